@@ -1,0 +1,47 @@
+# Everything a user or a contributor starts from a fresh clone. GNU make.
+
+CARGO ?= cargo
+BINARY := $(or $(CARGO_TARGET_DIR),target)/release/estafeta
+
+.DEFAULT_GOAL := help
+.PHONY: help run build test fmt clippy doc lua unit toolchain
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: build ## build, then watch five copies share one ring until Ctrl-C
+	@exec scripts/demo $(BINARY)
+
+build: ## build the program into target/release
+	@scripts/install-deps cc redis-server
+	@$(CARGO) build --release --locked --bin estafeta
+
+test: fmt clippy doc lua unit ## run every check that a change has to pass
+
+fmt: toolchain
+	@echo '== formatting'
+	@$(CARGO) fmt --all --check
+
+clippy: toolchain
+	@echo '== lints'
+	@$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+doc: toolchain
+	@echo '== documentation'
+	@RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked
+
+lua:
+	@echo '== Lua scripts'
+	@scripts/install-deps luacheck
+	@luacheck --quiet crates/estafeta/src/lua
+
+unit:
+	@echo '== tests'
+	@scripts/install-deps cc redis-server
+	@$(CARGO) test --workspace --locked
+
+# A minimal Rust installation comes without these two.
+toolchain:
+	@scripts/install-deps cc
+	@$(CARGO) fmt --version >/dev/null 2>&1 && $(CARGO) clippy --version >/dev/null 2>&1 \
+	  || rustup component add rustfmt clippy

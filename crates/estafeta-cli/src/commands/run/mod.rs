@@ -1,0 +1,89 @@
+//! `estafeta run`: one copy of the ring, until it is told to stop.
+
+mod human;
+mod json;
+mod printer;
+mod work;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use estafeta::{Member, Notice, Observer};
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::RunArgs;
+use crate::find_redis;
+use crate::output::{Paint, colour_for};
+use crate::settings::Reach;
+use crate::signals::{self, told_to_stop};
+use human::Human;
+use json::Json;
+use printer::Printer;
+use work::{FaultFinder, RandomText};
+
+pub fn run(reach: &Reach, args: RunArgs) -> Result<ExitCode> {
+    let work = args.work()?;
+    // Checked before Redis is looked for: a wrong option is told first, and nothing is started for it.
+    args.config("redis://127.0.0.1".parse()?, reach.ring.clone())?;
+    let endpoint = find_redis::endpoint(&reach.redis)?;
+    let config = args.config(endpoint, reach.ring.clone())?;
+
+    let stop = CancellationToken::new();
+    let (printer, writer) = Printer::start(std::io::stdout(), stop.clone());
+    let observer = if args.json == Some(true) {
+        Voice::Json(Json::new(printer.clone()))
+    } else {
+        Voice::Human(Human::new(printer.clone(), Paint(colour_for(&std::io::stdout()))))
+    };
+    let observer = Arc::new(observer);
+    let member =
+        Member::new(config, RandomText::new(&work), FaultFinder::new(&work), Shared(Arc::clone(&observer)));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let outcome = runtime.block_on(async {
+        tokio::spawn(obey_signals(stop.clone()));
+        tokio::spawn(tick(observer));
+        member.run(stop.cancelled_owned()).await
+    });
+    printer.finish();
+    // A thread that hangs in a write to a stuck pipe ends with the process.
+    drop(writer);
+    // A handler that does not end is not waited for: its message went back to the queue.
+    runtime.shutdown_background();
+    outcome?;
+    Ok(ExitCode::SUCCESS)
+}
+
+enum Voice {
+    Human(Human),
+    Json(Json),
+}
+
+struct Shared(Arc<Voice>);
+
+impl Observer for Shared {
+    fn notice(&self, notice: Notice<'_>) {
+        match &*self.0 {
+            Voice::Human(human) => human.notice(notice),
+            Voice::Json(json) => json.notice(notice),
+        }
+    }
+}
+
+async fn tick(voice: Arc<Voice>) {
+    if let Voice::Human(human) = &*voice {
+        loop {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            human.tick();
+        }
+    }
+}
+
+/// The first signal stops the copy in stages, the second one at once.
+async fn obey_signals(stop: CancellationToken) {
+    told_to_stop().await;
+    stop.cancel();
+    let signal = told_to_stop().await;
+    std::process::exit(signals::exit_code(signal).into());
+}

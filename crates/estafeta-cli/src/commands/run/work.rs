@@ -1,0 +1,66 @@
+//! The work of the game: random texts are made, and a handler finds some of them faulty.
+//!
+//! With a seed both are repeatable: whether a message is faulty depends on the seed, its id and its attempt alone,
+//! whichever copy handles it.
+
+use std::time::Duration;
+
+use estafeta::{Failure, Handler, Message, Source};
+use rand::rngs::SmallRng;
+use rand::{RngExt as _, SeedableRng as _};
+
+use crate::settings::Work;
+
+pub struct RandomText(SmallRng);
+
+impl RandomText {
+    pub fn new(work: &Work) -> Self {
+        Self(SmallRng::seed_from_u64(work.seed.unwrap_or_else(rand::random)))
+    }
+}
+
+impl Source for RandomText {
+    async fn next(&mut self) -> Vec<u8> {
+        const CONSONANTS: &[u8] = b"bcdfghklmnprstvz";
+        const VOWELS: &[u8] = b"aeiou";
+        let mut text = Vec::with_capacity(48);
+        for word in 0..self.0.random_range(2..=4) {
+            if word > 0 {
+                text.push(b' ');
+            }
+            for _ in 0..self.0.random_range(1..=3) {
+                text.push(CONSONANTS[self.0.random_range(0..CONSONANTS.len())]);
+                text.push(VOWELS[self.0.random_range(0..VOWELS.len())]);
+            }
+        }
+        text
+    }
+}
+
+pub struct FaultFinder {
+    error_rate: f64,
+    per_char: Duration,
+    seed: u64,
+}
+
+impl FaultFinder {
+    pub fn new(work: &Work) -> Self {
+        let seed = work.seed.unwrap_or_else(rand::random);
+        Self { error_rate: work.error_rate, per_char: work.per_char, seed }
+    }
+
+    fn is_faulty(&self, message: &Message) -> bool {
+        let seed = self.seed ^ message.id.rotate_left(20) ^ u64::from(message.attempt);
+        SmallRng::seed_from_u64(seed).random_bool(self.error_rate)
+    }
+}
+
+impl Handler for FaultFinder {
+    async fn handle(&self, message: &Message) -> Result<(), Failure> {
+        if !self.per_char.is_zero() {
+            let length = u32::try_from(message.text().chars().count()).unwrap_or(u32::MAX);
+            tokio::time::sleep(self.per_char.saturating_mul(length)).await;
+        }
+        if self.is_faulty(message) { Err(Failure::new("the message contains an error")) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,179 @@
+//! `estafeta status`: the ring at one moment, and whether its balance adds up.
+
+use std::io::{self, IsTerminal as _, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use estafeta::{Event, Health, MemberView, Role, Snapshot};
+
+use super::{is_closed_pipe, with_ring};
+use crate::cli::StatusArgs;
+use crate::escape::escape;
+use crate::failure::FAILED;
+use crate::output::{BAD, FAINT, GOOD, NOTABLE, OFFICE, Paint, colour_for, grouped, moment};
+use crate::settings::Reach;
+use crate::signals::told_to_stop;
+
+const EVENTS: usize = 8;
+
+pub fn run(reach: &Reach, args: &StatusArgs) -> Result<ExitCode> {
+    with_ring(reach, async |ring| {
+        let mut balanced = true;
+        loop {
+            let snapshot = ring.snapshot(EVENTS).await?;
+            balanced &= snapshot.balanced;
+            match show(&snapshot, args) {
+                Err(error) if is_closed_pipe(&error) => break,
+                other => other?,
+            }
+            if !args.watch {
+                break;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_secs(1)) => {}
+                _ = told_to_stop() => break,
+            }
+        }
+        Ok(if balanced { ExitCode::SUCCESS } else { FAILED.into() })
+    })
+}
+
+fn show(snapshot: &Snapshot, args: &StatusArgs) -> io::Result<()> {
+    let stdout = io::stdout();
+    let screen = args.watch && stdout.is_terminal();
+    let mut text = Vec::new();
+    if args.output.json {
+        writeln!(text, "{}", serde_json::to_string(snapshot)?)?;
+    } else {
+        if screen {
+            text.extend(b"\x1b[H\x1b[2J");
+        }
+        draw(&mut text, snapshot, Paint(colour_for(&stdout)))?;
+    }
+    let mut out = stdout.lock();
+    out.write_all(&text)?;
+    out.flush()
+}
+
+fn draw(out: &mut impl Write, snapshot: &Snapshot, paint: Paint) -> io::Result<()> {
+    writeln!(out, "ring {} at {}", snapshot.ring, moment(snapshot.time_ms))?;
+    match &snapshot.generator {
+        Some(generator) => {
+            let office = paint.paint(OFFICE, &format!("member {}", generator.member));
+            let (host, pid) = (escape(generator.host.as_bytes()), generator.pid);
+            let since = age(generator.in_office_ms);
+            writeln!(out, "generator {office} on {host}, pid {pid}, epoch {}, for {since}", generator.epoch)?;
+        }
+        None => writeln!(out, "generator {}", paint.paint(NOTABLE, "none"))?,
+    }
+    writeln!(out)?;
+    draw_members(out, &snapshot.members, paint)?;
+    draw_balance(out, snapshot, paint)?;
+    writeln!(
+        out,
+        "take-overs {}, returned {}, fenced {}, buried {}, retried {}, dropped {}",
+        grouped(snapshot.takeovers),
+        grouped(snapshot.returned),
+        grouped(snapshot.fenced),
+        grouped(snapshot.buried),
+        grouped(snapshot.retried),
+        grouped(snapshot.dropped),
+    )?;
+    if !snapshot.events.is_empty() {
+        writeln!(out, "\nlast events")?;
+        for event in snapshot.events.iter().rev() {
+            writeln!(out, "  {}  {}", paint.paint(FAINT, &moment(event.time_ms)), sentence(event))?;
+        }
+    }
+    Ok(())
+}
+
+fn draw_members(out: &mut impl Write, members: &[MemberView], paint: Paint) -> io::Result<()> {
+    if members.is_empty() {
+        return writeln!(out, "no members\n");
+    }
+    let host_width = members.iter().map(|member| member.host.len()).max().unwrap_or(0).clamp(4, 30);
+    writeln!(
+        out,
+        "{:>6}  {:<9}  {:>4}  {:<host_width$}  {:>8}  {:>8}  {:>8}  {:>9}  state",
+        "member", "role", "rank", "host", "pid", "age", "lease", "in flight"
+    )?;
+    for member in members {
+        let role = match member.role {
+            Role::Generator => paint.paint(OFFICE, "generator"),
+            Role::Handler => "handler  ".to_owned(),
+            Role::Reader => "reader   ".to_owned(),
+        };
+        let state = match member.state {
+            Health::Well => paint.paint(GOOD, "well"),
+            Health::Expired => paint.paint(BAD, "expired"),
+            Health::Absent => paint.paint(BAD, "absent"),
+            Health::Ahead => paint.paint(NOTABLE, "ahead"),
+        };
+        writeln!(
+            out,
+            "{:>6}  {role}  {:>4}  {:<host_width$}  {:>8}  {:>8}  {:>8}  {:>9}  {state}",
+            member.id,
+            member.rank.map_or_else(|| "-".to_owned(), |rank| rank.to_string()),
+            escape(member.host.as_bytes()),
+            member.pid,
+            age(member.age_ms),
+            format!("{:.1}s", member.lease_ms as f64 / 1000.0),
+            grouped(member.in_flight),
+        )?;
+    }
+    writeln!(out)
+}
+
+fn draw_balance(out: &mut impl Write, snapshot: &Snapshot, paint: Paint) -> io::Result<()> {
+    let verdict =
+        if snapshot.balanced { paint.paint(GOOD, "adds up") } else { paint.paint(BAD, "DOES NOT ADD UP") };
+    writeln!(
+        out,
+        "published {} = waiting {} + in flight {} + done {} + errors kept {} + errors taken {}: {verdict}",
+        grouped(snapshot.published),
+        grouped(snapshot.waiting),
+        grouped(snapshot.in_flight),
+        grouped(snapshot.done),
+        grouped(snapshot.errors_kept),
+        grouped(snapshot.errors_taken),
+    )
+}
+
+/// An event as a person would tell it.
+fn sentence(event: &Event) -> String {
+    let field = |name: &str| {
+        let value = event.fields.iter().find(|(field, _)| field == name);
+        value.map_or_else(String::new, |(_, value)| escape(value.as_bytes()))
+    };
+    let member = field("member");
+    match event.kind.as_str() {
+        "joined" => format!("{member} joined as {} ({}, pid {})", field("role"), field("host"), field("pid")),
+        "left" => format!("{member} left, {} messages returned", field("returned")),
+        "buried" => format!("{member} died ({}), {} messages returned", field("why"), field("returned")),
+        "took-office" => format!("{member} became generator"),
+        "took-over" => {
+            let silence: f64 = field("silence").parse().unwrap_or(0.0);
+            format!("{member} took over from {} in {:.2} s", field("from"), silence / 1000.0)
+        }
+        "resigned" => format!("{member} resigned as generator"),
+        "retried" | "dropped" => format!("{} errors {}", field("count"), event.kind),
+        "rolled-back" => format!(
+            "Redis lost writes: {} messages were published, {} are left",
+            field("known"),
+            field("found")
+        ),
+        other => format!("{} {:?}", escape(other.as_bytes()), event.fields),
+    }
+}
+
+fn age(ms: u64) -> String {
+    match ms / 1000 {
+        0 => format!("{ms}ms"),
+        seconds @ 1..60 => format!("{seconds}s"),
+        seconds @ 60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        seconds @ 3600..86_400 => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+        seconds => format!("{}d{:02}h", seconds / 86_400, seconds / 3600 % 24),
+    }
+}

@@ -1,0 +1,53 @@
+//! Durations as people write them: `500ms`, `2s`, `1m 30s`, and a plain `0`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A duration given by a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(try_from = "String")]
+pub struct HumanDuration(pub Duration);
+
+impl FromStr for HumanDuration {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        humantime::parse_duration(text.trim())
+            .map(Self)
+            .map_err(|_| format!("expected a duration such as 500ms, 2s or 0, got '{text}'"))
+    }
+}
+
+impl TryFrom<String> for HumanDuration {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for HumanDuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        humantime::format_duration(self.0).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_people_write_and_refuses_the_rest() {
+        let ms = |text: &str| text.parse::<HumanDuration>().map(|duration| duration.0.as_millis());
+        assert_eq!(ms("500ms"), Ok(500));
+        assert_eq!(ms("2s"), Ok(2000));
+        assert_eq!(ms("1m 30s"), Ok(90_000));
+        assert_eq!(ms("0"), Ok(0));
+        assert_eq!(ms("0ms"), Ok(0));
+        for wrong in ["", "-5ms", "500", "fast", "1.5"] {
+            let error = ms(wrong).expect_err(wrong);
+            assert!(error.contains("expected a duration"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Makes foreign text safe to show: nothing that a body, a reason or a host name holds may steer the terminal.
+
+use std::fmt::Write as _;
+
+/// The text with control characters, C1 codes and marks that change the direction of writing spelled out.
+pub fn escape(bytes: &[u8]) -> String {
+    let mut safe = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\n' => safe.push_str("\\n"),
+                '\r' => safe.push_str("\\r"),
+                '\t' => safe.push_str("\\t"),
+                '\\' => safe.push_str("\\\\"),
+                c if c.is_control() || is_steering(c) => {
+                    let _ = write!(safe, "\\u{{{:x}}}", u32::from(c));
+                }
+                c => safe.push(c),
+            }
+        }
+        for byte in chunk.invalid() {
+            let _ = write!(safe, "\\x{byte:02x}");
+        }
+    }
+    safe
+}
+
+/// Bidirectional marks and overrides, line and paragraph separators, invisible joiners, the byte order mark, tags.
+fn is_steering(c: char) -> bool {
+    matches!(c,
+        '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::escape;
+
+    #[test]
+    fn nothing_foreign_steers_the_terminal() {
+        assert_eq!(escape("plain, юникод, 漢字".as_bytes()), "plain, юникод, 漢字");
+        assert_eq!(escape(b"\x1b[31mred\x07\0"), "\\u{1b}[31mred\\u{7}\\u{0}");
+        assert_eq!(escape("a\u{9b}b\u{202e}c\u{2066}d".as_bytes()), "a\\u{9b}b\\u{202e}c\\u{2066}d");
+        assert_eq!(escape(b"two\nlines\\n\tx\xff\xfe"), "two\\nlines\\\\n\\tx\\xff\\xfe");
+    }
+}

@@ -1,0 +1,41 @@
+//! Failures of the program and the exit codes they end in.
+
+use std::process::ExitCode;
+
+use crate::private_redis::PrivateRedisError;
+
+/// Something went wrong.
+pub const FAILED: u8 = 1;
+/// The program was called the wrong way.
+pub const USAGE: u8 = 2;
+/// Redis can't be reached or refuses us.
+pub const REDIS: u8 = 3;
+
+/// A call with wrong options or arguments.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Usage(String);
+
+/// A failure that means: the program was called the wrong way.
+pub fn usage(message: impl Into<String>) -> anyhow::Error {
+    Usage(message.into()).into()
+}
+
+/// The exit code for a failure, decided by the first cause that has one.
+pub fn exit_code(failure: &anyhow::Error) -> ExitCode {
+    use estafeta::Error;
+    let code = failure.chain().find_map(|cause| {
+        if cause.is::<Usage>() {
+            return Some(USAGE);
+        }
+        if cause.is::<PrivateRedisError>() {
+            return Some(REDIS);
+        }
+        match cause.downcast_ref::<Error>()? {
+            Error::Expected { .. } => Some(USAGE),
+            Error::Unreachable { .. } | Error::Refused { .. } => Some(REDIS),
+            _ => Some(FAILED),
+        }
+    });
+    code.unwrap_or(FAILED).into()
+}

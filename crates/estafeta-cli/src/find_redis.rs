@@ -1,0 +1,39 @@
+//! Finds the Redis to use: the one that was named, the one at the usual port, or a private one.
+
+use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::Result;
+use estafeta::Endpoint;
+
+use crate::private_redis::{Ensured, PrivateRedis};
+use crate::settings::Where;
+
+const USUAL_PORT: u16 = 6379;
+
+/// The Redis to use. Starts a private one if none was named and nothing answers at the usual port.
+pub fn endpoint(wanted: &Where) -> Result<Endpoint> {
+    let refinement = match wanted {
+        Where::Given(endpoint) => return Ok(Endpoint::clone(endpoint)),
+        Where::Unsaid(refinement) => refinement,
+    };
+    if somebody_answers() {
+        return Ok(refinement.apply(Endpoint::tcp("127.0.0.1", USUAL_PORT)));
+    }
+    let private = PrivateRedis::locate()?;
+    if let Ensured::Started = private.ensure()? {
+        let _ = writeln!(
+            std::io::stderr(),
+            "estafeta: no Redis at 127.0.0.1:{USUAL_PORT}, started a private one in {} (other machines won't see it; \
+             stop it with `estafeta redis stop`)",
+            private.directory().display()
+        );
+    }
+    Ok(refinement.apply(private.url().parse()?))
+}
+
+fn somebody_answers() -> bool {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, USUAL_PORT));
+    TcpStream::connect_timeout(&address, Duration::from_millis(500)).is_ok()
+}

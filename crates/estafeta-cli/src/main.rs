@@ -1,0 +1,91 @@
+//! The `estafeta` program. See `cli` for what it understands and `commands` for what it does.
+
+mod cli;
+mod commands;
+mod duration;
+mod escape;
+mod failure;
+mod find_redis;
+mod output;
+mod private_redis;
+mod settings;
+mod signals;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _};
+
+use cli::{Cli, Command, JsonArg, LogFormat, RedisCommand, RunArgs};
+use settings::{File, Reach};
+
+fn main() -> ExitCode {
+    let matches = Cli::command().get_matches();
+    match run(&matches) {
+        Ok(code) => code,
+        Err(failure) => {
+            let told = escape::escape(format!("{failure:#}").as_bytes());
+            let _ = writeln!(std::io::stderr(), "estafeta: {told}");
+            failure::exit_code(&failure)
+        }
+    }
+}
+
+fn run(matches: &ArgMatches) -> Result<ExitCode> {
+    let cli = Cli::from_arg_matches(matches)?;
+    let command = match cli.command {
+        Some(command) => {
+            refuse_run_options(matches)?;
+            command
+        }
+        None if cli.get_errors => Command::GetErrors(JsonArg { json: cli.run.json == Some(true) }),
+        None if cli.clean_temp => Command::CleanTemp(JsonArg { json: cli.run.json == Some(true) }),
+        None => Command::Run(Box::new(cli.run)),
+    };
+    let file = File::read(cli.reach.config.as_deref())?;
+    start_logging(cli.reach.verbose, cli.reach.log_format.or(file.reach.log_format));
+    if let Command::Redis { action } = &command {
+        return match action {
+            RedisCommand::Status(output) => commands::redis::status(output.json),
+            RedisCommand::Stop => commands::redis::stop(),
+        };
+    }
+    let reach = Reach::resolve(cli.reach, file.reach, matches)?;
+    match command {
+        Command::Run(args) => commands::run::run(&reach, args.or(file.run)),
+        Command::GetErrors(output) => commands::get_errors::run(&reach, output.json),
+        Command::Errors { action } => commands::errors::run(&reach, &action),
+        Command::Status(args) => commands::status::run(&reach, &args),
+        Command::CleanTemp(output) => commands::clean_temp::run(&reach, file.run.max_attempts, output.json),
+        Command::Reset(args) => commands::reset::run(&reach, &args),
+        Command::Redis { .. } => unreachable!("handled above"),
+    }
+}
+
+/// Options of `run` in front of another command would be ignored without a word.
+fn refuse_run_options(matches: &ArgMatches) -> Result<()> {
+    let options = RunArgs::augment_args(clap::Command::new("run"));
+    let flagged = |name: &&str| matches.value_source(name) == Some(ValueSource::CommandLine);
+    let misplaced = options.get_arguments().map(|arg| arg.get_id().as_str()).find(flagged);
+    let old_names = ["get_errors", "clean_temp"].into_iter().find(|name| matches.get_flag(name));
+    match misplaced.or(old_names) {
+        Some(name) => Err(failure::usage(format!(
+            "--{} stands in front of a command: expected options of run alone or after run",
+            name.replace('_', "-")
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn start_logging(verbose: u8, format: Option<LogFormat>) {
+    use tracing_subscriber::EnvFilter;
+    let level = ["warn", "info,estafeta=debug", "trace"][usize::from(verbose.min(2))];
+    let filter = EnvFilter::try_from_env("ESTAFETA_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    let logging = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        Some(LogFormat::Json) => logging.json().init(),
+        Some(LogFormat::Text) | None => logging.with_ansi(output::colour_for(&std::io::stderr())).init(),
+    }
+}

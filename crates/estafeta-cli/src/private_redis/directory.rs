@@ -1,0 +1,71 @@
+//! Where the private server lives, and that nobody else can get in there.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::unistd::geteuid;
+
+use super::{PrivateRedisError, Result, io_error};
+
+pub(super) const LOCK: &str = "redis.lock";
+
+/// Linux has room for 108 bytes and macOS for 104, the closing zero included.
+pub(super) const MAX_SOCKET_PATH: usize = 100;
+
+/// Proof that the directory exists, is ours and is closed to others.
+pub(super) struct Prepared(PathBuf);
+
+impl Prepared {
+    pub(super) fn open_lock(&self) -> Result<File> {
+        let path = self.0.join(LOCK);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        options.open(&path).map_err(io_error("opening", &path))
+    }
+}
+
+/// `ESTAFETA_DATA`, or else the place the platform has for a user's data.
+pub(super) fn locate(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf> {
+    let directory = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    // A relative XDG_DATA_HOME is to be ignored, says the XDG specification.
+    let data_home = || directory("XDG_DATA_HOME").filter(|path| path.is_absolute());
+    let platform = || {
+        let home = directory("HOME")?;
+        Some(home.join(if cfg!(target_os = "macos") {
+            "Library/Application Support"
+        } else {
+            ".local/share"
+        }))
+    };
+    let data = directory("ESTAFETA_DATA")
+        .or_else(|| Some(data_home().or_else(platform)?.join("estafeta")))
+        .ok_or(PrivateRedisError::NoHome)?;
+    std::path::absolute(data.join("redis")).map_err(io_error("finding", &data))
+}
+
+pub(super) fn check_length(socket: &Path) -> Result<()> {
+    if socket.as_os_str().len() > MAX_SOCKET_PATH {
+        return Err(PrivateRedisError::PathTooLong { path: socket.to_owned() });
+    }
+    Ok(())
+}
+
+/// Creates the directory, or makes sure that the one that is there is ours and ours alone.
+pub(super) fn prepare(directory: &Path) -> Result<Prepared> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .map_err(io_error("creating", directory))?;
+    let metadata = fs::metadata(directory).map_err(io_error("examining", directory))?;
+    if metadata.uid() != geteuid().as_raw() {
+        return Err(PrivateRedisError::NotOurs { path: directory.to_owned(), owner: metadata.uid() });
+    }
+    if metadata.mode() & 0o777 != 0o700 {
+        fs::set_permissions(directory, Permissions::from_mode(0o700))
+            .map_err(io_error("closing", directory))?;
+    }
+    Ok(Prepared(directory.to_owned()))
+}

@@ -1,0 +1,270 @@
+#![allow(clippy::unwrap_used)]
+
+use std::ffi::OsString;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::{Child, Command, Stdio};
+use std::sync::Barrier;
+
+use estafeta_testbed::{DataDir, eventually};
+use redis::Commands;
+
+use super::*;
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// A place for a server; the `DataDir` ends the server when the test is over, however the test ends.
+fn place() -> (DataDir, PrivateRedis) {
+    let data = DataDir::new();
+    let redis = PrivateRedis::at(data.path().join("redis")).unwrap();
+    (data, redis)
+}
+
+fn client(redis: &PrivateRedis) -> redis::Connection {
+    redis::Client::open(redis.url()).unwrap().get_connection().unwrap()
+}
+
+fn pid(redis: &PrivateRedis) -> u32 {
+    redis.status().unwrap().unwrap().pid
+}
+
+#[test]
+fn the_first_starts_it_and_the_next_finds_it() {
+    let (data, redis) = place();
+    assert!(!redis.is_running());
+    assert_eq!(redis.status().unwrap(), None);
+    assert!(!data.path().join("redis").exists());
+
+    assert_eq!(redis.ensure().unwrap(), Ensured::Started);
+    assert_eq!(redis.ensure().unwrap(), Ensured::Found);
+    assert!(redis.is_running());
+    let status = redis.status().unwrap().unwrap();
+    assert!(status.pid > 1 && status.used_memory > 0 && status.connected_clients > 0, "{status:?}");
+    assert!(status.version.contains('.'));
+    assert_eq!(status.directory, redis.directory());
+    assert_eq!(redis.directory().metadata().unwrap().mode() & 0o777, 0o700);
+    assert_eq!(redis.socket().metadata().unwrap().mode() & 0o777, 0o700);
+}
+
+#[test]
+fn what_was_written_survives_a_stop() {
+    let (_data, redis) = place();
+    redis.ensure().unwrap();
+    let () = client(&redis).set("key", "value").unwrap();
+    assert!(redis.stop().unwrap());
+    assert!(!redis.is_running());
+    assert!(!redis.stop().unwrap());
+    assert_eq!(redis.ensure().unwrap(), Ensured::Started);
+    let value: String = client(&redis).get("key").unwrap();
+    assert_eq!(value, "value");
+}
+
+#[test]
+fn stop_without_a_server_creates_nothing() {
+    let (_data, redis) = place();
+    assert!(!redis.stop().unwrap());
+    assert!(!redis.directory().exists());
+}
+
+#[test]
+fn of_eight_in_the_same_instant_one_starts_it() {
+    let (_data, redis) = place();
+    for _ in 0..5 {
+        let barrier = Barrier::new(8);
+        let copy = || {
+            barrier.wait();
+            (redis.ensure().unwrap(), pid(&redis))
+        };
+        let results: Vec<_> = thread::scope(|scope| {
+            let copies: Vec<_> = (0..8).map(|_| scope.spawn(copy)).collect();
+            copies.into_iter().map(|copy| copy.join().unwrap()).collect()
+        });
+        assert_eq!(
+            results.iter().filter(|(ensured, _)| *ensured == Ensured::Started).count(),
+            1,
+            "{results:?}"
+        );
+        assert!(results.iter().all(|(_, server)| *server == results[0].1), "{results:?}");
+        assert!(redis.stop().unwrap());
+    }
+}
+
+const COPY: &str = "ESTAFETA_TEST_COPY";
+
+/// The body of a copy that other tests start as a process, and kill.
+#[test]
+#[ignore = "run by other tests, in processes of its own"]
+fn a_copy() {
+    if let Some(directory) = std::env::var_os(COPY) {
+        PrivateRedis::at(directory.into()).unwrap().ensure().unwrap();
+        thread::sleep(Duration::from_secs(60));
+    }
+}
+
+struct Copy(Child);
+
+impl Copy {
+    fn start(redis: &PrivateRedis) -> Self {
+        // The harness names tests without the crate, `module_path!` begins with it.
+        let name = module_path!().split_once("::").unwrap().1.to_owned() + "::a_copy";
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--ignored", "--exact", &name]).env(COPY, redis.directory());
+        Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+#[test]
+fn the_server_and_its_lock_outlive_a_killed_copy() {
+    let (_data, redis) = place();
+    let mut copy = Copy::start(&redis);
+    eventually(SOON, "the copy starts the server", || redis.is_running().then_some(()));
+    let server = pid(&redis);
+    copy.kill();
+    assert_eq!(pid(&redis), server);
+    assert!(redis.lock_is_held().unwrap());
+    assert_eq!(redis.ensure().unwrap(), Ensured::Found);
+}
+
+#[test]
+fn a_living_copy_does_not_hold_the_lock_of_a_dead_server() {
+    let (_data, redis) = place();
+    let mut copy = Copy::start(&redis);
+    eventually(SOON, "the copy starts the server", || redis.is_running().then_some(()));
+    let server = nix::unistd::Pid::from_raw(pid(&redis).try_into().unwrap());
+    nix::sys::signal::kill(server, nix::sys::signal::Signal::SIGKILL).unwrap();
+    eventually(SOON, "the lock is free", || (!redis.lock_is_held().unwrap()).then_some(()));
+    assert!(copy.0.try_wait().unwrap().is_none());
+    assert_eq!(redis.ensure().unwrap(), Ensured::Started);
+}
+
+#[test]
+fn copies_killed_at_any_moment_of_the_start_leave_at_most_one_server() {
+    let (_data, redis) = place();
+    for delay in 0..20 {
+        let mut copies: Vec<Copy> = (0..3).map(|_| Copy::start(&redis)).collect();
+        thread::sleep(Duration::from_millis(delay * 2));
+        copies.iter_mut().for_each(Copy::kill);
+        redis.ensure().unwrap();
+        #[cfg(target_os = "linux")]
+        assert_eq!(processes_in(redis.directory()), [pid(&redis)]);
+        assert!(redis.stop().unwrap());
+        assert!(!redis.is_running());
+    }
+}
+
+/// All processes that work in `directory`, which only its server does.
+#[cfg(target_os = "linux")]
+fn processes_in(directory: &Path) -> Vec<u32> {
+    let works_there =
+        |pid: &u32| std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == directory);
+    let names =
+        std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+    names.filter_map(|name| name.parse().ok()).filter(works_there).collect()
+}
+
+#[test]
+fn a_server_that_cannot_start_says_why() {
+    let (_data, redis) = place();
+    redis.ensure().unwrap();
+    let () = client(&redis).set("key", "value").unwrap();
+    redis.stop().unwrap();
+    let manifest = redis.directory().join("appendonlydir/appendonly.aof.manifest");
+    std::fs::write(manifest, "nonsense\n").unwrap();
+    let error = redis.ensure().unwrap_err();
+    assert!(matches!(error, PrivateRedisError::Died { .. }), "{error:?}");
+    assert!(error.to_string().contains("anifest"), "{error}");
+}
+
+#[test]
+fn a_lax_directory_is_closed_and_a_strange_one_refused() {
+    let (data, redis) = place();
+    std::fs::create_dir(redis.directory()).unwrap();
+    std::fs::set_permissions(redis.directory(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    directory::prepare(redis.directory()).unwrap();
+    assert_eq!(redis.directory().metadata().unwrap().mode() & 0o777, 0o700);
+
+    let file = data.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    assert!(matches!(directory::prepare(&file), Err(PrivateRedisError::Io { .. })));
+
+    // Only root has directories of others to meet at a known place, or can make one.
+    if nix::unistd::geteuid().is_root() {
+        std::os::unix::fs::chown(redis.directory(), Some(12345), None).unwrap();
+        let error = redis.ensure().unwrap_err();
+        assert!(matches!(error, PrivateRedisError::NotOurs { owner: 12345, .. }), "{error:?}");
+    }
+}
+
+#[test]
+fn the_environment_says_where() {
+    let locate = |variables: &[(&str, &str)]| {
+        let variables: Vec<(String, OsString)> =
+            variables.iter().map(|(name, value)| (name.to_string(), value.into())).collect();
+        directory::locate(|name| variables.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone()))
+    };
+    let home = ("HOME", "/home/me");
+    let platform = if cfg!(target_os = "macos") {
+        "/home/me/Library/Application Support"
+    } else {
+        "/home/me/.local/share"
+    };
+    let platform = Path::new(platform).join("estafeta/redis");
+    assert_eq!(locate(&[home]).unwrap(), platform);
+    assert_eq!(locate(&[home, ("XDG_DATA_HOME", "relative")]).unwrap(), platform);
+    assert_eq!(locate(&[home, ("ESTAFETA_DATA", "")]).unwrap(), platform);
+    assert_eq!(locate(&[home, ("XDG_DATA_HOME", "/data")]).unwrap(), Path::new("/data/estafeta/redis"));
+    assert_eq!(locate(&[home, ("ESTAFETA_DATA", "/mine")]).unwrap(), Path::new("/mine/redis"));
+    assert!(locate(&[("ESTAFETA_DATA", "mine")]).unwrap().is_absolute());
+    assert!(matches!(locate(&[]), Err(PrivateRedisError::NoHome)));
+}
+
+#[test]
+fn a_path_too_long_for_a_socket_says_what_to_do() {
+    let error = PrivateRedis::at(Path::new("/").join("x".repeat(100))).unwrap_err();
+    assert!(error.to_string().contains("set ESTAFETA_DATA to a shorter"), "{error}");
+}
+
+#[test]
+fn any_path_makes_a_url() {
+    let data = DataDir::new();
+    let redis = PrivateRedis::at(data.path().join("a b%?#ñ").join("redis")).unwrap();
+    redis.ensure().unwrap();
+    let () = client(&redis).set("key", "value").unwrap();
+    assert!(redis.stop().unwrap());
+}
+
+#[test]
+fn a_missing_program_is_told_apart() {
+    let empty = tempfile::tempdir().unwrap();
+    assert_eq!(launch::find(Some(empty.path().as_os_str())), None);
+    let valkey = empty.path().join("valkey-server");
+    std::fs::write(&valkey, "").unwrap();
+    assert_eq!(launch::find(Some(empty.path().as_os_str())), None);
+    std::fs::set_permissions(&valkey, std::fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(launch::find(Some(empty.path().as_os_str())), Some(valkey));
+    assert!(PrivateRedisError::NotInstalled.to_string().contains("apt install redis-server"));
+}
+
+#[test]
+fn a_frozen_server_does_not_hold_its_visitors() {
+    use nix::sys::signal::{Signal, kill};
+    let (_data, redis) = place();
+    redis.ensure().unwrap();
+    let server = nix::unistd::Pid::from_raw(pid(&redis).try_into().unwrap());
+    kill(server, Signal::SIGSTOP).unwrap();
+    let asked = Instant::now();
+    let running = redis.is_running();
+    kill(server, Signal::SIGCONT).unwrap();
+    assert!(!running && asked.elapsed() < SOON);
+    assert_eq!(redis.ensure().unwrap(), Ensured::Found);
+}

@@ -1,0 +1,21 @@
+//! The signals that ask the program to stop.
+
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Waits for SIGTERM or SIGINT, and says which.
+pub async fn told_to_stop() -> SignalKind {
+    let (terminate, interrupt) = (SignalKind::terminate(), SignalKind::interrupt());
+    match (signal(terminate), signal(interrupt)) {
+        (Ok(mut terminated), Ok(mut interrupted)) => tokio::select! {
+            _ = terminated.recv() => terminate,
+            _ = interrupted.recv() => interrupt,
+        },
+        // Without handlers the signals end the process themselves.
+        _ => std::future::pending().await,
+    }
+}
+
+/// The exit code of a program that ended because of a signal.
+pub fn exit_code(signal: SignalKind) -> u8 {
+    u8::try_from(128 + signal.as_raw_value()).unwrap_or(u8::MAX)
+}

@@ -1,0 +1,86 @@
+//! How many messages to ask for at once.
+//!
+//! As many as can be handled in about ten milliseconds: a crash then repeats at most that much work, slow work is
+//! spread evenly over all lanes, and trivial work travels in batches so large that the round trip does not count. The
+//! size of the bodies is bounded too, so that a lane's memory does not depend on what is in the queue.
+
+use std::time::Duration;
+
+const TARGET: Duration = Duration::from_millis(10);
+const MOST: usize = 1000;
+const MOST_BYTES: usize = 1024 * 1024;
+/// Weight of the newest batch in the running averages.
+const NEWEST: f64 = 0.3;
+
+pub(crate) struct Appetite {
+    seconds_each: f64,
+    bytes_each: f64,
+    /// The last batch: the next one at most doubles, for a guess may be wrong.
+    last: usize,
+}
+
+impl Appetite {
+    pub fn new() -> Self {
+        Self { seconds_each: 0.0, bytes_each: 0.0, last: 0 }
+    }
+
+    pub fn want(&self) -> usize {
+        let by_time = TARGET.as_secs_f64() / self.seconds_each.max(1e-9);
+        let by_size = MOST_BYTES as f64 / self.bytes_each.max(1.0);
+        let fits = by_time.min(by_size).min(MOST as f64) as usize;
+        fits.min(self.last * 2).max(1)
+    }
+
+    pub fn ate(&mut self, count: usize, bytes: usize, took: Duration) {
+        if count == 0 {
+            return;
+        }
+        let blend = |old: f64, new: f64| if old == 0.0 { new } else { old + NEWEST * (new - old) };
+        self.seconds_each = blend(self.seconds_each, took.as_secs_f64() / count as f64);
+        self.bytes_each = blend(self.bytes_each, bytes as f64 / count as f64);
+        self.last = count;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(batches: usize, bytes: usize, each: Duration) -> usize {
+        let mut appetite = Appetite::new();
+        for _ in 0..batches {
+            let count = appetite.want();
+            appetite.ate(count, count * bytes, each * count as u32);
+        }
+        appetite.want()
+    }
+
+    #[test]
+    fn starts_with_one_and_at_most_doubles() {
+        assert_eq!(Appetite::new().want(), 1);
+        assert_eq!(after(3, 64, Duration::ZERO), 8);
+    }
+
+    #[test]
+    fn trivial_work_comes_in_thousands_and_slow_work_one_by_one() {
+        assert_eq!(after(20, 64, Duration::from_nanos(50)), 1000);
+        assert_eq!(after(20, 64, Duration::from_millis(50)), 1);
+        assert_eq!(after(20, 64, Duration::from_millis(1)), 10);
+    }
+
+    #[test]
+    fn large_bodies_make_small_batches() {
+        assert_eq!(after(20, 1024 * 1024, Duration::ZERO), 1);
+        assert_eq!(after(20, 100 * 1024, Duration::ZERO), 10);
+    }
+
+    #[test]
+    fn work_that_turns_slow_is_noticed_in_one_batch() {
+        let mut appetite = Appetite::new();
+        for _ in 0..20 {
+            appetite.ate(appetite.want(), 64, Duration::from_micros(1));
+        }
+        appetite.ate(1000, 64_000, Duration::from_secs(100));
+        assert_eq!(appetite.want(), 1);
+    }
+}

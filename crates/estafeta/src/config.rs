@@ -1,0 +1,123 @@
+//! Everything a copy is told before it starts, checked once.
+
+use std::time::Duration;
+
+use crate::endpoint::Endpoint;
+use crate::error::Error;
+use crate::keys::RingName;
+
+/// What happens to ticks that nobody could publish because there was no generator, no Redis or no room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Missed {
+    /// They are passed over; the beat keeps its phase.
+    #[default]
+    Skip,
+    /// They are made up for, one message each.
+    CatchUp,
+}
+
+/// The settings of one copy. Copies of one ring should agree on them; nothing breaks if they do not.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where the copies meet.
+    pub redis: Endpoint,
+    /// The ring to join.
+    pub ring: RingName,
+    /// The time between two messages; zero means as fast as Redis takes them.
+    pub interval: Duration,
+    /// How many messages this copy handles side by side.
+    pub concurrency: usize,
+    /// The ring as a whole publishes no more than this, over all take-overs.
+    pub limit: Option<u64>,
+    /// Stop once the limit is reached and every message has its outcome.
+    pub until_done: bool,
+    /// The generator pauses while more than this many messages wait.
+    pub max_waiting: u64,
+    /// A message whose handlers died this often becomes an error.
+    pub max_attempts: u32,
+    /// How long a copy that cannot be heard is still believed to live.
+    pub lease: Duration,
+    /// What to do about missed ticks.
+    pub missed: Missed,
+    /// Write every outcome to the journal stream as well.
+    pub journal: bool,
+    /// The largest body that is published or handled, in bytes.
+    pub max_body: usize,
+    /// Let Redis notice the death of this copy at once. Off: leases alone decide, as behind a proxy without RESP3.
+    pub presence: bool,
+    /// How often the first in line looks at the generator.
+    pub look: Duration,
+    /// How often the generator looks for dead members.
+    pub sweep: Duration,
+    /// How long one wait for the bell lasts.
+    pub bell_wait: Duration,
+    /// How long handlers may go on after the copy was told to stop.
+    pub stop_deadline: Duration,
+}
+
+impl Config {
+    /// The defaults, for a ring at the given Redis.
+    pub fn new(redis: Endpoint, ring: RingName) -> Self {
+        Self {
+            redis,
+            ring,
+            interval: Duration::from_millis(500),
+            concurrency: 1,
+            limit: None,
+            until_done: false,
+            max_waiting: 100_000,
+            max_attempts: 5,
+            lease: Duration::from_secs(2),
+            missed: Missed::Skip,
+            journal: false,
+            max_body: 1024 * 1024,
+            presence: true,
+            look: Duration::from_millis(50),
+            sweep: Duration::from_millis(100),
+            bell_wait: Duration::from_secs(2),
+            stop_deadline: Duration::from_secs(25),
+        }
+    }
+
+    /// Checks the settings; a member refuses to start on wrong ones.
+    pub fn validate(&self) -> Result<(), Error> {
+        let ms = Duration::from_millis;
+        let shown = |value: Duration| format!("{value:?}");
+        if !self.interval.is_zero() && self.interval < ms(1) {
+            return Err(Error::expected("interval", "0 or at least 1ms", shown(self.interval)));
+        }
+        if !(ms(200)..=ms(3_600_000)).contains(&self.lease) {
+            return Err(Error::expected("lease", "200ms to 1h", shown(self.lease)));
+        }
+        if !(1..=1024).contains(&self.concurrency) {
+            return Err(Error::expected("concurrency", "1 to 1024", self.concurrency));
+        }
+        if self.max_attempts == 0 {
+            return Err(Error::expected("max-attempts", "at least 1", self.max_attempts));
+        }
+        if self.max_waiting == 0 {
+            return Err(Error::expected("max-waiting", "at least 1", self.max_waiting));
+        }
+        if self.limit == Some(0) {
+            return Err(Error::expected("limit", "at least 1", 0));
+        }
+        if self.until_done && self.limit.is_none() {
+            return Err(Error::expected("until-done", "a limit beside it", "none"));
+        }
+        if !(1..=64 * 1024 * 1024).contains(&self.max_body) {
+            return Err(Error::expected("max-body", "1 to 67108864 bytes", self.max_body));
+        }
+        Ok(())
+    }
+
+    /// How often a member shows that it lives.
+    pub(crate) fn beat(&self) -> Duration {
+        self.lease / 4
+    }
+
+    /// How long absence must last, and how old a connection must be, before absence means death.
+    pub(crate) fn grace(&self) -> Duration {
+        Duration::from_millis(100)
+    }
+}

@@ -1,0 +1,85 @@
+//! What can go wrong for a caller of the library, one variant for each thing it can do about it.
+
+/// An error of the library.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A setting or argument is wrong: correct it.
+    #[error("{what}: expected {expected}, got {got}")]
+    Expected {
+        /// The setting.
+        what: &'static str,
+        /// What would have been right.
+        expected: String,
+        /// What was given.
+        got: String,
+    },
+    /// Redis can't be reached, or the connection broke: try again later.
+    #[error("cannot reach Redis at {address}: {reason}")]
+    Unreachable {
+        /// Where, without secrets.
+        address: String,
+        /// Why, without secrets.
+        reason: String,
+    },
+    /// Redis answers, but will not serve us: credentials, rights, version, state of the server.
+    #[error("Redis at {address} refuses: {reason}")]
+    Refused {
+        /// Where, without secrets.
+        address: String,
+        /// What Redis said.
+        reason: String,
+    },
+    /// The ring was made by another version of estafeta: use that one.
+    #[error(
+        "ring {ring} has layout version {found}, expected {expected}: it belongs to another version of estafeta"
+    )]
+    Schema {
+        /// The ring.
+        ring: String,
+        /// The version found.
+        found: String,
+        /// The version this library speaks.
+        expected: u32,
+    },
+    /// A key of the ring holds foreign data: move it away, or choose another ring.
+    #[error("key {key} is a {found}, expected a {expected}: something else uses the names of this ring")]
+    ForeignKey {
+        /// The key.
+        key: String,
+        /// The type found.
+        found: String,
+        /// The type that estafeta keeps there.
+        expected: &'static str,
+    },
+    /// The source of messages made one that is larger than the ring allows.
+    #[error("message body: expected at most {limit} bytes, got {size}")]
+    BodyTooLarge {
+        /// Its size in bytes.
+        size: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// Redis gave an answer that no version of our scripts gives.
+    #[error("unexpected answer from Redis: {0}")]
+    Answer(String),
+    /// The member was stopped while it waited for Redis.
+    #[error("stopped while waiting for Redis")]
+    Stopped,
+    /// A part of the member ended by itself: a bug, told loudly.
+    #[error("the {0} of this copy failed: {1}")]
+    PartFailed(&'static str, String),
+}
+
+impl Error {
+    pub(crate) fn expected(
+        what: &'static str,
+        expected: impl Into<String>,
+        got: impl std::fmt::Display,
+    ) -> Self {
+        Self::Expected { what, expected: expected.into(), got: format!("'{got}'") }
+    }
+}
+
+/// The library's result.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

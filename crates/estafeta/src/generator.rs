@@ -1,0 +1,211 @@
+//! Makes the messages while this copy is in office.
+//!
+//! The generator numbers its messages itself: it is the only one in office, so it knows the next id from `lead` and
+//! from its own publishes. Redis checks that in `publish`, together with the epoch. What each answer means here:
+//!
+//! - *published*: go on; Redis has also said when the next tick is due, so the beat survives take-overs.
+//! - *expected*: the ids do not fit (something else wrote the ledger): number the same messages anew.
+//! - *full*: keep the messages and try again a little later.
+//! - *limit*: rest; the office stays held.
+//! - *fenced*: the term is over. Drop the messages, which nobody has seen, and let the heartbeat find out more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{Config, Missed};
+use crate::error::{Error, Result};
+use crate::message::Message;
+use crate::observer::{Notice, Observer};
+use crate::standing::{Identity, ServerClock, Standing};
+use crate::store::{Batch, Publish, Store, Term};
+use crate::work::Source;
+
+/// The most that travels in one step.
+const MOST: u64 = 1000;
+const MOST_BYTES: usize = 1024 * 1024;
+/// A slow source is not waited for until a batch is full.
+const GATHERING: Duration = Duration::from_millis(2);
+
+pub(crate) struct Generator<S, O> {
+    pub store: Store,
+    pub config: Arc<Config>,
+    pub source: S,
+    pub observer: Arc<O>,
+    pub standing: watch::Receiver<Standing>,
+    pub doubt: Arc<Notify>,
+    pub known_published: Arc<AtomicU64>,
+}
+
+/// What changes from publish to publish.
+struct Progress {
+    n: u64,
+    next_id: u64,
+    due_ms: u64,
+    clock: ServerClock,
+}
+
+impl<S: Source, O: Observer> Generator<S, O> {
+    pub async fn run(mut self, quiet: CancellationToken) -> Result<()> {
+        loop {
+            let (me, term, clock) = tokio::select! {
+                () = quiet.cancelled() => return Ok(()),
+                office = self.office() => office,
+            };
+            let epoch = term.epoch;
+            self.serve(me, term, clock, &quiet).await?;
+            if quiet.is_cancelled() {
+                return self.store.resign(me.incarnation, epoch).await;
+            }
+        }
+    }
+
+    /// Publishes until the term is over or the copy stops.
+    async fn serve(
+        &mut self,
+        me: Identity,
+        term: Term,
+        clock: ServerClock,
+        quiet: &CancellationToken,
+    ) -> Result<()> {
+        let mut ended = self.standing.clone();
+        let ended = async move {
+            let over = |standing: &Standing| standing.epoch() != Some(term.epoch);
+            let _ = ended.wait_for(over).await;
+        };
+        tokio::pin!(ended);
+        let mut progress = Progress { n: term.sent, next_id: term.published + 1, due_ms: term.due_ms, clock };
+        loop {
+            let batch = tokio::select! {
+                () = quiet.cancelled() => return Ok(()),
+                () = &mut ended => return Ok(()),
+                batch = self.gather(&term, &progress) => batch?,
+            };
+            let mut pause = Duration::from_millis(1);
+            let mut messages = batch;
+            loop {
+                let answer = self.publish(me, &term, &progress, &messages).await?;
+                match answer {
+                    Publish::Published { due_ms, now_ms } => {
+                        progress.n += 1;
+                        progress.next_id += messages.len() as u64;
+                        progress.due_ms = due_ms;
+                        progress.clock = ServerClock::new(now_ms);
+                        self.known_published.store(progress.next_id - 1, Ordering::Relaxed);
+                        self.observer.notice(Notice::Generated { messages: &messages });
+                        break;
+                    }
+                    Publish::Expected(next_id) => {
+                        progress.next_id = next_id;
+                        messages = self.renumber(&messages, &progress);
+                        continue;
+                    }
+                    Publish::Full { now_ms } => progress.clock = ServerClock::new(now_ms),
+                    Publish::Limit => break,
+                    Publish::Fenced => {
+                        self.doubt.notify_one();
+                        tokio::select! {
+                            () = quiet.cancelled() => {}
+                            () = &mut ended => {}
+                        }
+                        return Ok(());
+                    }
+                }
+                tokio::select! {
+                    () = quiet.cancelled() => return Ok(()),
+                    () = &mut ended => return Ok(()),
+                    () = tokio::time::sleep(pause) => {}
+                }
+                pause = (pause * 2).min(Duration::from_millis(50));
+            }
+        }
+    }
+
+    /// Waits for the next tick and makes its messages.
+    async fn gather(&mut self, term: &Term, progress: &Progress) -> Result<Vec<Message>> {
+        let room = match self.config.limit {
+            Some(limit) => (limit + 1).saturating_sub(progress.next_id),
+            None => u64::MAX,
+        };
+        if room == 0 {
+            let limit = self.config.limit.unwrap_or_default();
+            self.observer.notice(Notice::LimitReached { limit });
+            std::future::pending::<()>().await;
+        }
+        let most = self.ticks_due(progress).await.min(room);
+        let mut messages = Vec::with_capacity(most as usize);
+        let (started, mut bytes) = (Instant::now(), 0);
+        while (messages.len() as u64) < most {
+            let body = self.source.next().await;
+            let (size, limit) = (body.len(), self.config.max_body);
+            if size > limit {
+                return Err(Error::BodyTooLarge { size, limit });
+            }
+            bytes += size;
+            let id = progress.next_id + messages.len() as u64;
+            messages.push(Message::new(id, term.epoch, progress.clock.now_ms(), &body));
+            if bytes >= MOST_BYTES || started.elapsed() >= GATHERING {
+                break;
+            }
+        }
+        Ok(messages)
+    }
+
+    /// Waits until a tick is due and says how many messages may go at once.
+    async fn ticks_due(&mut self, progress: &Progress) -> u64 {
+        let interval = u64::try_from(self.config.interval.as_millis()).unwrap_or(u64::MAX);
+        if interval == 0 {
+            return MOST.min(self.config.max_waiting);
+        }
+        tokio::time::sleep_until(progress.clock.instant(progress.due_ms).into()).await;
+        match self.config.missed {
+            Missed::Skip => 1,
+            Missed::CatchUp => {
+                let late = progress.clock.now_ms().saturating_sub(progress.due_ms);
+                (1 + late / interval).min(MOST).min(self.config.max_waiting)
+            }
+        }
+    }
+
+    async fn publish(
+        &mut self,
+        me: Identity,
+        term: &Term,
+        progress: &Progress,
+        messages: &[Message],
+    ) -> Result<Publish> {
+        let batch = Batch {
+            epoch: term.epoch,
+            n: progress.n,
+            messages,
+            interval: self.config.interval,
+            catch_up: self.config.missed == Missed::CatchUp,
+            max_waiting: self.config.max_waiting,
+            limit: self.config.limit.unwrap_or(0),
+            lease: self.config.lease,
+        };
+        self.store.publish(me.incarnation, &batch).await
+    }
+
+    fn renumber(&self, messages: &[Message], progress: &Progress) -> Vec<Message> {
+        let anew = |(id, message): (u64, &Message)| {
+            Message::new(id, message.epoch, message.published_ms, message.body())
+        };
+        (progress.next_id..).zip(messages).map(anew).collect()
+    }
+
+    /// Waits for this copy to be in office.
+    async fn office(&mut self) -> (Identity, Term, ServerClock) {
+        loop {
+            if let Standing::Generator(me, term, clock) = &*self.standing.borrow_and_update() {
+                return (*me, term.clone(), *clock);
+            }
+            if self.standing.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Keeps a copy in its ring: joins, beats, tries for the office, and joins again when it was declared dead.
+//!
+//! This is the only part that decides who the copy is; all others await what it writes into [`Standing`]. It runs on
+//! the pulse, where no handler can starve it. States and what ends them:
+//!
+//! - *away*: not a member. `join`, as a new incarnation, until Redis takes it.
+//! - *handler*: `beat` at the pace of its rank. `lost` (buried while frozen or cut off, or the ring was wiped) leads
+//!   to *away*; a vacancy and a successful `lead` lead to *generator*.
+//! - *generator*: `beat` a quarter of a lease apart. Somebody else in office leads to *handler*; `lost` to *away*.
+//!   Fewer messages published than this copy saw acknowledged mean that Redis was rolled back: it takes a new epoch.
+//!
+//! How long a belief is trusted: a copy believes that it is the generator until a beat says otherwise, and that is safe,
+//! because no step relies on the belief; Redis checks the epoch in the step itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::election::{Election, Vacancy};
+use crate::error::Result;
+use crate::member_id::{Incarnation, MemberId};
+use crate::observer::{Notice, Observer};
+use crate::standing::{Identity, ServerClock, Standing};
+use crate::store::{Beat, Candidacy, HandBack, Health, Introduction, Kind, Lead, Office, Stand, Store};
+
+/// How long after a reconnect a copy believes in nobody's death: time for all others to reconnect as well.
+pub(crate) const SETTLING: Duration = Duration::from_millis(500);
+
+pub(crate) struct Heartbeat<O> {
+    pub store: Store,
+    pub config: Arc<Config>,
+    pub observer: Arc<O>,
+    pub standing: watch::Sender<Standing>,
+    /// Rung by a part that heard from Redis that the copy is not who it thinks it is.
+    pub doubt: Arc<Notify>,
+    /// Messages that this copy knows to be published.
+    pub known_published: Arc<AtomicU64>,
+    /// Cancelled when the copy begins to stop: it stays a member, but does not take office any more.
+    pub quiet: CancellationToken,
+    /// Cancelled by this part when the limit is reached and every message has its outcome.
+    pub done: CancellationToken,
+}
+
+impl<O: Observer> Heartbeat<O> {
+    pub async fn run(self, mut me: Identity, end: CancellationToken) -> Result<()> {
+        loop {
+            self.standing.send_replace(Standing::Handler(me));
+            self.observer.notice(Notice::Joined { member: me.number });
+            self.beat_until_lost(me, &end).await?;
+            self.standing.send_replace(Standing::Away);
+            if end.is_cancelled() {
+                return Ok(());
+            }
+            self.observer.notice(Notice::DeclaredDead);
+            me = join(&self.store, &self.config, Kind::Member).await?;
+        }
+    }
+
+    async fn beat_until_lost(&self, me: Identity, end: &CancellationToken) -> Result<()> {
+        let mut election = Election::new();
+        let mut pace = Duration::ZERO;
+        loop {
+            tokio::select! {
+                () = end.cancelled() => return Ok(()),
+                () = tokio::time::sleep(pace) => {}
+                () = self.doubt.notified() => {}
+                () = self.store.link().called() => {}
+            }
+            // Read before the beat is sent: what is published while it travels is no roll-back.
+            let known = self.known_published.load(Ordering::Relaxed);
+            let stand = match self.store.beat(me.incarnation, self.config.lease).await? {
+                Beat::Stands(stand) => stand,
+                Beat::Lost => return Ok(()),
+            };
+            self.check_done(&stand);
+            if !self.follow(me, &stand, stand.published < known, &mut election).await? {
+                return Ok(());
+            }
+            pace = election.pace(&stand, self.config.look, self.config.beat(), self.config.grace());
+        }
+    }
+
+    /// Acts on what the beat told. False if the copy turned out to be no member any more.
+    async fn follow(
+        &self,
+        me: Identity,
+        stand: &Stand,
+        rolled_back: bool,
+        election: &mut Election,
+    ) -> Result<bool> {
+        let believed = self.standing.borrow().epoch();
+        let renewal = match stand.office {
+            Office::Mine(epoch) => rolled_back || believed != Some(epoch),
+            _ => false,
+        };
+        if believed.is_some() && !matches!(stand.office, Office::Mine(_)) {
+            self.standing.send_replace(Standing::Handler(me));
+            self.observer.notice(Notice::BecameHandler);
+        }
+        if let Office::Held { incarnation, health: Health::Ahead, .. } = stand.office {
+            self.cut_lease(incarnation).await?;
+        }
+        let settled = self.store.link().is_settled(SETTLING);
+        let vacancy = election.consider(stand, settled, self.config.grace());
+        let vacancy = vacancy.or(renewal.then_some(Vacancy { absent_since_ms: 0, silence: Duration::ZERO }));
+        match vacancy {
+            Some(vacancy) if !self.quiet.is_cancelled() => self.lead(me, vacancy, rolled_back).await,
+            _ => {
+                if !matches!(stand.office, Office::Mine(_)) {
+                    self.known_published.store(stand.published, Ordering::Relaxed);
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    async fn lead(&self, me: Identity, vacancy: Vacancy, renew: bool) -> Result<bool> {
+        let candidacy = Candidacy {
+            absent_since_ms: vacancy.absent_since_ms,
+            grace: self.config.grace(),
+            interval: self.config.interval,
+            silence: vacancy.silence,
+            known_published: self.known_published.load(Ordering::Relaxed),
+            renew,
+        };
+        match self.store.lead(me.incarnation, self.config.lease, &candidacy).await? {
+            Lead::Leads(term) => {
+                self.known_published.store(term.published, Ordering::Relaxed);
+                let (epoch, from) = (term.epoch, term.predecessor.filter(|from| *from != me.number));
+                let clock = ServerClock::new(term.now_ms);
+                self.standing.send_replace(Standing::Generator(me, term, clock));
+                self.observer.notice(Notice::BecameGenerator { epoch, from, silence: vacancy.silence });
+                Ok(true)
+            }
+            Lead::Follows => Ok(true),
+            Lead::Lost => Ok(false),
+        }
+    }
+
+    /// Redis' clock jumped back, and the incumbent's lease would run for as long as the jump was wide: `bury` cuts it.
+    async fn cut_lease(&self, incumbent: Incarnation) -> Result<()> {
+        if let Some(facts) = self.store.facts(incumbent).await? {
+            let hand_back = HandBack::of(&self.config);
+            self.store.bury(incumbent, &facts, 0, self.config.grace(), hand_back).await?;
+        }
+        Ok(())
+    }
+
+    fn check_done(&self, stand: &Stand) {
+        let reached = self.config.limit.is_some_and(|limit| stand.published >= limit);
+        if self.config.until_done && reached && stand.outstanding == 0 {
+            self.done.cancel();
+        }
+    }
+}
+
+/// Joins the ring as a new incarnation.
+pub(crate) async fn join(store: &Store, config: &Config, kind: Kind) -> Result<Identity> {
+    let incarnation = Incarnation::random();
+    let presence = config.presence && store.show_presence(incarnation).await;
+    let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
+    let introduction = Introduction {
+        incarnation,
+        kind,
+        lanes: config.concurrency,
+        host: host.as_deref().unwrap_or("unknown"),
+        lease: config.lease,
+        presence,
+    };
+    let number: MemberId = store.join(&introduction).await?;
+    Ok(Identity { number, incarnation })
+}

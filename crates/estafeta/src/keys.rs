@@ -1,0 +1,173 @@
+//! Every key and channel of a ring, and nothing else that spells one.
+//!
+//! All of them start with `{ring}:`, so that a Redis Cluster keeps a ring in one slot and a script may touch any of
+//! them. `docs/keyspace.md` describes each; a test compares that page with a live ring.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::member_id::Incarnation;
+
+/// The layout of the keyspace that this version reads and writes.
+pub const SCHEMA: u32 = 1;
+
+/// The name of a ring: 1 to 100 letters, digits, `.`, `_`, `-` or `:`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RingName(Arc<str>);
+
+impl RingName {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for RingName {
+    fn default() -> Self {
+        Self("estafeta".into())
+    }
+}
+
+impl FromStr for RingName {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        let fits = |c: char| c.is_ascii_alphanumeric() || "._-:".contains(c);
+        if (1..=100).contains(&name.len()) && name.chars().all(fits) {
+            Ok(Self(name.into()))
+        } else {
+            Err(Error::expected("ring name", "1 to 100 letters, digits, '.', '_', '-' or ':'", name))
+        }
+    }
+}
+
+impl fmt::Display for RingName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The type of value that Redis holds at one of our keys, as `TYPE` names it.
+pub(crate) type RedisType = &'static str;
+
+/// The keys of one ring, spelled out once.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    prefix: String,
+    pub schema: String,
+    pub members: String,
+    pub succession: String,
+    pub leader: String,
+    pub epoch: String,
+    pub ready: String,
+    pub bell: String,
+    pub errors: String,
+    pub ledger: String,
+    pub events: String,
+    pub journal: String,
+    /// What a member's incarnation is appended to, to get the channel it subscribes to while it lives.
+    pub channels: String,
+}
+
+impl Keys {
+    pub fn new(ring: &RingName) -> Self {
+        let prefix = format!("{{{ring}}}:");
+        let key = |name: &str| format!("{prefix}{name}");
+        Self {
+            schema: key("schema"),
+            members: key("members"),
+            succession: key("succession"),
+            leader: key("leader"),
+            epoch: key("epoch"),
+            ready: key("ready"),
+            bell: key("bell"),
+            errors: key("errors"),
+            ledger: key("ledger"),
+            events: key("events"),
+            journal: key("journal"),
+            channels: key("alive:"),
+            prefix,
+        }
+    }
+
+    pub fn member(&self, member: Incarnation) -> String {
+        format!("{}member:{member}", self.prefix)
+    }
+
+    pub fn inflight(&self, member: Incarnation, lane: usize) -> String {
+        format!("{}inflight:{member}:{lane}", self.prefix)
+    }
+
+    pub fn alive(&self, member: Incarnation) -> String {
+        format!("{}{member}", self.channels)
+    }
+
+    /// The keys that exist once a ring, with the type each must have.
+    pub fn fixed(&self) -> [(&str, RedisType); 11] {
+        [
+            (&self.schema, "string"),
+            (&self.members, "zset"),
+            (&self.succession, "zset"),
+            (&self.leader, "hash"),
+            (&self.epoch, "string"),
+            (&self.ready, "list"),
+            (&self.bell, "list"),
+            (&self.errors, "list"),
+            (&self.ledger, "hash"),
+            (&self.events, "stream"),
+            (&self.journal, "stream"),
+        ]
+    }
+
+    /// A `SCAN` pattern that finds every key of the ring, and perhaps some that only look like one.
+    pub fn pattern(&self) -> String {
+        format!("{}*", self.prefix)
+    }
+
+    /// Whether a key is one of this ring's own.
+    pub fn owns(&self, key: &str) -> bool {
+        let of_a_member = |rest: &str| {
+            let member = rest.strip_prefix("member:");
+            let lane = rest.strip_prefix("inflight:").and_then(|rest| rest.rsplit_once(':'));
+            member.is_some_and(|id| id.parse::<Incarnation>().is_ok())
+                || lane.is_some_and(|(id, lane)| {
+                    id.parse::<Incarnation>().is_ok() && lane.parse::<usize>().is_ok()
+                })
+        };
+        self.fixed().iter().any(|(fixed, _)| *fixed == key)
+            || key.strip_prefix(&self.prefix).is_some_and(of_a_member)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ring_names_that_could_break_the_hash_tag_are_refused() {
+        for name in ["", "a b", "{x}", "a*", "ring\n", &"x".repeat(101)] {
+            assert!(name.parse::<RingName>().is_err(), "{name:?} was accepted");
+        }
+        assert_eq!("Orders:eu-1.x_y".parse::<RingName>().unwrap().as_str(), "Orders:eu-1.x_y");
+    }
+
+    #[test]
+    fn only_the_rings_own_keys_are_owned() {
+        let keys = Keys::new(&RingName::default());
+        let member = Incarnation::random();
+        assert!(keys.owns("{estafeta}:ready"));
+        assert!(keys.owns(&keys.member(member)));
+        assert!(keys.owns(&keys.inflight(member, 12)));
+        for foreign in [
+            "{estafeta}:mine",
+            "{estafeta2}:ready",
+            "estafeta:ready",
+            "{estafeta}:member:bob",
+            "{estafeta}:inflight:bob:1",
+        ] {
+            assert!(!keys.owns(foreign), "{foreign} was taken for ours");
+        }
+    }
+}

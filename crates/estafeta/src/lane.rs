@@ -1,0 +1,177 @@
+//! One sequential worker of a copy: claims messages, has them handled, settles them, all with the one step `turn`.
+//!
+//! A lane always knows three things: under which identity it claimed, how many messages it has settled under it (the
+//! cursor), and which results it has not yet settled. `turn` settles those results and claims the next batch in one
+//! round trip. If its reply is lost the store repeats it; Redis sees by the cursor that the results are in already.
+//! `lost` means that the ring declared this member dead: what the lane held is in the queue again and somebody else's,
+//! so its results are dropped, and it waits for the copy's next identity.
+//!
+//! While the copy is the generator its lanes settle what they hold and rest. When the copy stops, a lane finishes the
+//! message in hand, settles, and ends; what it claimed beyond that goes back with `leave`.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::FutureExt as _;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::appetite::Appetite;
+use crate::bell::Bell;
+use crate::config::Config;
+use crate::error::Result;
+use crate::message::Message;
+use crate::observer::{Notice, Observer};
+use crate::standing::{Identity, Standing};
+use crate::store::{Settlement, Store, Turn};
+use crate::work::{Failure, Handler};
+
+pub(crate) struct Lane<H, O> {
+    pub index: usize,
+    pub store: Store,
+    pub config: Arc<Config>,
+    pub handler: Arc<H>,
+    pub observer: Arc<O>,
+    pub standing: watch::Receiver<Standing>,
+    pub bell: Bell,
+    pub doubt: Arc<Notify>,
+}
+
+/// Results that Redis has not recorded yet.
+#[derive(Default)]
+struct Results {
+    handled: Vec<Message>,
+    failures: Vec<(usize, String)>,
+}
+
+impl<H: Handler, O: Observer> Lane<H, O> {
+    pub async fn run(mut self, quiet: CancellationToken) -> Result<()> {
+        loop {
+            let me = tokio::select! {
+                () = quiet.cancelled() => return Ok(()),
+                me = self.identity() => me,
+            };
+            if self.work_as(me, &quiet).await? {
+                return Ok(());
+            }
+            self.doubt.notify_one();
+            tokio::select! {
+                () = quiet.cancelled() => return Ok(()),
+                () = self.other_than(me) => {}
+            }
+        }
+    }
+
+    /// Works under one identity. True if the copy stops, false if the ring does not know this identity any more.
+    async fn work_as(&mut self, me: Identity, quiet: &CancellationToken) -> Result<bool> {
+        let mut appetite = Appetite::new();
+        let mut results = Results::default();
+        let mut cursor = 0;
+        loop {
+            let handles = self.standing.borrow().handles() && !quiet.is_cancelled();
+            if !handles && results.handled.is_empty() {
+                if quiet.is_cancelled() {
+                    return Ok(true);
+                }
+                tokio::select! {
+                    () = quiet.cancelled() => {}
+                    changed = self.standing.changed() => if changed.is_err() { return Ok(true) },
+                }
+                if self.standing.borrow().identity() != Some(me) {
+                    return Ok(false);
+                }
+                continue;
+            }
+            let settlement = Settlement {
+                cursor,
+                settled: results.handled.len(),
+                failures: std::mem::take(&mut results.failures),
+                want: if handles { appetite.want() } else { 0 },
+            };
+            let turn = self.store.turn(me.incarnation, self.index, &settlement, self.config.journal).await?;
+            let Turn::Holds { cursor: settled, held } = turn else {
+                return Ok(false);
+            };
+            cursor = settled;
+            if !results.handled.is_empty() {
+                let (messages, failures) = (&results.handled[..], &settlement.failures[..]);
+                self.observer.notice(Notice::Settled { messages, failures });
+                results.handled.clear();
+            }
+            if quiet.is_cancelled() {
+                return Ok(true);
+            }
+            if held.is_empty() {
+                self.idle(quiet).await;
+            } else {
+                self.handle(held, &mut results, &mut appetite, quiet).await;
+            }
+        }
+    }
+
+    async fn handle(
+        &self,
+        held: Vec<Message>,
+        results: &mut Results,
+        appetite: &mut Appetite,
+        quiet: &CancellationToken,
+    ) {
+        let started = Instant::now();
+        let mut bytes = 0;
+        for message in held {
+            if quiet.is_cancelled() {
+                break;
+            }
+            bytes += message.body().len();
+            if let Err(failure) = self.handle_one(&message).await {
+                results.failures.push((results.handled.len(), failure.into_reason()));
+            }
+            results.handled.push(message);
+        }
+        appetite.ate(results.handled.len(), bytes, started.elapsed());
+    }
+
+    async fn handle_one(&self, message: &Message) -> Result<(), Failure> {
+        if message.id == 0 {
+            return Err(Failure::new("not a message of estafeta: foreign data in the queue"));
+        }
+        let (size, limit) = (message.body().len(), self.config.max_body);
+        if size > limit {
+            return Err(Failure::new(format_args!("body: expected at most {limit} bytes, got {size}")));
+        }
+        let handled = AssertUnwindSafe(self.handler.handle(message)).catch_unwind().await;
+        handled.unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+            Err(Failure::new(format_args!("the handler panicked: {text}")))
+        })
+    }
+
+    /// Waits for the bell, or for something that changes what this lane is to do.
+    async fn idle(&mut self, quiet: &CancellationToken) {
+        tokio::select! {
+            () = quiet.cancelled() => {}
+            _ = self.standing.changed() => {}
+            () = self.bell.wait() => {}
+        }
+    }
+
+    async fn identity(&mut self) -> Identity {
+        loop {
+            if let Some(me) = self.standing.borrow_and_update().identity() {
+                return me;
+            }
+            if self.standing.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    async fn other_than(&mut self, me: Identity) {
+        let other = |standing: &Standing| standing.identity().is_some_and(|now| now != me);
+        if self.standing.wait_for(other).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}

@@ -1,0 +1,38 @@
+-- beat: extends the caller's lease and tells it where it stands.
+-- KEYS   members succession leader ledger
+-- ARGV   incarnation lease-ms channel-prefix
+-- Answer {'stands', now, rank, state, leader-number, leader-incarnation, epoch, published, outstanding} · {'lost'}
+--        rank is the place in the line of succession (-1: none); state is how the leader looks: none me well expired
+--        absent ahead; outstanding counts messages that have no outcome yet.
+-- Invariant: whoever was buried hears `lost` and is not revived.
+local members, succession, leader, ledger = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local me, lease = ARGV[1], tonumber(ARGV[2])
+
+if not redis.call('ZSCORE', members, me) then
+  return { 'lost' }
+end
+local now = now_ms()
+local office = redis.call('HMGET', leader, 'member', 'number', 'epoch', 'presence', 'lease')
+local incumbent = office[1]
+local rank = redis.call('ZRANK', succession, me) or -1
+
+local state
+if not incumbent then
+  state = 'none'
+elseif incumbent == me then
+  state = 'me'
+else
+  state = look_at(members, incumbent, ARGV[3] .. incumbent, office[4] == '1', tonumber(office[5]), now) or 'expired'
+  local ahead_of_me = redis.call('ZRANK', succession, incumbent)
+  if ahead_of_me and ahead_of_me < rank then
+    rank = rank - 1
+  end
+end
+local counts = redis.call('HMGET', ledger, 'published', 'done', 'failed', 'retried')
+for i = 1, 4 do
+  counts[i] = tonumber(counts[i] or 0)
+end
+
+redis.call('ZADD', members, 'XX', text(now + lease), me)
+return { 'stands', now, rank, state, tonumber(office[2] or 0), incumbent or '', tonumber(office[3] or 0), counts[1],
+  counts[1] - counts[2] - counts[3] + counts[4] }

@@ -1,0 +1,49 @@
+-- lead: takes office if nobody holds it or its holder is dead.
+-- KEYS   members succession member leader epoch ledger events
+-- ARGV   incarnation lease-ms channel-prefix absent-since grace-ms interval-ms silence-ms known-published renew(0|1)
+--        absent-since: Redis time at which the caller first missed the leader (0: never); silence-ms: how long ago it
+--        last saw the leader well; known-published: messages the caller knows to be published; renew: the caller leads
+--        already and wants a new epoch, because the server behind the connection changed.
+-- Answer {'leads', epoch, sent, published, due, now, predecessor} · {'follows'} · {'lost'}
+-- Invariant: epochs only grow, also when the stored one was rolled back: they are never below Redis' time.
+local members, member, leader, epochs, ledger, events = KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local me, lease, interval = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[6])
+
+if not redis.call('ZSCORE', members, me) or not redis.call('ZSCORE', KEYS[2], me) then
+  return { 'lost' }
+end
+local now = now_ms()
+local office = redis.call('HMGET', leader, 'member', 'number', 'epoch', 'sent', 'due', 'presence', 'lease', 'last')
+local incumbent, due = office[1], tonumber(office[5] or now)
+local published = tonumber(redis.call('HGET', ledger, 'published') or 0)
+
+if incumbent == me and ARGV[9] == '0' then
+  return { 'leads', tonumber(office[3]), tonumber(office[4]), published, due, now, 0 }
+elseif incumbent and incumbent ~= me then
+  local state = look_at(members, incumbent, ARGV[3] .. incumbent, office[6] == '1', tonumber(office[7]), now)
+  if not is_dead(state, tonumber(ARGV[4]), tonumber(ARGV[5]), now) then
+    return { 'follows' }
+  end
+end
+local facts = redis.call('HMGET', member, 'number', 'presence')
+local number = facts[1]
+local epoch = math.max(tonumber(redis.call('GET', epochs) or 0) + 1, now)
+local predecessor = office[2] or office[8] or '0'
+redis.call('XLEN', events)
+
+-- A tick further off than one interval is left over from another setting or from a clock that jumped back.
+due = math.min(due, now + interval)
+redis.call('SET', epochs, text(epoch))
+redis.call('HSET', leader, 'member', me, 'number', number, 'epoch', text(epoch), 'sent', 0, 'due', text(due),
+  'presence', facts[2], 'lease', ARGV[2], 'since', text(now), 'last', number)
+redis.call('ZADD', members, 'XX', text(now + lease), me)
+if published < tonumber(ARGV[8]) then
+  announce(events, 'rolled-back', 'member', number, 'known', ARGV[8], 'found', published)
+end
+if predecessor ~= '0' and predecessor ~= number then
+  redis.call('HINCRBY', ledger, 'takeovers', 1)
+  announce(events, 'took-over', 'member', number, 'from', predecessor, 'silence', ARGV[7], 'epoch', text(epoch))
+else
+  announce(events, 'took-office', 'member', number, 'epoch', text(epoch))
+end
+return { 'leads', epoch, 0, published, due, now, tonumber(predecessor) }

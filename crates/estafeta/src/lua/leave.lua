@@ -1,0 +1,32 @@
+-- leave: the caller goes. Hands back what it held, vacates the office if it held that, and is no member any more.
+-- KEYS   members succession member leader ready bell errors ledger events journal inflight...
+-- ARGV   incarnation channel-prefix max-attempts journal(0|1)
+-- Answer {'left', returned, given-up}; {'left', 0, 0} also when it was no member any more.
+-- Invariant: after it nothing in Redis belongs to the caller.
+local members, succession, member, leader, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[9]
+local keys = { ready = KEYS[5], errors = KEYS[7], ledger = KEYS[8], journal = ARGV[4] == '1' and KEYS[10] or nil }
+local me = ARGV[1]
+
+if not redis.call('ZSCORE', members, me) then
+  return { 'left', 0, 0 }
+end
+local facts = redis.call('HMGET', member, 'number', 'kind')
+local held = collect(facts[2], { unpack(KEYS, 11) }, tonumber(ARGV[3]))
+local leads = redis.call('HGET', leader, 'member') == me
+redis.call('LLEN', keys.ready)
+redis.call('LLEN', KEYS[6])
+redis.call('LLEN', keys.errors)
+redis.call('HLEN', keys.ledger)
+redis.call('XLEN', events)
+
+give_back(held, keys, facts[1], now_ms())
+if leads then
+  vacate(leader, facts[1])
+  call_heir(succession, ARGV[2], me)
+end
+redis.call('ZREM', members, me)
+redis.call('ZREM', succession, me)
+redis.call('DEL', member)
+announce(events, 'left', 'member', facts[1], 'returned', #held.back, 'gave-up', #held.spent)
+ring_bell(keys.ready, KEYS[6])
+return { 'left', #held.back, #held.spent }

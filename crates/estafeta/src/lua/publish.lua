@@ -1,0 +1,47 @@
+-- publish: appends messages to the queue, if the caller is the generator of this very epoch.
+-- KEYS   members leader ledger ready bell
+-- ARGV   incarnation epoch n first-id interval-ms catch-up(0|1) max-waiting limit lease-ms element...
+--        n: how many publishes of this term went before; limit 0: none.
+-- Answer {'published', due, now} · {'already', due, now} (the first try arrived, its reply was lost) ·
+--        {'expected', next-id} · {'full', now} · {'limit'} · {'fenced'}
+-- Invariant: ids are 1, 2, 3 ... without gap, in the order of the queue. A refusal writes nothing, except that a
+-- fenced one is counted.
+local members, leader, ledger, ready, bell = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local me, n, interval, limit = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[8])
+local first, count = 10, #ARGV - 9
+
+local office = redis.call('HMGET', leader, 'member', 'epoch', 'sent', 'due')
+local now = now_ms()
+if office[1] ~= me or office[2] ~= ARGV[2] or tonumber(office[3]) < n then
+  redis.call('HINCRBY', ledger, 'fenced', 1)
+  return { 'fenced' }
+end
+local due = tonumber(office[4])
+if tonumber(office[3]) > n then
+  return { 'already', due, now }
+end
+local published = tonumber(redis.call('HGET', ledger, 'published') or 0)
+if tonumber(ARGV[4]) ~= published + 1 then
+  return { 'expected', published + 1 }
+elseif limit > 0 and published + count > limit then
+  return { 'limit' }
+elseif redis.call('LLEN', ready) + count > tonumber(ARGV[7]) then
+  return { 'full', now }
+end
+redis.call('LLEN', bell)
+redis.call('ZCARD', members)
+
+-- The beat keeps its phase: ticks that were missed are passed over, or made up for one by one.
+if interval > 0 and ARGV[6] == '1' then
+  due = due + interval * count
+elseif interval > 0 then
+  due = due + interval * math.max(1, math.floor((now - due) / interval) + 1)
+end
+for from = first, #ARGV, 500 do
+  redis.call('RPUSH', ready, unpack(ARGV, from, math.min(from + 499, #ARGV)))
+end
+redis.call('HINCRBY', ledger, 'published', count)
+redis.call('HSET', leader, 'sent', n + 1, 'due', text(due))
+redis.call('ZADD', members, 'XX', text(now + tonumber(ARGV[9])), me)
+ring_bell(ready, bell)
+return { 'published', due, now }

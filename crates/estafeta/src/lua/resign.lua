@@ -1,0 +1,19 @@
+-- resign: gives the office up and calls the heir, so that a clean stop costs no time.
+-- KEYS   succession leader events
+-- ARGV   incarnation epoch channel-prefix
+-- Answer {'resigned'}, also when the caller was not in office any more.
+-- Invariant: only the holder of this very epoch can vacate the office.
+local succession, leader, events = KEYS[1], KEYS[2], KEYS[3]
+local me = ARGV[1]
+
+local office = redis.call('HMGET', leader, 'member', 'epoch', 'number')
+if office[1] ~= me or office[2] ~= ARGV[2] then
+  return { 'resigned' }
+end
+redis.call('XLEN', events)
+redis.call('ZCARD', succession)
+
+vacate(leader, office[3])
+announce(events, 'resigned', 'member', office[3])
+call_heir(succession, ARGV[3], me)
+return { 'resigned' }

@@ -1,0 +1,35 @@
+-- resolve: retries or drops errors that were looked at before.
+-- KEYS   errors ready bell ledger events
+-- ARGV   verb(retry|drop) element...
+-- Answer {'resolved', count}: elements that were still there; one that a reader took meanwhile is not touched.
+-- Invariant: a retried error is waiting again, a dropped one counts as taken, in the same step in which it leaves.
+local errors, ready, bell, ledger, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local drops = ARGV[1] == 'drop'
+
+redis.call('LLEN', errors)
+redis.call('LLEN', ready)
+redis.call('LLEN', bell)
+redis.call('HLEN', ledger)
+redis.call('XLEN', events)
+
+local again, count = {}, 0
+for i = 2, #ARGV do
+  local retried = not drops and retried_message(ARGV[i])
+  if (drops or retried) and redis.call('LREM', errors, 1, ARGV[i]) == 1 then
+    count = count + 1
+    again[count] = retried
+  end
+end
+if count == 0 then
+  return { 'resolved', 0 }
+elseif drops then
+  redis.call('HINCRBY', ledger, 'taken', count)
+  redis.call('HINCRBY', ledger, 'dropped', count)
+  announce(events, 'dropped', 'count', count)
+else
+  push_all('RPUSH', ready, again)
+  redis.call('HINCRBY', ledger, 'retried', count)
+  announce(events, 'retried', 'count', count)
+  ring_bell(ready, bell)
+end
+return { 'resolved', count }

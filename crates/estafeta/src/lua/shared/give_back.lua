@@ -1,0 +1,61 @@
+-- What a member that goes away held returns to where it came from, in the old order: a reader's errors to the head of
+-- `errors`, a handler's messages to the head of `ready` with one more attempt; those that used up their attempts
+-- become errors instead. `collect` only reads and `give_back` only writes, so that a script can put its last check
+-- between the two.
+
+local function by_id(one, other)
+  return one.id < other.id
+end
+
+local function collect(kind, lists, max_attempts)
+  local held = { kind = kind, lists = lists, back = {}, spent = {} }
+  for _, list in ipairs(lists) do
+    for _, element in ipairs(redis.call('LRANGE', list, 0, -1)) do
+      if kind == 'reader' then
+        held.back[#held.back + 1] = { id = #held.back, element = element }
+      else
+        local id, epoch, attempt, published, body = split_message(element)
+        if id == '0' then
+          held.back[#held.back + 1] = { id = 0, element = element }
+        elseif tonumber(attempt) >= max_attempts then
+          held.spent[#held.spent + 1] = { id = tonumber(id), element = element }
+        else
+          local again = join_message(id, epoch, text(tonumber(attempt) + 1), published, body)
+          held.back[#held.back + 1] = { id = tonumber(id), element = again }
+        end
+      end
+    end
+  end
+  table.sort(held.back, by_id)
+  table.sort(held.spent, by_id)
+  return held
+end
+
+-- `keys` names ready, errors, ledger and (where the ring keeps one) journal.
+local function give_back(held, keys, number, now)
+  local reversed = {}
+  for i = #held.back, 1, -1 do
+    reversed[#reversed + 1] = held.back[i].element
+  end
+  push_all('LPUSH', held.kind == 'reader' and keys.errors or keys.ready, reversed)
+
+  local failed, ids = {}, {}
+  for i, spent in ipairs(held.spent) do
+    failed[i] = error_element(spent.element, text(now), number, 'gave up: every copy that handled it died or hung')
+    ids[i] = text(spent.id)
+  end
+  push_all('RPUSH', keys.errors, failed)
+  if #ids > 0 then
+    redis.call('HINCRBY', keys.ledger, 'failed', #ids)
+    if keys.journal then
+      local list = table.concat(ids, ' ')
+      redis.call('XADD', keys.journal, '*', 'ids', list, 'errors', list, 'member', number)
+    end
+  end
+  if held.kind ~= 'reader' then
+    redis.call('HINCRBY', keys.ledger, 'returned', #held.back)
+  end
+  for _, list in ipairs(held.lists) do
+    redis.call('DEL', list)
+  end
+end

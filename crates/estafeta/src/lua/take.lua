@@ -1,0 +1,34 @@
+-- take: the one step of a reader of errors. Lets go of what it has shown, then takes what comes next.
+-- KEYS   members member inflight errors ledger
+-- ARGV   incarnation cursor n want
+-- Answer {'turn', cursor, {element...}}: the reader's whole list after the step · {'lost'}
+-- Invariant: an error leaves Redis only after the reader that holds it said that it was shown.
+local members, member, inflight, errors, ledger = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local cursor, n, want = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+
+if not redis.call('ZSCORE', members, ARGV[1]) then
+  return { 'lost' }
+end
+local stored = tonumber(redis.call('HGET', member, 'cursor:0') or 0)
+local held = redis.call('LLEN', inflight)
+local settles = n > 0 and stored == cursor
+if (settles and held < n) or (stored ~= cursor and stored ~= cursor + n) then
+  return { 'lost' }
+end
+redis.call('LLEN', errors)
+redis.call('HLEN', ledger)
+
+if settles then
+  redis.call('LTRIM', inflight, n, -1)
+  redis.call('HSET', member, 'cursor:0', text(stored + n))
+  redis.call('HINCRBY', ledger, 'taken', n)
+  stored = stored + n
+  held = held - n
+end
+
+if held > 0 then
+  return { 'turn', stored, redis.call('LRANGE', inflight, 0, -1) }
+end
+local claimed = want > 0 and redis.call('LPOP', errors, want) or {}
+push_all('RPUSH', inflight, claimed)
+return { 'turn', stored, claimed }

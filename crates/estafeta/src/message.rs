@@ -1,0 +1,211 @@
+//! Messages and errors as they lie in Redis: a header in readable ASCII, a space, the body as it is.
+//!
+//! A waiting message is `id epoch attempt published-ms body`. The generator writes the header itself, because it is
+//! the only one in office and so knows the next id; building strings in Lua would cost more than all the rest.
+//! An error is `id epoch attempt published-ms failed-ms member reason-bytes reason body`.
+
+use std::io::Write as _;
+
+use crate::member_id::{Epoch, MemberId};
+
+/// One message, as a handler gets it. `(id, attempt)` is new for every delivery; `id` alone is the same for all
+/// deliveries of a message, and is what makes work outside Redis idempotent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The message's number on the ring: 1, 2, 3 ... without gap.
+    pub id: u64,
+    /// The term in which it was published.
+    pub epoch: Epoch,
+    /// 1 for the first delivery, one more each time a copy died holding it.
+    pub attempt: u32,
+    /// When it was published, in milliseconds of Redis' clock.
+    pub published_ms: u64,
+    element: Vec<u8>,
+    body_at: usize,
+}
+
+impl Message {
+    /// The body, any bytes.
+    pub fn body(&self) -> &[u8] {
+        &self.element[self.body_at..]
+    }
+
+    /// The body as text; bytes that are not UTF-8 are replaced.
+    pub fn text(&self) -> std::borrow::Cow<'_, str> {
+        String::from_utf8_lossy(self.body())
+    }
+
+    /// Makes the element that is stored, together with the message.
+    pub(crate) fn new(id: u64, epoch: Epoch, published_ms: u64, body: &[u8]) -> Self {
+        let mut element = Vec::with_capacity(48 + body.len());
+        write!(element, "{id} {epoch} 1 {published_ms} ").expect("writing to memory");
+        let body_at = element.len();
+        element.extend_from_slice(body);
+        Self { id, epoch, attempt: 1, published_ms, element, body_at }
+    }
+
+    /// Reads an element; what is not one of ours comes back as it is.
+    pub(crate) fn parse(element: Vec<u8>) -> Result<Self, Vec<u8>> {
+        let mut header = Header::of(&element);
+        let fields = (header.number(), header.number(), header.number(), header.number());
+        let (Some(id), Some(epoch), Some(attempt), Some(published_ms)) = fields else {
+            return Err(element);
+        };
+        let body_at = header.at;
+        Ok(Self { id, epoch: Epoch(epoch), attempt: attempt as u32, published_ms, element, body_at })
+    }
+
+    /// The element as it is stored.
+    pub(crate) fn element(&self) -> &[u8] {
+        &self.element
+    }
+
+    /// Stands for an element that is not one of ours: message 0, the element its body.
+    pub(crate) fn foreign(element: Vec<u8>) -> Self {
+        Self { id: 0, epoch: Epoch(0), attempt: 0, published_ms: 0, element, body_at: 0 }
+    }
+}
+
+/// A message that failed and waits in Redis for somebody to look at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedMessage {
+    /// The message's number on the ring; 0 for foreign data found in our lists.
+    pub id: u64,
+    /// The term in which it was published.
+    pub epoch: Epoch,
+    /// The delivery that failed.
+    pub attempt: u32,
+    /// When it was published, in milliseconds of Redis' clock.
+    pub published_ms: u64,
+    /// When it failed, in milliseconds of Redis' clock.
+    pub failed_ms: u64,
+    /// The member that handled it.
+    pub member: MemberId,
+    /// Why it failed.
+    pub reason: String,
+    element: Vec<u8>,
+    body_at: usize,
+}
+
+impl FailedMessage {
+    /// The body, any bytes.
+    pub fn body(&self) -> &[u8] {
+        &self.element[self.body_at..]
+    }
+
+    /// Reads an element. What is not one of ours becomes error 0 with the element as its body.
+    pub(crate) fn parse(element: Vec<u8>) -> Self {
+        let foreign = || Self {
+            id: 0,
+            epoch: Epoch(0),
+            attempt: 0,
+            published_ms: 0,
+            failed_ms: 0,
+            member: MemberId(0),
+            reason: "not an error of estafeta".into(),
+            element: Vec::new(),
+            body_at: 0,
+        };
+        let mut failed = Self::read(&element).unwrap_or_else(foreign);
+        failed.element = element;
+        failed
+    }
+
+    fn read(element: &[u8]) -> Option<Self> {
+        let mut header = Header::of(element);
+        let id = header.number()?;
+        let epoch = Epoch(header.number()?);
+        let attempt = header.number()? as u32;
+        let published_ms = header.number()?;
+        let failed_ms = header.number()?;
+        let member = MemberId(header.number()?);
+        let length = header.number()? as usize;
+        let reason = element.get(header.at..header.at.checked_add(length)?)?;
+        let body_at = header.at + length + 1;
+        (element.get(body_at - 1) == Some(&b' ')).then(|| Self {
+            id,
+            epoch,
+            attempt,
+            published_ms,
+            failed_ms,
+            member,
+            reason: String::from_utf8_lossy(reason).into_owned(),
+            element: Vec::new(),
+            body_at,
+        })
+    }
+
+    /// The element as it is stored.
+    pub(crate) fn element(&self) -> &[u8] {
+        &self.element
+    }
+}
+
+/// Reads numbers that end in one space each.
+struct Header<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Header<'a> {
+    fn of(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let start = self.at;
+        let mut value = 0_u64;
+        loop {
+            match *self.bytes.get(self.at)? {
+                digit @ b'0'..=b'9' => {
+                    value = value.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
+                }
+                b' ' if self.at > start => {
+                    self.at += 1;
+                    return Some(value);
+                }
+                _ => return None,
+            }
+            self.at += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_body_comes_back_as_it_was(id in 1_u64.., epoch: u64, ms: u64, body: Vec<u8>) {
+            let sent = Message::new(id, Epoch(epoch), ms, &body);
+            let read = Message::parse(sent.element().to_vec()).unwrap();
+            prop_assert_eq!(&read, &sent);
+            prop_assert_eq!(read.body(), &body[..]);
+        }
+
+        #[test]
+        fn any_reason_and_body_come_back_as_they_were(reason: String, body: Vec<u8>) {
+            let mut element = format!("7 9 2 100 200 3 {} {reason} ", reason.len()).into_bytes();
+            element.extend(&body);
+            let failed = FailedMessage::parse(element);
+            prop_assert_eq!((failed.id, failed.member), (7, MemberId(3)));
+            prop_assert_eq!(&failed.reason, &reason);
+            prop_assert_eq!(failed.body(), &body[..]);
+        }
+
+        #[test]
+        fn foreign_bytes_never_panic(bytes: Vec<u8>) {
+            let _ = Message::parse(bytes.clone());
+            prop_assert_eq!(FailedMessage::parse(bytes.clone()).element(), &bytes[..]);
+        }
+    }
+
+    #[test]
+    fn a_header_that_lies_about_its_reason_is_foreign() {
+        let failed = FailedMessage::parse(b"7 9 2 100 200 3 999999999999999999 x y".to_vec());
+        assert_eq!(failed.id, 0);
+        assert_eq!(failed.body(), b"7 9 2 100 200 3 999999999999999999 x y");
+    }
+}

@@ -1,0 +1,117 @@
+//! A ring seen from outside: for commands, monitors and programs that want to look or clean up without taking part.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::endpoint::Endpoint;
+use crate::error::Result;
+use crate::keys::RingName;
+use crate::message::FailedMessage;
+use crate::snapshot::{self, Snapshot};
+use crate::store::{Keeper, Link, Store};
+use crate::sweeper::{Burial, Judge};
+
+/// How long a command waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Errors that pass through memory at once.
+const CHUNK: u64 = 200;
+
+/// A connection to a ring.
+pub struct Ring {
+    name: RingName,
+    endpoint: Endpoint,
+    store: Store,
+    /// A link whose keeper is gone could not be told that it broke.
+    _keeper: Keeper,
+}
+
+impl Ring {
+    /// Connects. The ring need not exist yet.
+    pub async fn connect(endpoint: Endpoint, name: RingName) -> Result<Self> {
+        let (link, keeper) = Link::open(endpoint.clone(), PATIENCE).await?;
+        let store = Store::new(Arc::new(link), name.clone());
+        Ok(Self { name, endpoint, store, _keeper: keeper })
+    }
+
+    /// The ring at this moment, with the last `events` entries of its event stream.
+    pub async fn snapshot(&self, events: usize) -> Result<Snapshot> {
+        snapshot::read(&self.store, &self.name, events).await
+    }
+
+    /// Buries all dead members now, with the settings of `config`.
+    pub async fn sweep(&self, max_attempts: u32) -> Result<Vec<Burial>> {
+        self.store.check_schema().await?;
+        let mut config = Config::new(self.endpoint.clone(), self.name.clone());
+        config.max_attempts = max_attempts;
+        Judge::new(self.store.clone(), config.into()).sweep(&CancellationToken::new()).await
+    }
+
+    /// How many errors are kept and in no reader's hands.
+    pub async fn error_count(&self) -> Result<u64> {
+        self.store.check_schema().await?;
+        self.store.error_count().await
+    }
+
+    /// A stretch of the kept errors, oldest first, without taking them.
+    pub async fn errors(&self, from: u64, count: u64) -> Result<Vec<FailedMessage>> {
+        self.store.check_schema().await?;
+        self.store.errors(from, count).await
+    }
+
+    /// Puts errors back into the queue, with a fresh count of attempts. Says how many were there.
+    pub async fn retry_errors(&self, which: &Selection) -> Result<u64> {
+        self.resolve("retry", which).await
+    }
+
+    /// Deletes errors. Says how many were there.
+    pub async fn drop_errors(&self, which: &Selection) -> Result<u64> {
+        self.resolve("drop", which).await
+    }
+
+    async fn resolve(&self, verb: &str, which: &Selection) -> Result<u64> {
+        self.store.check_schema().await?;
+        let (mut from, mut resolved) = (0, 0);
+        // Errors that fail again while we work are not ours to touch: no more than there were at the start.
+        let mut left = self.store.error_count().await?;
+        while left > 0 {
+            let chunk = self.store.errors(from, CHUNK.min(left)).await?;
+            if chunk.is_empty() {
+                break;
+            }
+            left -= chunk.len() as u64;
+            let chosen: Vec<&[u8]> =
+                chunk.iter().filter(|error| which.has(error.id)).map(FailedMessage::element).collect();
+            let gone = if chosen.is_empty() { 0 } else { self.store.resolve(verb, &chosen).await? };
+            resolved += gone;
+            from += chunk.len() as u64 - gone;
+        }
+        Ok(resolved)
+    }
+
+    /// Deletes the ring's keys and no others. Says how many there were.
+    pub async fn erase(&self) -> Result<u64> {
+        self.store.check_schema().await?;
+        self.store.erase().await
+    }
+}
+
+/// Which errors are meant.
+#[derive(Clone, Debug)]
+pub enum Selection {
+    /// Every one that is kept.
+    All,
+    /// Those of the messages with these ids.
+    Ids(Vec<u64>),
+}
+
+impl Selection {
+    fn has(&self, id: u64) -> bool {
+        match self {
+            Self::All => true,
+            Self::Ids(ids) => ids.contains(&id),
+        }
+    }
+}

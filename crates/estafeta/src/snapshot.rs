@@ -1,0 +1,234 @@
+//! The whole ring at one moment, read in one atomic step: what `status` prints and monitors draw.
+
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::keys::RingName;
+use crate::member_id::{Epoch, Incarnation, MemberId};
+use crate::store::{Health, Reply, Store};
+
+/// A ring at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Snapshot {
+    /// The ring's name.
+    pub ring: String,
+    /// The moment, in milliseconds of Redis' clock.
+    pub time_ms: u64,
+    /// Who is in office.
+    pub generator: Option<GeneratorView>,
+    /// All members, in the order in which they joined.
+    pub members: Vec<MemberView>,
+    /// Messages in the queue.
+    pub waiting: u64,
+    /// Messages that handlers hold.
+    pub in_flight: u64,
+    /// Messages ever published.
+    pub published: u64,
+    /// Messages that were handled well.
+    pub done: u64,
+    /// Errors in Redis, those in the hands of a reader included.
+    pub errors_kept: u64,
+    /// Errors that were taken out or dropped.
+    pub errors_taken: u64,
+    /// Whether `published = waiting + in flight + done + errors kept + errors taken`.
+    pub balanced: bool,
+    /// How often the office passed from one member to another.
+    pub takeovers: u64,
+    /// Messages that went back to the queue because their holder died or left.
+    pub returned: u64,
+    /// Publishes that Redis refused because their epoch was over.
+    pub fenced: u64,
+    /// Members that were declared dead.
+    pub buried: u64,
+    /// Errors that were put back into the queue.
+    pub retried: u64,
+    /// Errors that were dropped; they count as taken.
+    pub dropped: u64,
+    /// What happened last, newest first.
+    pub events: Vec<Event>,
+}
+
+/// The generator of a ring.
+#[derive(Clone, Debug, Serialize)]
+pub struct GeneratorView {
+    /// Its number.
+    pub member: MemberId,
+    /// Its term.
+    pub epoch: Epoch,
+    /// Its host; empty if it is no member any more.
+    pub host: String,
+    /// Its process.
+    pub pid: u64,
+    /// How long it has been in office.
+    pub in_office_ms: u64,
+}
+
+/// What a member does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Makes messages.
+    Generator,
+    /// Handles messages.
+    Handler,
+    /// Takes errors out.
+    Reader,
+}
+
+/// One member of a ring.
+#[derive(Clone, Debug, Serialize)]
+pub struct MemberView {
+    /// Its number.
+    pub id: MemberId,
+    /// What it does.
+    pub role: Role,
+    /// Its place in the line of succession; 0 is the heir. The generator and readers have none.
+    pub rank: Option<u64>,
+    /// Its host.
+    pub host: String,
+    /// Its process.
+    pub pid: u64,
+    /// How long ago it joined.
+    pub age_ms: u64,
+    /// How long its lease still runs; negative if it ran out.
+    pub lease_ms: i64,
+    /// Messages (a reader: errors) that it holds.
+    pub in_flight: u64,
+    /// How it looks.
+    pub state: Health,
+}
+
+/// An entry of the ring's event stream.
+#[derive(Clone, Debug, Serialize)]
+pub struct Event {
+    /// When, in milliseconds of Redis' clock.
+    pub time_ms: u64,
+    /// What: `joined`, `left`, `buried`, `took-office`, `took-over`, `resigned`, `retried`, `dropped`, `rolled-back`.
+    pub kind: String,
+    /// Its details.
+    pub fields: Vec<(String, String)>,
+}
+
+/// How often the members may change between the two halves of a reading before it is given up.
+const TRIES: usize = 100;
+
+pub(crate) async fn read(store: &Store, ring: &RingName, events: usize) -> Result<Snapshot> {
+    store.check_schema().await?;
+    for _ in 0..TRIES {
+        let mut roll: Vec<(Incarnation, usize)> = Vec::new();
+        for member in store.members().await? {
+            if let Some(facts) = store.facts(member).await? {
+                roll.push((member, facts.lanes));
+            }
+        }
+        // Redis takes "none" for no answer at all, so at least one is asked for.
+        if let Some(reply) = store.snapshot(&roll, events.max(1)).await? {
+            let mut snapshot = parse(ring, reply)?;
+            snapshot.events.truncate(events);
+            return Ok(snapshot);
+        }
+    }
+    Err(Error::Answer("the members of the ring change too fast for a snapshot".into()))
+}
+
+fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
+    let time_ms = reply.number()?;
+    let (waiting, mut errors_kept) = (reply.number()?, reply.number()?);
+    let leader = Fields(reply.pairs()?);
+    let ledger = Fields(reply.pairs()?);
+    let mut list = reply.list()?;
+    let mut events = Vec::new();
+    while !list.is_empty() {
+        events.push(parse_event(list.list()?)?);
+    }
+    let mut list = reply.list()?;
+    let mut rows = Vec::new();
+    while !list.is_empty() {
+        rows.push(parse_member(list.list()?, time_ms)?);
+    }
+    rows.sort_by_key(|(_, member)| member.id);
+
+    let office = leader.text("member");
+    let leading_rank = rows.iter().find(|(who, _)| who == office).and_then(|(_, member)| member.rank);
+    let mut in_flight = 0;
+    let mut generator = (!office.is_empty()).then(|| GeneratorView {
+        member: MemberId(leader.number("number")),
+        epoch: Epoch(leader.number("epoch")),
+        host: String::new(),
+        pid: 0,
+        in_office_ms: time_ms.saturating_sub(leader.number("since")),
+    });
+    for (who, member) in &mut rows {
+        if member.role == Role::Reader {
+            errors_kept += member.in_flight;
+            member.rank = None;
+            continue;
+        }
+        in_flight += member.in_flight;
+        if who == office {
+            member.role = Role::Generator;
+            member.rank = None;
+            if let Some(generator) = &mut generator {
+                generator.host.clone_from(&member.host);
+                generator.pid = member.pid;
+            }
+        } else if member.rank > leading_rank && leading_rank.is_some() {
+            member.rank = member.rank.map(|rank| rank - 1);
+        }
+    }
+    let (published, done, errors_taken) =
+        (ledger.number("published"), ledger.number("done"), ledger.number("taken"));
+    Ok(Snapshot {
+        ring: ring.to_string(),
+        time_ms,
+        generator,
+        members: rows.into_iter().map(|(_, member)| member).collect(),
+        waiting,
+        in_flight,
+        published,
+        done,
+        errors_kept,
+        errors_taken,
+        balanced: published == waiting + in_flight + done + errors_kept + errors_taken,
+        takeovers: ledger.number("takeovers"),
+        returned: ledger.number("returned"),
+        fenced: ledger.number("fenced"),
+        buried: ledger.number("buried"),
+        retried: ledger.number("retried"),
+        dropped: ledger.number("dropped"),
+        events,
+    })
+}
+
+fn parse_member(mut row: Reply, time_ms: u64) -> Result<(String, MemberView)> {
+    let incarnation = row.text()?;
+    let id = row.member()?;
+    let role = if row.text()? == "reader" { Role::Reader } else { Role::Handler };
+    let (host, pid, started) = (row.text()?, row.number()?, row.number()?);
+    let (lease_ms, state) = (row.integer()?, row.health()?);
+    let rank = Some(row.number()?);
+    let in_flight = row.number()?;
+    let age_ms = time_ms.saturating_sub(started);
+    Ok((incarnation, MemberView { id, role, rank, host, pid, age_ms, lease_ms, in_flight, state }))
+}
+
+fn parse_event(mut entry: Reply) -> Result<Event> {
+    let id = entry.text()?;
+    let mut fields = entry.pairs()?;
+    let kind = fields.iter().position(|(name, _)| name == "kind");
+    let kind = kind.map_or_else(String::new, |at| fields.remove(at).1);
+    let time_ms = id.split('-').next().and_then(|ms| ms.parse().ok()).unwrap_or(0);
+    Ok(Event { time_ms, kind, fields })
+}
+
+struct Fields(Vec<(String, String)>);
+
+impl Fields {
+    fn text(&self, name: &str) -> &str {
+        self.0.iter().find(|(field, _)| field == name).map_or("", |(_, value)| value)
+    }
+
+    fn number(&self, name: &str) -> u64 {
+        self.text(name).parse().unwrap_or(0)
+    }
+}

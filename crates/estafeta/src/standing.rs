@@ -1,0 +1,64 @@
+//! Where a copy stands in its ring: written by the heartbeat alone, awaited by all other parts.
+
+use std::time::Instant;
+
+use crate::member_id::{Epoch, Incarnation, MemberId};
+use crate::store::Term;
+
+/// Who this copy is at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub number: MemberId,
+    pub incarnation: Incarnation,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Standing {
+    /// Not a member: declared dead, and not yet back.
+    Away,
+    Handler(Identity),
+    Generator(Identity, Term, ServerClock),
+}
+
+impl Standing {
+    pub fn identity(&self) -> Option<Identity> {
+        match self {
+            Self::Away => None,
+            Self::Handler(me) | Self::Generator(me, ..) => Some(*me),
+        }
+    }
+
+    /// Whether this copy may claim messages.
+    pub fn handles(&self) -> bool {
+        matches!(self, Self::Handler(_))
+    }
+
+    pub fn epoch(&self) -> Option<Epoch> {
+        match self {
+            Self::Generator(_, term, _) => Some(term.epoch),
+            _ => None,
+        }
+    }
+}
+
+/// Redis' clock, carried on between two answers by this copy's monotonic one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServerClock {
+    ms: u64,
+    at: Instant,
+}
+
+impl ServerClock {
+    pub fn new(now_ms: u64) -> Self {
+        Self { ms: now_ms, at: Instant::now() }
+    }
+
+    pub fn now_ms(&self) -> u64 {
+        self.ms + u64::try_from(self.at.elapsed().as_millis()).unwrap_or(0)
+    }
+
+    /// The local moment at which Redis' clock will show `ms`; the past is now.
+    pub fn instant(&self, ms: u64) -> Instant {
+        self.at + std::time::Duration::from_millis(ms.saturating_sub(self.ms))
+    }
+}

@@ -1,0 +1,379 @@
+//! One connection to Redis that comes back by itself.
+//!
+//! A link is a current connection, or the wait for the next one. Callers take the connection of the moment with
+//! [`Link::live`], send on it, and report it when it fails; one keeper task replaces it. Nobody else reconnects, so a
+//! hundred failed calls cause one new connection. A connection that stays silent for longer than the response time-out
+//! counts as broken too: on a half-open one an error would never come.
+//!
+//! The link also carries the member's presence: the subscription to its own channel, by which Redis shows that it
+//! lives. A new connection subscribes before anybody may use it, so that the member is never seen working and absent
+//! at once. On that channel the ring calls the heir when the office was vacated; the call wakes [`Link::called`].
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use backon::BackoffBuilder as _;
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError,
+    ServerErrorKind, Value,
+};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::endpoint::Endpoint;
+use crate::error::{Error, Result};
+
+/// The oldest Redis whose scripts can be flagged and call `PUBSUB`.
+const OLDEST: (u32, u32) = (7, 0);
+
+/// A connection of the moment.
+#[derive(Clone)]
+pub(crate) struct Live {
+    connection: MultiplexedConnection,
+    generation: u64,
+    since: Instant,
+    server: Server,
+    speaks_resp3: bool,
+    /// Without RESP3 nothing is ever pushed; the channel stays open all the same, for its end means a disconnect.
+    _silent: Option<mpsc::UnboundedSender<PushInfo>>,
+}
+
+/// What a server says of itself.
+#[derive(Clone, Debug, Default)]
+struct Server {
+    version: String,
+    uptime: Duration,
+}
+
+/// Why a call failed.
+#[derive(Clone, Debug)]
+pub(crate) enum Trouble {
+    /// The connection is gone or silent; nobody knows whether the call was carried out.
+    Broken(String),
+    /// Redis does not know the script (any more).
+    NoScript,
+    /// One of our keys holds another type.
+    WrongType,
+    /// Redis answered with an error.
+    Refused(String),
+}
+
+pub(crate) struct Link {
+    endpoint: Endpoint,
+    response_timeout: Duration,
+    /// The channel on which the current member shows that it lives.
+    channel: Mutex<Option<String>>,
+    live: watch::Sender<Option<Live>>,
+    reports: mpsc::UnboundedSender<u64>,
+    called: Notify,
+    trouble: watch::Sender<Option<String>>,
+    troubled: AtomicBool,
+}
+
+/// What the keeper of a link owns: the reports of its users and the pushes of the current connection.
+pub(crate) struct Keeper {
+    reports: mpsc::UnboundedReceiver<u64>,
+    pushes: mpsc::UnboundedReceiver<PushInfo>,
+}
+
+impl Link {
+    /// Makes the first connection. It must be the keeper's runtime that calls this: the connection lives on it.
+    pub async fn open(endpoint: Endpoint, response_timeout: Duration) -> Result<(Self, Keeper)> {
+        let (reports, reported) = mpsc::unbounded_channel();
+        let link = Self {
+            endpoint,
+            response_timeout,
+            channel: Mutex::default(),
+            live: watch::Sender::new(None),
+            reports,
+            called: Notify::new(),
+            trouble: watch::Sender::new(None),
+            troubled: AtomicBool::new(false),
+        };
+        let (live, pushes) = link.connect(1).await.map_err(|trouble| link.error(trouble))?;
+        link.live.send_replace(Some(live));
+        Ok((link, Keeper { reports: reported, pushes }))
+    }
+
+    /// Replaces the connection each time it breaks, until `stop`.
+    pub async fn keep(&self, mut keeper: Keeper, stop: CancellationToken) {
+        let mut generation = 1;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                Some(broken) = keeper.reports.recv() => if broken < generation { continue },
+                push = keeper.pushes.recv() => match push.map(|push| push.kind) {
+                    Some(PushKind::Disconnection) | None => {}
+                    Some(kind) => {
+                        if kind == PushKind::Message {
+                            self.called.notify_one();
+                        }
+                        continue;
+                    }
+                },
+            }
+            self.live.send_replace(None);
+            generation += 1;
+            let mut pauses = pauses();
+            loop {
+                let attempt = tokio::select! {
+                    () = stop.cancelled() => return,
+                    attempt = self.connect(generation) => attempt,
+                };
+                match attempt {
+                    Ok((live, pushes)) => {
+                        keeper.pushes = pushes;
+                        self.live.send_replace(Some(live));
+                        break;
+                    }
+                    Err(trouble) => {
+                        self.complain(&trouble);
+                        let pause = pauses.next().unwrap_or_default();
+                        tokio::select! {
+                            () = stop.cancelled() => return,
+                            () = tokio::time::sleep(pause) => {}
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    async fn connect(&self, generation: u64) -> Result<(Live, mpsc::UnboundedReceiver<PushInfo>), Trouble> {
+        let attempt = async {
+            match self.connect_with(generation, ProtocolVersion::RESP3).await {
+                Err(Attempt::NoResp3) => self.connect_with(generation, ProtocolVersion::RESP2).await,
+                other => other,
+            }
+        };
+        match tokio::time::timeout(self.response_timeout, attempt).await {
+            Ok(Ok(connected)) => Ok(connected),
+            Ok(Err(Attempt::NoResp3)) => Err(Trouble::Refused("it speaks neither RESP3 nor RESP2".into())),
+            Ok(Err(Attempt::Failed(trouble))) => Err(trouble),
+            Err(_) => Err(Trouble::Broken(format!("no answer for {:?}", self.response_timeout))),
+        }
+    }
+
+    async fn connect_with(
+        &self,
+        generation: u64,
+        protocol: ProtocolVersion,
+    ) -> Result<(Live, mpsc::UnboundedReceiver<PushInfo>), Attempt> {
+        if self.endpoint.uses_tls() {
+            // Fails only if the program chose a provider already, which is as good.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
+        let (push_sender, pushes) = mpsc::unbounded_channel();
+        let mut config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(Some(self.response_timeout));
+        let speaks_resp3 = protocol == ProtocolVersion::RESP3;
+        let mut silent = None;
+        if speaks_resp3 {
+            config = config.set_push_sender(push_sender);
+        } else {
+            silent = Some(push_sender);
+        }
+        let client = Client::open(self.endpoint.info(protocol))?;
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let info: String = redis::cmd("INFO").arg("server").query_async(&mut connection).await?;
+        let server = Server::read(&info);
+        server.check_version()?;
+        let channel = self.channel.lock().expect("no panic while held").clone();
+        if let Some(channel) = channel {
+            connection.subscribe(channel).await?;
+        }
+        let since = Instant::now();
+        let live = Live { connection, generation, since, server, speaks_resp3, _silent: silent };
+        Ok((live, pushes))
+    }
+
+    /// The connection of the moment, if there is one.
+    pub fn current(&self) -> Option<Live> {
+        self.live.borrow().clone()
+    }
+
+    /// The connection of the moment, or the next one.
+    pub async fn live(&self) -> Live {
+        let mut live = self.live.subscribe();
+        let ready = live.wait_for(Option::is_some).await.expect("the sender lives as long as self");
+        ready.clone().expect("just waited for it")
+    }
+
+    /// Sends one command; a failure of the connection is reported to the keeper.
+    pub async fn send(&self, live: &Live, command: &Cmd) -> Result<Value, Trouble> {
+        let answer = live.connection.clone().send_packed_command(command).await;
+        match answer.and_then(Value::extract_error) {
+            Ok(value) => {
+                self.recover();
+                Ok(value)
+            }
+            Err(error) => {
+                let trouble = Trouble::from(error);
+                if matches!(trouble, Trouble::Broken(_)) {
+                    let _ = self.reports.send(live.generation);
+                }
+                Err(trouble)
+            }
+        }
+    }
+
+    /// Shows on `channel` that the member lives, now and after every reconnect. False if that can't be had here.
+    pub async fn show_presence(&self, channel: String) -> bool {
+        let old = self.channel.lock().expect("no panic while held").replace(channel.clone());
+        loop {
+            let mut live = self.live().await;
+            if !live.speaks_resp3 {
+                self.channel.lock().expect("no panic while held").take();
+                return false;
+            }
+            match live.connection.subscribe(&channel).await.map_err(Trouble::from) {
+                Ok(()) => {
+                    if let Some(old) = old {
+                        let _ = live.connection.unsubscribe(old).await;
+                    }
+                    return true;
+                }
+                Err(Trouble::Broken(_)) => {
+                    let _ = self.reports.send(live.generation);
+                    self.next_after(&live).await;
+                }
+                Err(_) => {
+                    self.channel.lock().expect("no panic while held").take();
+                    return false;
+                }
+            }
+        }
+    }
+
+    async fn next_after(&self, old: &Live) {
+        let mut live = self.live.subscribe();
+        let newer = |live: &Option<Live>| live.as_ref().is_some_and(|live| live.generation > old.generation);
+        let _ = live.wait_for(newer).await;
+    }
+
+    /// Waits until the ring calls this member to office.
+    pub async fn called(&self) {
+        self.called.notified().await;
+    }
+
+    /// Whether what is seen of others through this connection may be believed. Right after a restart of Redis, or of
+    /// the network, everybody looks dead to whoever is back first.
+    pub fn is_settled(&self, grace: Duration) -> bool {
+        self.current().is_some_and(|live| {
+            let old_enough = live.since.elapsed() >= grace;
+            let first_on_an_old_server = live.generation == 1 && live.server.uptime > grace;
+            old_enough || first_on_an_old_server
+        })
+    }
+
+    /// Tells once that Redis is in trouble, until it is well again.
+    pub fn complain(&self, trouble: &Trouble) {
+        if !self.troubled.swap(true, Ordering::Relaxed) {
+            self.trouble.send_replace(Some(trouble.to_string()));
+        }
+    }
+
+    fn recover(&self) {
+        if self.troubled.load(Ordering::Relaxed) && self.troubled.swap(false, Ordering::Relaxed) {
+            self.trouble.send_replace(None);
+        }
+    }
+
+    /// What is wrong with Redis, while something is.
+    pub fn trouble(&self) -> watch::Receiver<Option<String>> {
+        self.trouble.subscribe()
+    }
+
+    /// A trouble as an error for the caller of the library.
+    pub fn error(&self, trouble: Trouble) -> Error {
+        let address = self.endpoint.to_string();
+        match trouble {
+            Trouble::Broken(reason) => Error::Unreachable { address, reason },
+            other => Error::Refused { address, reason: other.to_string() },
+        }
+    }
+}
+
+/// Pauses between tries: short at first, with jitter, so that a copy is back within a fraction of a second of Redis'
+/// return and a hundred copies do not come back in one instant.
+pub(crate) fn pauses() -> impl Iterator<Item = Duration> + Send {
+    backon::ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(10))
+        .with_max_delay(Duration::from_millis(200))
+        .with_jitter()
+        .without_max_times()
+        .build()
+}
+
+enum Attempt {
+    NoResp3,
+    Failed(Trouble),
+}
+
+impl From<RedisError> for Attempt {
+    fn from(error: RedisError) -> Self {
+        match error.kind() {
+            ErrorKind::RESP3NotSupported => Self::NoResp3,
+            _ => Self::Failed(error.into()),
+        }
+    }
+}
+
+impl From<Trouble> for Attempt {
+    fn from(trouble: Trouble) -> Self {
+        Self::Failed(trouble)
+    }
+}
+
+impl From<RedisError> for Trouble {
+    fn from(error: RedisError) -> Self {
+        let told = || error.detail().map_or_else(|| error.category().to_owned(), ToOwned::to_owned);
+        match (error.kind(), error.code()) {
+            (ErrorKind::Server(ServerErrorKind::NoScript), _) => Self::NoScript,
+            (_, Some("WRONGTYPE")) => Self::WrongType,
+            (ErrorKind::Io | ErrorKind::Parse, _) => Self::Broken(error.to_string()),
+            (ErrorKind::AuthenticationFailed, _) => {
+                Self::Refused(format!("authentication failed: {}", told()))
+            }
+            (_, Some(code)) => Self::Refused(format!("{code} {}", told())),
+            _ if error.is_unrecoverable_error() => Self::Broken(error.to_string()),
+            _ => Self::Refused(error.to_string()),
+        }
+    }
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Broken(reason) | Self::Refused(reason) => f.write_str(reason),
+            Self::NoScript => f.write_str("it does not keep our scripts"),
+            Self::WrongType => f.write_str("a key of the ring holds another type"),
+        }
+    }
+}
+
+impl Server {
+    fn read(info: &str) -> Self {
+        let field = |name: &str| {
+            let value = |line: &str| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned());
+            info.lines().find_map(value).unwrap_or_default()
+        };
+        Self {
+            version: field("redis_version"),
+            uptime: Duration::from_secs(field("uptime_in_seconds").parse().unwrap_or(0)),
+        }
+    }
+
+    fn check_version(&self) -> Result<(), Trouble> {
+        let mut parts = self.version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+        let found = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+        if found >= OLDEST {
+            return Ok(());
+        }
+        let (major, minor) = OLDEST;
+        Err(Trouble::Refused(format!("expected Redis {major}.{minor} or newer, got {}", self.version)))
+    }
+}

@@ -1,0 +1,472 @@
+//! The only module that talks to Redis: one function a script.
+//!
+//! Every step may be repeated after a lost reply without harm, so the store repeats it itself: a *patient* store, which
+//! a running copy uses, tries until Redis answers, whatever is wrong with it (away, loading, out of memory, scripts
+//! gone, rights withdrawn), and gives up only when its owner does. A plain store, which a command uses, fails at once.
+
+mod answer;
+mod link;
+mod script;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, FromRedisValue, Value};
+use tokio_util::sync::CancellationToken;
+
+pub use answer::Health;
+pub(crate) use answer::{Beat, Bury, Lead, Office, Publish, Reply, Stand, Suspects, Term, Turn};
+pub(crate) use link::{Keeper, Link};
+use link::{Live, Trouble, pauses};
+use script::Script;
+
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::keys::{Keys, RingName, SCHEMA};
+use crate::member_id::{Epoch, Incarnation, MemberId};
+use crate::message::{FailedMessage, Message};
+
+/// The ring as Redis keeps it.
+#[derive(Clone)]
+pub(crate) struct Store {
+    link: Arc<Link>,
+    ring: RingName,
+    keys: Arc<Keys>,
+    /// Ends the patience of a patient store.
+    patient_until: Option<CancellationToken>,
+}
+
+/// What a member tells of itself when it joins.
+pub(crate) struct Introduction<'a> {
+    pub incarnation: Incarnation,
+    pub kind: Kind,
+    pub lanes: usize,
+    pub host: &'a str,
+    pub lease: Duration,
+    pub presence: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Member,
+    Reader,
+}
+
+/// What never changes about a member, and must be known to bury it.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub lanes: usize,
+    pub presence: bool,
+}
+
+/// What a candidate knows when it reaches for the office.
+pub(crate) struct Candidacy {
+    pub absent_since_ms: u64,
+    pub grace: Duration,
+    pub interval: Duration,
+    pub silence: Duration,
+    pub known_published: u64,
+    /// Already in office, but the server changed: a new epoch, please.
+    pub renew: bool,
+}
+
+/// One call of `publish`.
+pub(crate) struct Batch<'a> {
+    pub epoch: Epoch,
+    /// Publishes of this term that went before.
+    pub n: u64,
+    pub messages: &'a [Message],
+    pub interval: Duration,
+    pub catch_up: bool,
+    pub max_waiting: u64,
+    pub limit: u64,
+    pub lease: Duration,
+}
+
+/// One call of `turn` or `take`: what was handled and how much more is wanted.
+#[derive(Default)]
+pub(crate) struct Settlement {
+    pub cursor: u64,
+    pub settled: usize,
+    /// Those of the settled that failed: position and reason.
+    pub failures: Vec<(usize, String)>,
+    pub want: usize,
+}
+
+/// How `bury` and `leave` give back what was held.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HandBack {
+    pub max_attempts: u32,
+    pub journal: bool,
+}
+
+impl HandBack {
+    pub fn of(config: &Config) -> Self {
+        Self { max_attempts: config.max_attempts, journal: config.journal }
+    }
+}
+
+impl Store {
+    pub fn new(link: Arc<Link>, ring: RingName) -> Self {
+        let keys = Arc::new(Keys::new(&ring));
+        Self { link, ring, keys, patient_until: None }
+    }
+
+    /// The same store, but every call tries until Redis answers or `end` is cancelled.
+    pub fn patient(&self, end: CancellationToken) -> Self {
+        Self { patient_until: Some(end), ..self.clone() }
+    }
+
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// Lets Redis see that the member lives. False if that can't be had here.
+    pub async fn show_presence(&self, me: Incarnation) -> bool {
+        self.link.show_presence(self.keys.alive(me)).await
+    }
+
+    pub async fn join(&self, me: &Introduction<'_>) -> Result<MemberId> {
+        let keys = &self.keys;
+        let member = keys.member(me.incarnation);
+        let names = [
+            &keys.schema,
+            &keys.members,
+            &keys.succession,
+            &member,
+            &keys.ledger,
+            &keys.events,
+            &keys.leader,
+            &keys.epoch,
+            &keys.ready,
+            &keys.bell,
+            &keys.errors,
+            &keys.journal,
+        ];
+        let mut call = script::JOIN.call(&names);
+        call.arg(SCHEMA).arg(me.incarnation.to_string()).arg(match me.kind {
+            Kind::Member => "member",
+            Kind::Reader => "reader",
+        });
+        call.arg(me.lanes).arg(me.host).arg(std::process::id()).arg(millis(me.lease)).arg(flag(me.presence));
+        let mut reply = self.run(&script::JOIN, &call).await?;
+        match reply.text()?.as_str() {
+            "joined" => reply.member(),
+            "schema" => {
+                let found = reply.text()?;
+                Err(Error::Schema { ring: self.ring.to_string(), found, expected: SCHEMA })
+            }
+            other => reply.unknown(other),
+        }
+    }
+
+    pub async fn beat(&self, me: Incarnation, lease: Duration) -> Result<Beat> {
+        let keys = &self.keys;
+        let mut call = script::BEAT.call(&[&keys.members, &keys.succession, &keys.leader, &keys.ledger]);
+        call.arg(me.to_string()).arg(millis(lease)).arg(&keys.channels);
+        answer::beat(self.run(&script::BEAT, &call).await?)
+    }
+
+    pub async fn lead(&self, me: Incarnation, lease: Duration, candidacy: &Candidacy) -> Result<Lead> {
+        let keys = &self.keys;
+        let member = keys.member(me);
+        let names =
+            [&keys.members, &keys.succession, &member, &keys.leader, &keys.epoch, &keys.ledger, &keys.events];
+        let mut call = script::LEAD.call(&names);
+        call.arg(me.to_string()).arg(millis(lease)).arg(&keys.channels).arg(candidacy.absent_since_ms);
+        call.arg(millis(candidacy.grace)).arg(millis(candidacy.interval)).arg(millis(candidacy.silence));
+        call.arg(candidacy.known_published).arg(flag(candidacy.renew));
+        answer::lead(self.run(&script::LEAD, &call).await?)
+    }
+
+    pub async fn resign(&self, me: Incarnation, epoch: Epoch) -> Result<()> {
+        let keys = &self.keys;
+        let mut call = script::RESIGN.call(&[&keys.succession, &keys.leader, &keys.events]);
+        call.arg(me.to_string()).arg(epoch.0).arg(&keys.channels);
+        self.run(&script::RESIGN, &call).await.map(drop)
+    }
+
+    pub async fn publish(&self, me: Incarnation, batch: &Batch<'_>) -> Result<Publish> {
+        let keys = &self.keys;
+        let names = [&keys.members, &keys.leader, &keys.ledger, &keys.ready, &keys.bell];
+        let mut call = script::PUBLISH.call(&names);
+        let first_id = batch.messages.first().map_or(0, |message| message.id);
+        call.arg(me.to_string()).arg(batch.epoch.0).arg(batch.n).arg(first_id).arg(millis(batch.interval));
+        call.arg(flag(batch.catch_up)).arg(batch.max_waiting).arg(batch.limit).arg(millis(batch.lease));
+        for message in batch.messages {
+            call.arg(message.element());
+        }
+        answer::publish(self.run(&script::PUBLISH, &call).await?)
+    }
+
+    pub async fn turn(
+        &self,
+        me: Incarnation,
+        lane: usize,
+        settlement: &Settlement,
+        journal: bool,
+    ) -> Result<Turn<Message>> {
+        let keys = &self.keys;
+        let (member, inflight) = (keys.member(me), keys.inflight(me, lane));
+        let names = [
+            &keys.members,
+            &member,
+            &inflight,
+            &keys.ready,
+            &keys.bell,
+            &keys.errors,
+            &keys.ledger,
+            &keys.journal,
+        ];
+        let mut call = script::TURN.call(if journal { &names[..] } else { &names[..7] });
+        call.arg(me.to_string())
+            .arg(lane)
+            .arg(settlement.cursor)
+            .arg(settlement.settled)
+            .arg(settlement.want);
+        for (index, reason) in &settlement.failures {
+            call.arg(index).arg(reason);
+        }
+        answer::turn(self.run(&script::TURN, &call).await?, answer::message)
+    }
+
+    pub async fn take(&self, me: Incarnation, settlement: &Settlement) -> Result<Turn<FailedMessage>> {
+        let keys = &self.keys;
+        let (member, inflight) = (keys.member(me), keys.inflight(me, 0));
+        let mut call = script::TAKE.call(&[&keys.members, &member, &inflight, &keys.errors, &keys.ledger]);
+        call.arg(me.to_string()).arg(settlement.cursor).arg(settlement.settled).arg(settlement.want);
+        answer::turn(self.run(&script::TAKE, &call).await?, FailedMessage::parse)
+    }
+
+    pub async fn suspects(&self, lease: Duration) -> Result<Suspects> {
+        let keys = &self.keys;
+        let mut call = script::SUSPECTS.call(&[&keys.members, &keys.ready, &keys.bell]);
+        call.arg(&keys.channels).arg(millis(lease));
+        answer::suspects(self.run(&script::SUSPECTS, &call).await?)
+    }
+
+    pub async fn bury(
+        &self,
+        victim: Incarnation,
+        facts: &Facts,
+        absent_since_ms: u64,
+        grace: Duration,
+        hand_back: HandBack,
+    ) -> Result<Bury> {
+        let mut call = script::BURY.call(&self.farewell_keys(victim, facts.lanes));
+        call.arg(victim.to_string()).arg(&self.keys.channels).arg(absent_since_ms).arg(millis(grace));
+        call.arg(hand_back.max_attempts).arg(flag(hand_back.journal));
+        answer::bury(self.run(&script::BURY, &call).await?)
+    }
+
+    /// Leaves the ring; answers how many messages went back to the queue.
+    pub async fn leave(&self, me: Incarnation, lanes: usize, hand_back: HandBack) -> Result<u64> {
+        let mut call = script::LEAVE.call(&self.farewell_keys(me, lanes));
+        call.arg(me.to_string()).arg(&self.keys.channels);
+        call.arg(hand_back.max_attempts).arg(flag(hand_back.journal));
+        let mut reply = self.run(&script::LEAVE, &call).await?;
+        reply.text()?;
+        reply.number()
+    }
+
+    /// The keys of the two scripts by which a member goes.
+    fn farewell_keys(&self, member: Incarnation, lanes: usize) -> Vec<String> {
+        let keys = &self.keys;
+        let mut names = vec![keys.members.clone(), keys.succession.clone(), keys.member(member)];
+        names.extend([&keys.leader, &keys.ready, &keys.bell, &keys.errors, &keys.ledger].map(Clone::clone));
+        names.extend([&keys.events, &keys.journal].map(Clone::clone));
+        names.extend((0..lanes).map(|lane| keys.inflight(member, lane)));
+        names
+    }
+
+    pub async fn ring_bell(&self) -> Result<()> {
+        let call = script::RING.call(&[&self.keys.ready, &self.keys.bell]);
+        self.run(&script::RING, &call).await.map(drop)
+    }
+
+    /// Waits on this store's own connection until the bell rings; false if it stayed silent.
+    pub async fn hear_bell(&self, wait: Duration) -> Result<bool> {
+        let mut call = redis::cmd("BLPOP");
+        call.arg(&self.keys.bell).arg(wait.as_secs_f64());
+        Ok(self.send(&call).await? != Value::Nil)
+    }
+
+    /// Retries or drops errors; answers how many of them were still there.
+    pub async fn resolve(&self, verb: &str, elements: &[&[u8]]) -> Result<u64> {
+        let keys = &self.keys;
+        let names = [&keys.errors, &keys.ready, &keys.bell, &keys.ledger, &keys.events];
+        let mut call = script::RESOLVE.call(&names);
+        call.arg(verb);
+        for element in elements {
+            call.arg(*element);
+        }
+        let mut reply = self.run(&script::RESOLVE, &call).await?;
+        reply.text()?;
+        reply.number()
+    }
+
+    /// A stretch of the kept errors, oldest first.
+    pub async fn errors(&self, from: u64, count: u64) -> Result<Vec<FailedMessage>> {
+        let mut call = redis::cmd("LRANGE");
+        call.arg(&self.keys.errors).arg(from).arg(from + count.max(1) - 1);
+        let elements: Vec<Vec<u8>> = self.read(&call).await?;
+        Ok(elements.into_iter().map(FailedMessage::parse).collect())
+    }
+
+    /// How many errors are kept and not in a reader's hands.
+    pub async fn error_count(&self) -> Result<u64> {
+        self.read(redis::cmd("LLEN").arg(&self.keys.errors)).await
+    }
+
+    pub async fn members(&self) -> Result<Vec<Incarnation>> {
+        let names: Vec<String> =
+            self.read(redis::cmd("ZRANGE").arg(&self.keys.members).arg(0).arg(-1)).await?;
+        Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
+    }
+
+    /// None if there is no such member any more.
+    pub async fn facts(&self, member: Incarnation) -> Result<Option<Facts>> {
+        let mut call = redis::cmd("HMGET");
+        call.arg(self.keys.member(member)).arg("lanes").arg("presence");
+        let (lanes, presence): (Option<usize>, Option<u8>) = self.read(&call).await?;
+        Ok(lanes.map(|lanes| Facts { lanes, presence: presence == Some(1) }))
+    }
+
+    /// The raw snapshot, or None if these are not the members of this moment.
+    pub async fn snapshot(&self, roll: &[(Incarnation, usize)], events: usize) -> Result<Option<Reply>> {
+        let keys = &self.keys;
+        let mut names: Vec<String> = [
+            &keys.members,
+            &keys.succession,
+            &keys.leader,
+            &keys.epoch,
+            &keys.ready,
+            &keys.errors,
+            &keys.ledger,
+            &keys.events,
+            &keys.schema,
+        ]
+        .map(Clone::clone)
+        .into();
+        for (member, lanes) in roll {
+            names.push(keys.member(*member));
+            names.extend((0..*lanes).map(|lane| keys.inflight(*member, lane)));
+        }
+        let mut call = script::SNAPSHOT.call(&names);
+        call.arg(&keys.channels).arg(events);
+        for (member, lanes) in roll {
+            call.arg(member.to_string()).arg(lanes);
+        }
+        let mut reply = self.run(&script::SNAPSHOT, &call).await?;
+        Ok((reply.text()? == "snapshot").then_some(reply))
+    }
+
+    /// Fails if the ring belongs to another version.
+    pub async fn check_schema(&self) -> Result<()> {
+        let found: Option<String> = self.read(redis::cmd("GET").arg(&self.keys.schema)).await?;
+        match found {
+            Some(found) if found != SCHEMA.to_string() => {
+                Err(Error::Schema { ring: self.ring.to_string(), found, expected: SCHEMA })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Deletes the keys of this ring and no others; answers how many there were.
+    pub async fn erase(&self) -> Result<u64> {
+        let (mut cursor, mut erased) = (0_u64, 0);
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(self.keys.pattern()).arg("COUNT").arg(1000);
+            let (next, found): (u64, Vec<String>) = self.read(&scan).await?;
+            let ours: Vec<_> = found.iter().filter(|key| self.keys.owns(key)).collect();
+            if !ours.is_empty() {
+                erased += self.read::<u64>(redis::cmd("UNLINK").arg(&ours)).await?;
+            }
+            cursor = next;
+            if cursor == 0 {
+                return Ok(erased);
+            }
+        }
+    }
+
+    /// Calls a script and returns its tagged answer.
+    async fn run(&self, script: &'static Script, call: &Cmd) -> Result<Reply> {
+        tracing::trace!(step = script.name);
+        self.try_until_answered(|live| async move {
+            match self.link.send(&live, call).await {
+                Err(Trouble::NoScript) => {
+                    self.link.send(&live, redis::cmd("SCRIPT").arg("LOAD").arg(script.code)).await?;
+                    self.link.send(&live, call).await
+                }
+                other => other,
+            }
+        })
+        .await
+        .and_then(|value| Reply::new(script.name, value))
+    }
+
+    async fn read<T: FromRedisValue>(&self, call: &Cmd) -> Result<T> {
+        let value = self.send(call).await?;
+        T::from_redis_value(value).map_err(|error| Error::Answer(error.to_string()))
+    }
+
+    async fn send(&self, call: &Cmd) -> Result<Value> {
+        self.try_until_answered(|live| async move { self.link.send(&live, call).await }).await
+    }
+
+    async fn try_until_answered<F>(&self, send: impl Fn(Live) -> F) -> Result<Value>
+    where
+        F: Future<Output = Result<Value, Trouble>>,
+    {
+        let mut pauses = pauses();
+        loop {
+            let live = match (&self.patient_until, self.link.current()) {
+                (_, Some(live)) => live,
+                (None, None) => {
+                    return Err(self.link.error(Trouble::Broken("the connection was lost".into())));
+                }
+                (Some(end), None) => tokio::select! {
+                    () = end.cancelled() => return Err(Error::Stopped),
+                    live = self.link.live() => live,
+                },
+            };
+            let trouble = match send(live).await {
+                Ok(value) => return Ok(value),
+                Err(trouble) => trouble,
+            };
+            let Some(end) = &self.patient_until else {
+                return Err(self.explain(trouble).await);
+            };
+            self.link.complain(&trouble);
+            tokio::select! {
+                () = end.cancelled() => return Err(Error::Stopped),
+                () = tokio::time::sleep(pauses.next().unwrap_or_default()) => {}
+            }
+        }
+    }
+
+    /// An error that says which key is of the wrong type, where that is the trouble.
+    async fn explain(&self, trouble: Trouble) -> Error {
+        if let (Trouble::WrongType, Some(live)) = (&trouble, self.link.current()) {
+            for (key, expected) in self.keys.fixed() {
+                let found = self.link.send(&live, redis::cmd("TYPE").arg(key)).await;
+                if let Ok(Value::SimpleString(found)) = found
+                    && found != expected
+                    && found != "none"
+                {
+                    return Error::ForeignKey { key: key.to_owned(), found, expected };
+                }
+            }
+        }
+        self.link.error(trouble)
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn flag(on: bool) -> u8 {
+    u8::from(on)
+}

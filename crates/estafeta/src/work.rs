@@ -1,0 +1,47 @@
+//! The two functions a user brings: one that makes messages and one that handles them.
+
+use std::fmt;
+
+use crate::message::Message;
+
+/// Makes the messages while this copy is the generator.
+pub trait Source: Send + 'static {
+    /// The body of the next message. Called once a tick. The future is dropped when the copy stops or loses its
+    /// office, so nothing that must not be lost may be taken from elsewhere before the last `await`.
+    fn next(&mut self) -> impl Future<Output = Vec<u8>> + Send;
+}
+
+/// Handles messages while this copy is a handler.
+pub trait Handler: Send + Sync + 'static {
+    /// Handles one message. An error, or a panic, puts the message among the errors, with the reason. The outcome is
+    /// recorded once; the call itself may be repeated by another copy if this one dies before.
+    fn handle(&self, message: &Message) -> impl Future<Output = Result<(), Failure>> + Send;
+}
+
+/// Why a message could not be handled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure(String);
+
+impl Failure {
+    /// The longest reason that is kept; the rest of a longer one is cut off.
+    const LONGEST: usize = 4096;
+
+    /// A failure with its reason.
+    pub fn new(reason: impl fmt::Display) -> Self {
+        let mut reason = reason.to_string();
+        if reason.len() > Self::LONGEST {
+            reason.truncate(reason.floor_char_boundary(Self::LONGEST));
+        }
+        Self(reason)
+    }
+
+    pub(crate) fn into_reason(self) -> String {
+        self.0
+    }
+}
+
+impl<T: fmt::Display> From<T> for Failure {
+    fn from(reason: T) -> Self {
+        Self::new(reason)
+    }
+}

@@ -1,0 +1,36 @@
+//! Real Redis servers and real copies of the program, for tests.
+//!
+//! A ring's promises are about processes that die at the worst moment, so the tests kill real processes and real
+//! servers instead of pretending. Everything here is a guard: dropped, it ends what it started and removes what it
+//! wrote. Each server and each process has its own directory, so tests run side by side and share nothing.
+//!
+//! - [`RedisServer`]: a private `redis-server` that can be killed, restarted and frozen.
+//! - [`Process`]: a running program whose output is kept, line by line and byte by byte.
+//! - [`DataDir`]: the place of the user's data, given to several copies at once.
+//! - [`eventually`]: waits for a condition that nothing announces.
+//!
+//! Whatever goes wrong here is a failed test, so the functions panic with what they saw and return no errors.
+//!
+//! # Who is the parent
+//!
+//! A test binary that is itself killed cannot run destructors, so on Linux each child asks the kernel to be killed
+//! together with its parent (`PR_SET_PDEATHSIG`). The kernel's "parent" is the *thread* that forked, not the process:
+//! a server started from a test's own thread would be shot when that test ends, even if another test still uses it.
+//! Hence one thread of this crate, which lives as long as the process, does all the forking.
+
+#![allow(clippy::unwrap_used)]
+
+mod capture;
+mod data_dir;
+mod eventually;
+mod owned_child;
+mod process;
+mod redis_server;
+mod spawner;
+
+pub use capture::Line;
+pub use data_dir::DataDir;
+pub use eventually::eventually;
+pub use nix::sys::signal::Signal;
+pub use process::{NO_ENV, Output, Process};
+pub use redis_server::{Builder, Fsync, RedisServer};

@@ -1,0 +1,198 @@
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use crate::capture::{Capture, Line, Stream};
+use crate::data_dir::DataDir;
+use crate::owned_child::OwnedChild;
+
+#[cfg(test)]
+mod tests;
+
+/// No further environment, for [`Process::spawn`].
+pub const NO_ENV: [(&str, &str); 0] = [];
+
+const POLL: Duration = Duration::from_millis(2);
+
+/// A running program, usually a copy of estafeta. Dropped, it is killed and reaped.
+///
+/// It sees nothing of the user's own settings: `ESTAFETA_*`, `REDIS_URL` and the XDG directories are taken out of its
+/// environment, and `ESTAFETA_DATA` and `HOME` lead to a directory of its own. Copies that are to share one get the
+/// path of a common [`DataDir`] as `ESTAFETA_DATA`.
+pub struct Process {
+    child: Mutex<OwnedChild>,
+    capture: Arc<Capture>,
+    name: String,
+    // Declared after the child: it shuts down a Redis which a living copy would start again.
+    _data: DataDir,
+}
+
+/// How a program ended, and everything it wrote.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// The bytes of its standard output.
+    pub stdout: Vec<u8>,
+    /// The bytes of its standard error.
+    pub stderr: Vec<u8>,
+}
+
+impl Process {
+    /// Starts `program`; `envs` is what it sees beyond the bare environment, and wins over the directories set here.
+    #[track_caller]
+    pub fn spawn<K: AsRef<OsStr>, V: AsRef<OsStr>>(
+        program: &Path,
+        args: impl IntoIterator<Item = impl AsRef<OsStr>>,
+        envs: impl IntoIterator<Item = (K, V)>,
+    ) -> Self {
+        let data = DataDir::new();
+        let mut command = Command::new(program);
+        remove_users_settings(&mut command);
+        command
+            .args(args)
+            .env("ESTAFETA_DATA", data.path())
+            .env("HOME", data.path())
+            .envs(envs)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = OwnedChild::spawn(command)
+            .unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()));
+        let capture = Arc::new(Capture::default());
+        capture.read(Stream::Out, child.inner().stdout.take().expect("stdout is piped"));
+        capture.read(Stream::Err, child.inner().stderr.take().expect("stderr is piped"));
+        let name = format!("{} (pid {})", program.display(), child.pid());
+        Self { child: Mutex::new(child), capture, name, _data: data }
+    }
+
+    /// The id of the process.
+    pub fn pid(&self) -> u32 {
+        self.child().pid()
+    }
+
+    /// Whether it has not ended yet; a frozen process runs.
+    pub fn is_running(&self) -> bool {
+        self.child().exit_status().is_none()
+    }
+
+    /// Sends a signal; to a process that has ended this does nothing.
+    pub fn signal(&self, signal: Signal) {
+        self.child().signal(signal);
+    }
+
+    /// SIGKILL, and wait for the end.
+    pub fn kill(&self) -> ExitStatus {
+        self.child().kill()
+    }
+
+    /// SIGSTOP; returns when the process stands still.
+    pub fn freeze(&self) {
+        self.child().freeze();
+    }
+
+    /// SIGCONT: a frozen process goes on where it stood.
+    pub fn thaw(&self) {
+        self.child().thaw();
+    }
+
+    /// Waits for the end of the process; panics with its output if that does not come in time.
+    #[track_caller]
+    pub fn wait(&self, timeout: Duration) -> ExitStatus {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if let Some(status) = self.child().exit_status() {
+                return status;
+            }
+            if Instant::now() >= deadline {
+                panic!("{} still runs after {timeout:?}\n{}", self.name, self.all_output());
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Waits for the end of the process and of its output; panics if they do not come in time.
+    #[track_caller]
+    pub fn output(&self, timeout: Duration) -> Output {
+        let deadline = Instant::now() + timeout;
+        let status = self.wait(timeout);
+        let whole = |stream| {
+            let bytes = self.capture.wait_until(stream, deadline, |c| c.ended.then(|| c.bytes.clone()));
+            bytes.unwrap_or_else(|| panic!("{} ended, and something else holds its output open", self.name))
+        };
+        Output { status, stdout: whole(Stream::Out), stderr: whole(Stream::Err) }
+    }
+
+    /// The lines of standard output so far.
+    pub fn stdout_lines(&self) -> Vec<String> {
+        self.texts(Stream::Out)
+    }
+
+    /// The lines of standard error so far.
+    pub fn stderr_lines(&self) -> Vec<String> {
+        self.texts(Stream::Err)
+    }
+
+    /// The lines of standard output so far, each with the moment in which it was read.
+    pub fn timed_stdout_lines(&self) -> Vec<Line> {
+        self.capture.with(Stream::Out, |captured| captured.lines.clone())
+    }
+
+    /// The first line of standard output, already there or yet to come, that satisfies `predicate`; panics with all
+    /// output if there is none in time, or if the output ends without one.
+    #[track_caller]
+    pub fn wait_for_line(&self, timeout: Duration, predicate: impl FnMut(&str) -> bool) -> String {
+        self.wait_for(Stream::Out, timeout, predicate)
+    }
+
+    /// [`wait_for_line`](Self::wait_for_line) on standard error.
+    #[track_caller]
+    pub fn wait_for_stderr_line(&self, timeout: Duration, predicate: impl FnMut(&str) -> bool) -> String {
+        self.wait_for(Stream::Err, timeout, predicate)
+    }
+
+    #[track_caller]
+    fn wait_for(&self, stream: Stream, timeout: Duration, mut predicate: impl FnMut(&str) -> bool) -> String {
+        let mut seen = 0;
+        let found = self.capture.wait_until(stream, Instant::now() + timeout, |captured| {
+            let new = &captured.lines[seen..];
+            seen = captured.lines.len();
+            new.iter().find(|line| predicate(&line.text)).map(|line| line.text.clone())
+        });
+        found.unwrap_or_else(|| {
+            panic!("{}: no such line within {timeout:?}\n{}", self.name, self.all_output())
+        })
+    }
+
+    fn texts(&self, stream: Stream) -> Vec<String> {
+        self.capture.with(stream, |captured| captured.lines.iter().map(|line| line.text.clone()).collect())
+    }
+
+    fn all_output(&self) -> String {
+        let of = |stream| self.capture.with(stream, |c| String::from_utf8_lossy(&c.bytes).into_owned());
+        format!("--- stdout\n{}\n--- stderr\n{}", of(Stream::Out), of(Stream::Err))
+    }
+
+    fn child(&self) -> MutexGuard<'_, OwnedChild> {
+        self.child.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl std::fmt::Debug for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+fn remove_users_settings(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("ESTAFETA_") || text.starts_with("XDG_") || text == "REDIS_URL" {
+            command.env_remove(&name);
+        }
+    }
+}

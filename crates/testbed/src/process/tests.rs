@@ -1,0 +1,105 @@
+use std::os::unix::process::ExitStatusExt;
+
+use super::*;
+
+const SOON: Duration = Duration::from_secs(10);
+
+fn shell(script: &str) -> Process {
+    Process::spawn(Path::new("/bin/sh"), ["-c", script], NO_ENV)
+}
+
+#[test]
+fn lines_arrive_while_the_process_runs() {
+    let process = shell("echo one; echo talk >&2; echo two; exec sleep 60");
+    assert_eq!(process.wait_for_line(SOON, |line| line.starts_with("tw")), "two");
+    assert_eq!(process.wait_for_line(SOON, |line| line == "one"), "one");
+    assert_eq!(process.wait_for_stderr_line(SOON, |_| true), "talk");
+    assert_eq!(process.stdout_lines(), ["one", "two"]);
+    assert_eq!(process.stderr_lines(), ["talk"]);
+    let timed = process.timed_stdout_lines();
+    assert!(timed[0].at <= timed[1].at);
+    assert!(process.is_running());
+}
+
+#[test]
+fn output_keeps_every_byte() {
+    let output = shell(r"printf 'a\377\n\nlast'; printf '\200' >&2; exit 3").output(SOON);
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(output.stdout, b"a\xff\n\nlast");
+    assert_eq!(output.stderr, b"\x80");
+}
+
+#[test]
+fn a_last_line_without_an_end_is_a_line() {
+    let process = shell("printf 'one\ntwo'");
+    assert_eq!(process.wait_for_line(SOON, |line| line == "two"), "two");
+}
+
+#[test]
+fn output_larger_than_a_pipe_does_not_block_the_process() {
+    let output = shell("head -c 1000000 /dev/zero").output(SOON);
+    assert_eq!(output.stdout.len(), 1_000_000);
+}
+
+#[test]
+#[should_panic(expected = "what it did say")]
+fn a_missing_line_shows_all_output() {
+    let process = shell("echo what it did say; exec sleep 60");
+    process.wait_for_line(SOON, |line| line == "what it did say");
+    process.wait_for_line(Duration::from_millis(20), |line| line == "something else");
+}
+
+#[test]
+#[should_panic(expected = "no such line")]
+fn waiting_for_a_line_ends_with_the_output() {
+    shell("echo only this").wait_for_line(Duration::from_secs(600), |line| line == "something else");
+}
+
+#[test]
+#[should_panic(expected = "still runs after")]
+fn waiting_for_the_end_is_bounded() {
+    shell("exec sleep 60").wait(Duration::from_millis(20));
+}
+
+#[test]
+fn killed_and_signalled_processes_say_so() {
+    let process = shell("exec sleep 60");
+    assert_eq!(process.kill().signal(), Some(9));
+    assert!(!process.is_running());
+    process.signal(Signal::SIGTERM);
+
+    let process = shell("trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.01; done");
+    process.wait_for_line(SOON, |line| line == "up");
+    process.signal(Signal::SIGTERM);
+    assert_eq!(process.wait(SOON).code(), Some(7));
+}
+
+#[test]
+fn a_frozen_process_writes_nothing_until_thawed() {
+    let process = shell("while :; do echo tick; sleep 0.001; done");
+    process.wait_for_line(SOON, |line| line == "tick");
+    process.freeze();
+    // What it had written before it stopped may still be on its way through the pipe.
+    std::thread::sleep(Duration::from_millis(50));
+    let before = process.stdout_lines().len();
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(process.stdout_lines().len(), before);
+    assert!(process.is_running());
+    process.thaw();
+    crate::eventually(SOON, "it goes on", || (process.stdout_lines().len() > before).then_some(()));
+}
+
+#[test]
+fn the_data_of_the_user_is_out_of_reach() {
+    let report = "echo \"$ESTAFETA_DATA $HOME ${REDIS_URL-none} ${XDG_DATA_HOME-none}\"";
+    let line = shell(report).wait_for_line(SOON, |_| true);
+    let words: Vec<&str> = line.split(' ').collect();
+    assert_eq!(words[0], words[1]);
+    assert!(Path::new(words[0]).starts_with(std::env::temp_dir()));
+    assert_eq!(words[2..], ["none", "none"]);
+
+    let shared = DataDir::new();
+    let process = Process::spawn(Path::new("/bin/sh"), ["-c", report], [("ESTAFETA_DATA", shared.path())]);
+    let line = process.wait_for_line(SOON, |_| true);
+    assert!(line.starts_with(shared.path().to_str().unwrap()));
+}

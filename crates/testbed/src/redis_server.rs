@@ -1,0 +1,230 @@
+use std::ffi::OsString;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::owned_child::OwnedChild;
+
+mod builder;
+#[cfg(test)]
+mod tests;
+
+pub use builder::{Builder, Fsync};
+
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(5);
+const PORT_TRIES: usize = 10;
+
+/// A `redis-server` (or `valkey-server`) of this test alone, reached through a unix socket in a directory of its own.
+///
+/// Without options it keeps nothing on disk. All methods take `&self`, so that a test may kill a server which its
+/// other threads are using. Dropped, the server is killed and its directory removed.
+pub struct RedisServer {
+    dir: TempDir,
+    options: Builder,
+    port: Option<u16>,
+    child: Mutex<OwnedChild>,
+}
+
+enum Startup {
+    Answers,
+    PortTaken,
+}
+
+impl RedisServer {
+    /// A server with a socket only, without persistence.
+    #[track_caller]
+    pub fn start() -> Self {
+        Self::builder().start()
+    }
+
+    /// Options for a server that is not the default one.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    #[track_caller]
+    fn start_with(options: Builder) -> Self {
+        // A socket's whole path has about 100 bytes, hence the short names.
+        let dir = tempfile::Builder::new().prefix("est-").tempdir().unwrap();
+        for _ in 0..PORT_TRIES {
+            let port = options.tcp.then(free_port);
+            let mut child = launch(dir.path(), &options, port);
+            match wait_until_up(dir.path(), &options, &mut child) {
+                Startup::Answers => {
+                    let child = Mutex::new(child);
+                    return Self { dir, options, port, child };
+                }
+                Startup::PortTaken => drop(child),
+            }
+        }
+        panic!("{PORT_TRIES} free ports were taken by others before redis-server could listen on them");
+    }
+
+    /// The way in that the tests should use: TCP where it was asked for, the socket otherwise.
+    pub fn url(&self) -> String {
+        match self.port {
+            Some(port) => self.options.tcp_url(port),
+            None => self.options.socket_url(&self.socket()),
+        }
+    }
+
+    /// The URL of the TCP port; panics without [`Builder::tcp`].
+    #[track_caller]
+    pub fn tcp_url(&self) -> String {
+        self.options.tcp_url(self.port())
+    }
+
+    /// The TCP port; panics without [`Builder::tcp`].
+    #[track_caller]
+    pub fn port(&self) -> u16 {
+        self.port.expect("this server was started without .tcp()")
+    }
+
+    /// The path of the unix socket.
+    pub fn socket(&self) -> PathBuf {
+        socket_in(self.dir())
+    }
+
+    /// The server's directory: socket, log and, with persistence, the data.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The id of the server process that was started last.
+    pub fn pid(&self) -> u32 {
+        self.child().pid()
+    }
+
+    /// A new connection through the socket.
+    #[track_caller]
+    pub fn connect(&self) -> redis::Connection {
+        redis::Client::open(self.options.socket_url(&self.socket()))
+            .and_then(|client| client.get_connection())
+            .unwrap_or_else(|error| {
+                panic!("cannot connect to redis-server: {error}\n{}", log_tail(self.dir()))
+            })
+    }
+
+    /// SIGKILL, and wait for the end: what was not on disk is lost.
+    pub fn kill(&self) {
+        self.child().kill();
+    }
+
+    /// Starts the server again with the same options, directory and port, and waits until it answers. A server that
+    /// still runs is killed first.
+    #[track_caller]
+    pub fn restart(&self) {
+        let mut child = self.child();
+        child.kill();
+        for _ in 0..PORT_TRIES {
+            *child = launch(self.dir(), &self.options, self.port);
+            match wait_until_up(self.dir(), &self.options, &mut child) {
+                Startup::Answers => return,
+                // The clients know this port, so another one would not do: whoever took it may leave it again.
+                Startup::PortTaken => std::thread::sleep(Duration::from_millis(100)),
+            }
+        }
+        panic!("port {:?} was taken while redis-server was down", self.port);
+    }
+
+    /// SIGSTOP: connections stay open and are accepted, and nothing answers any more.
+    pub fn freeze(&self) {
+        self.child().freeze();
+    }
+
+    /// SIGCONT: a frozen server goes on where it stood.
+    pub fn thaw(&self) {
+        self.child().thaw();
+    }
+
+    fn child(&self) -> MutexGuard<'_, OwnedChild> {
+        self.child.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl std::fmt::Debug for RedisServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "redis-server (pid {}) in {}", self.pid(), self.dir().display())
+    }
+}
+
+fn launch(dir: &Path, options: &Builder, port: Option<u16>) -> OwnedChild {
+    // A log of its own for each start: what a former one wrote must not be taken for the reason of this one's end.
+    let log = fs::File::create(log_in(dir)).unwrap();
+    let start = |program: &str| {
+        let mut command = Command::new(program);
+        command
+            .args(arguments(dir, options, port))
+            .current_dir(dir)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log.try_clone().unwrap());
+        OwnedChild::spawn(command)
+    };
+    start("redis-server")
+        .or_else(|_| start("valkey-server"))
+        .unwrap_or_else(|error| panic!("tests need redis-server or valkey-server installed: {error}"))
+}
+
+fn arguments(dir: &Path, options: &Builder, port: Option<u16>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = Vec::new();
+    let mut add = |name: &str, value: OsString| arguments.extend([name.into(), value]);
+    add("--port", port.unwrap_or(0).to_string().into());
+    add("--bind", "127.0.0.1".into());
+    add("--unixsocket", socket_in(dir).into());
+    add("--dir", dir.into());
+    add("--daemonize", "no".into());
+    add("--save", "".into());
+    for (name, value) in options.settings() {
+        add(&name, value.into());
+    }
+    arguments
+}
+
+/// A dataset being read back answers PING with an error, so "up" means that it is loaded as well.
+fn wait_until_up(dir: &Path, options: &Builder, child: &mut OwnedChild) -> Startup {
+    let deadline = Instant::now() + START_TIMEOUT;
+    let url = options.socket_url(&socket_in(dir));
+    loop {
+        let pong = redis::Client::open(url.as_str())
+            .and_then(|client| client.get_connection())
+            .and_then(|mut connection| redis::cmd("PING").exec(&mut connection));
+        let Err(error) = pong else { return Startup::Answers };
+        if let Some(status) = child.exit_status() {
+            let log = log_tail(dir);
+            if options.tcp && log.contains("Address already in use") {
+                return Startup::PortTaken;
+            }
+            panic!("redis-server ended while starting ({status}):\n{log}");
+        }
+        if Instant::now() >= deadline {
+            panic!("redis-server does not answer after {START_TIMEOUT:?} ({error}):\n{}", log_tail(dir));
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap().port()
+}
+
+fn socket_in(dir: &Path) -> PathBuf {
+    dir.join("redis.sock")
+}
+
+fn log_in(dir: &Path) -> PathBuf {
+    dir.join("redis.log")
+}
+
+fn log_tail(dir: &Path) -> String {
+    let log = fs::read(log_in(dir)).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
+}

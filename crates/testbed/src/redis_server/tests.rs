@@ -1,0 +1,115 @@
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+use redis::{Commands, RedisResult};
+
+use super::*;
+
+fn is_alive(pid: u32) -> bool {
+    kill(Pid::from_raw(i32::try_from(pid).unwrap()), None).is_ok()
+}
+
+#[test]
+fn starts_and_is_gone_with_its_directory_when_dropped() {
+    let server = RedisServer::start();
+    let () = server.connect().set("key", "value").unwrap();
+    let (pid, dir) = (server.pid(), server.dir().to_owned());
+    assert!(is_alive(pid) && dir.exists());
+    drop(server);
+    assert!(!is_alive(pid) && !dir.exists());
+}
+
+#[test]
+fn append_only_data_outlives_a_kill() {
+    let server = RedisServer::builder().append_only(Fsync::Always).start();
+    let () = server.connect().set("key", "value").unwrap();
+    let first = server.pid();
+    server.kill();
+    assert!(!is_alive(first));
+    server.restart();
+    assert_ne!(server.pid(), first);
+    let value: String = server.connect().get("key").unwrap();
+    assert_eq!(value, "value");
+}
+
+#[test]
+fn without_persistence_a_restart_is_empty() {
+    let server = RedisServer::start();
+    let () = server.connect().set("key", "value").unwrap();
+    server.restart();
+    let value: Option<String> = server.connect().get("key").unwrap();
+    assert_eq!(value, None);
+}
+
+#[test]
+fn a_password_is_asked_for_and_is_part_of_the_urls() {
+    let server = RedisServer::builder().tcp().password("p@ss w/rd?").start();
+    for url in [server.url(), server.options.socket_url(&server.socket())] {
+        let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
+        redis::cmd("PING").exec(&mut connection).unwrap();
+    }
+    let bare = format!("redis://127.0.0.1:{}", server.port());
+    let pong: RedisResult<String> = redis::Client::open(bare)
+        .unwrap()
+        .get_connection()
+        .and_then(|mut c| redis::cmd("PING").query(&mut c));
+    assert!(pong.unwrap_err().to_string().contains("NOAUTH"));
+}
+
+#[test]
+fn a_port_survives_a_restart() {
+    let server = RedisServer::builder().tcp().start();
+    let port = server.port();
+    // A client that stays connected leaves the port in TIME_WAIT when the server goes.
+    let client = redis::Client::open(server.tcp_url()).unwrap().get_connection().unwrap();
+    server.kill();
+    server.restart();
+    assert_eq!(server.port(), port);
+    drop(client);
+    redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+}
+
+#[test]
+fn a_port_that_is_taken_is_noticed() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let options = RedisServer::builder().tcp();
+    let mut child = launch(dir.path(), &options, Some(taken.local_addr().unwrap().port()));
+    assert!(matches!(wait_until_up(dir.path(), &options, &mut child), Startup::PortTaken));
+}
+
+#[test]
+fn settings_of_the_test_win() {
+    let server = RedisServer::builder().arg("--maxmemory", "5mb").arg("--appendonly", "yes").start();
+    let mut connection = server.connect();
+    let get = |connection: &mut redis::Connection, name: &str| -> Vec<String> {
+        redis::cmd("CONFIG").arg("GET").arg(name).query(connection).unwrap()
+    };
+    assert_eq!(get(&mut connection, "maxmemory")[1], "5242880");
+    assert_eq!(get(&mut connection, "appendonly")[1], "yes");
+}
+
+#[test]
+#[should_panic(expected = "Bad directive")]
+fn a_server_that_refuses_to_start_shows_its_log() {
+    RedisServer::builder().arg("--no-such-setting", "1").start();
+}
+
+#[test]
+fn a_frozen_server_is_silent_until_thawed() {
+    let server = RedisServer::start();
+    let mut connection = server.connect();
+    server.freeze();
+    connection.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    assert!(redis::cmd("PING").exec(&mut connection).unwrap_err().is_timeout());
+    server.thaw();
+    redis::cmd("PING").exec(&mut server.connect()).unwrap();
+}
+
+#[test]
+fn a_server_outlives_the_thread_that_started_it() {
+    let server = thread::spawn(RedisServer::start).join().unwrap();
+    redis::cmd("PING").exec(&mut server.connect()).unwrap();
+}
