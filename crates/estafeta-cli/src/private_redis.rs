@@ -2,17 +2,17 @@
 //!
 //! # One directory, one server
 //!
-//! Everything of the private server lives in one directory that only its user may enter: the socket, the lock, the
-//! log and the append-only file. Two copies that agree on the directory agree on the server, whatever else differs in
-//! their environments. The server listens on the unix socket alone; no other user of the machine can reach it, which
-//! is why it needs no password.
+//! Everything of the private server lives in one directory that only its user may enter: the socket, the
+//! lock, the log and the append-only file. Two copies that agree on the directory agree on the server,
+//! whatever else differs in their environments. The server listens on the unix socket alone; no other user of
+//! the machine can reach it, which is why it needs no password.
 //!
 //! # Who may start it
 //!
-//! The holder of an exclusive `flock` on `redis.lock`. A copy takes it without waiting and hands it on: the server
-//! inherits the open file, and the copy closes its own. `flock` belongs to the open file and not to a process, so from
-//! then on the lock is held exactly as long as the server lives (or a child it forked to rewrite its file). There is
-//! no pid to go stale, and nothing to clean up after any crash:
+//! The holder of an exclusive `flock` on `redis.lock`. A copy takes it without waiting and hands it on: the
+//! server inherits the open file, and the copy closes its own. `flock` belongs to the open file and not to a
+//! process, so from then on the lock is held exactly as long as the server lives (or a child it forked to
+//! rewrite its file). There is no pid to go stale, and nothing to clean up after any crash:
 //!
 //! | who dies, and when                    | what happens                                                             |
 //! |---------------------------------------|--------------------------------------------------------------------------|
@@ -21,14 +21,16 @@
 //! | the server, while starting            | its copy reports the log's last line; a waiting copy gets the lock       |
 //! | the server, later                     | the lock is free; the socket left behind is removed by whoever starts it |
 //!
-//! A copy that does not get the lock waits for the socket to answer, and tries the lock again each time it does not.
-//! So among copies started in the same instant one starts the server and the others find it, and if that one fails the
-//! next one tries. A server that is still reading its data back is alive: it is waited for, not replaced.
+//! A copy that does not get the lock waits for the socket to answer, and tries the lock again each time it
+//! does not. So among copies started in the same instant one starts the server and the others find it, and if
+//! that one fails the next one tries. A server that is still reading its data back is alive: it is waited
+//! for, not replaced.
 //!
 //! # How much to believe
 //!
-//! That the server answers is true only for the moment of the answer; it may be stopped right after. [`ensure`] hence
-//! promises a server that did answer, and the caller treats a lost connection as with any other Redis.
+//! That the server answers is true only for the moment of the answer; it may be stopped right after.
+//! [`ensure`] hence promises a server that did answer, and the caller treats a lost connection as with any
+//! other Redis.
 //!
 //! What was written survives the end of the server process. The machine's own crash may cost the last second
 //! (`appendfsync everysec`).
@@ -179,7 +181,8 @@ impl PrivateRedis {
 
     /// Returns when the server has answered, having started it if nobody else had.
     pub fn ensure(&self) -> Result<Ensured> {
-        // Before anything is sent to the socket: a directory of somebody else may hold a server of somebody else.
+        // Before anything is sent to the socket: a directory of somebody else may hold a server of somebody
+        // else.
         let prepared = directory::prepare(&self.directory)?;
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -228,8 +231,8 @@ impl PrivateRedis {
 
     /// Ends the server and returns when it is gone; `false` if none ran.
     ///
-    /// NOSAVE is about snapshots, which this server never takes: what is in memory reaches the append-only file, and
-    /// that the disk, before it ends.
+    /// NOSAVE is about snapshots, which this server never takes: what is in memory reaches the append-only
+    /// file, and that the disk, before it ends.
     pub fn stop(&self) -> Result<bool> {
         let deadline = Instant::now() + PATIENCE;
         let mut ran = false;
@@ -267,8 +270,8 @@ impl PrivateRedis {
     }
 }
 
-/// The standard library's lock, and not `nix`'s `Flock`: the latter unlocks when dropped, and that would take the lock
-/// from the server which inherited it. This one ends with the last open copy of the file.
+/// The standard library's lock, and not `nix`'s `Flock`: the latter unlocks when dropped, and that would take
+/// the lock from the server which inherited it. This one ends with the last open copy of the file.
 fn try_lock(file: File, path: &Path) -> Result<Option<File>> {
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),

@@ -54,8 +54,8 @@ impl Capture {
         });
     }
 
-    /// What `look` finds in the output, now or by `deadline`. `None` is final as soon as `look` finds nothing in an
-    /// output that has ended.
+    /// What `look` finds in the output, now or by `deadline`. `None` is final as soon as `look` finds nothing
+    /// in an output that has ended.
     pub(crate) fn wait_until<T>(
         &self,
         stream: Stream,

@@ -6,8 +6,9 @@ const POLL: Duration = Duration::from_millis(5);
 /// Asks `condition` until it answers `Some`, and panics with `what` when `timeout` has passed without that.
 ///
 /// For conditions that nothing announces, such as a key in Redis; a line of a process is better awaited with
-/// [`Process::wait_for_line`](crate::Process::wait_for_line). The condition is asked once more after the deadline, so
-/// a machine that stalls for the whole timeout does not fail a test whose condition did come true.
+/// [`Process::wait_for_line`](crate::Process::wait_for_line). The condition is asked once more after the
+/// deadline, so a machine that stalls for the whole timeout does not fail a test whose condition did come
+/// true.
 #[track_caller]
 pub fn eventually<T>(timeout: Duration, what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + timeout;

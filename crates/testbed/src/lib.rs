@@ -1,8 +1,9 @@
 //! Real Redis servers and real copies of the program, for tests.
 //!
-//! A ring's promises are about processes that die at the worst moment, so the tests kill real processes and real
-//! servers instead of pretending. Everything here is a guard: dropped, it ends what it started and removes what it
-//! wrote. Each server and each process has its own directory, so tests run side by side and share nothing.
+//! A ring's promises are about processes that die at the worst moment, so the tests kill real processes and
+//! real servers instead of pretending. Everything here is a guard: dropped, it ends what it started and
+//! removes what it wrote. Each server and each process has its own directory, so tests run side by side and
+//! share nothing.
 //!
 //! - [`RedisServer`]: a private `redis-server` that can be killed, restarted and frozen.
 //! - [`Process`]: a running program whose output is kept, line by line and byte by byte.
@@ -13,10 +14,11 @@
 //!
 //! # Who is the parent
 //!
-//! A test binary that is itself killed cannot run destructors, so on Linux each child asks the kernel to be killed
-//! together with its parent (`PR_SET_PDEATHSIG`). The kernel's "parent" is the *thread* that forked, not the process:
-//! a server started from a test's own thread would be shot when that test ends, even if another test still uses it.
-//! Hence one thread of this crate, which lives as long as the process, does all the forking.
+//! A test binary that is itself killed cannot run destructors, so on Linux each child asks the kernel to be
+//! killed together with its parent (`PR_SET_PDEATHSIG`). The kernel's "parent" is the *thread* that forked,
+//! not the process: a server started from a test's own thread would be shot when that test ends, even if
+//! another test still uses it. Hence one thread of this crate, which lives as long as the process, does all
+//! the forking.
 
 #![allow(clippy::unwrap_used)]
 

@@ -7,8 +7,8 @@ use crate::spawner;
 
 /// A child process that is killed and reaped when dropped.
 ///
-/// The id of a reaped process may belong to a stranger by the time a signal is sent to it. So signals go out only
-/// through here, where the same `&mut` that would reap the child proves that it has not been reaped yet.
+/// The id of a reaped process may belong to a stranger by the time a signal is sent to it. So signals go out
+/// only through here, where the same `&mut` that would reap the child proves that it has not been reaped yet.
 pub(crate) struct OwnedChild(Child);
 
 impl OwnedChild {
@@ -35,8 +35,8 @@ impl OwnedChild {
         }
     }
 
-    /// Stops the process with SIGSTOP, and returns when it has stopped: until then it might still do something that
-    /// the test believes it can no longer do.
+    /// Stops the process with SIGSTOP, and returns when it has stopped: until then it might still do
+    /// something that the test believes it can no longer do.
     pub(crate) fn freeze(&mut self) {
         self.signal(Signal::SIGSTOP);
         #[cfg(target_os = "linux")]
@@ -64,8 +64,8 @@ impl OwnedChild {
 
 impl Drop for OwnedChild {
     fn drop(&mut self) {
-        // Not `kill`: a panic in here while another one unwinds would abort and hide the first. SIGKILL ends a
-        // frozen process as well.
+        // Not `kill`: a panic in here while another one unwinds would abort and hide the first. SIGKILL ends
+        // a frozen process as well.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

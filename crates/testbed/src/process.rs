@@ -20,9 +20,9 @@ const POLL: Duration = Duration::from_millis(2);
 
 /// A running program, usually a copy of estafeta. Dropped, it is killed and reaped.
 ///
-/// It sees nothing of the user's own settings: `ESTAFETA_*`, `REDIS_URL` and the XDG directories are taken out of its
-/// environment, and `ESTAFETA_DATA` and `HOME` lead to a directory of its own. Copies that are to share one get the
-/// path of a common [`DataDir`] as `ESTAFETA_DATA`.
+/// It sees nothing of the user's own settings: `ESTAFETA_*`, `REDIS_URL` and the XDG directories are taken
+/// out of its environment, and `ESTAFETA_DATA` and `HOME` lead to a directory of its own. Copies that are to
+/// share one get the path of a common [`DataDir`] as `ESTAFETA_DATA`.
 pub struct Process {
     child: Mutex<OwnedChild>,
     capture: Arc<Capture>,
@@ -43,7 +43,8 @@ pub struct Output {
 }
 
 impl Process {
-    /// Starts `program`; `envs` is what it sees beyond the bare environment, and wins over the directories set here.
+    /// Starts `program`; `envs` is what it sees beyond the bare environment, and wins over the directories
+    /// set here.
     #[track_caller]
     pub fn spawn<K: AsRef<OsStr>, V: AsRef<OsStr>>(
         program: &Path,
@@ -142,8 +143,8 @@ impl Process {
         self.capture.with(Stream::Out, |captured| captured.lines.clone())
     }
 
-    /// The first line of standard output, already there or yet to come, that satisfies `predicate`; panics with all
-    /// output if there is none in time, or if the output ends without one.
+    /// The first line of standard output, already there or yet to come, that satisfies `predicate`; panics
+    /// with all output if there is none in time, or if the output ends without one.
     #[track_caller]
     pub fn wait_for_line(&self, timeout: Duration, predicate: impl FnMut(&str) -> bool) -> String {
         self.wait_for(Stream::Out, timeout, predicate)

@@ -20,10 +20,11 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(5);
 const PORT_TRIES: usize = 10;
 
-/// A `redis-server` (or `valkey-server`) of this test alone, reached through a unix socket in a directory of its own.
+/// A `redis-server` (or `valkey-server`) of this test alone, reached through a unix socket in a directory of
+/// its own.
 ///
-/// Without options it keeps nothing on disk. All methods take `&self`, so that a test may kill a server which its
-/// other threads are using. Dropped, the server is killed and its directory removed.
+/// Without options it keeps nothing on disk. All methods take `&self`, so that a test may kill a server which
+/// its other threads are using. Dropped, the server is killed and its directory removed.
 pub struct RedisServer {
     dir: TempDir,
     options: Builder,
@@ -116,8 +117,8 @@ impl RedisServer {
         self.child().kill();
     }
 
-    /// Starts the server again with the same options, directory and port, and waits until it answers. A server that
-    /// still runs is killed first.
+    /// Starts the server again with the same options, directory and port, and waits until it answers. A
+    /// server that still runs is killed first.
     #[track_caller]
     pub fn restart(&self) {
         let mut child = self.child();
@@ -126,7 +127,8 @@ impl RedisServer {
             *child = launch(self.dir(), &self.options, self.port);
             match wait_until_up(self.dir(), &self.options, &mut child) {
                 Startup::Answers => return,
-                // The clients know this port, so another one would not do: whoever took it may leave it again.
+                // The clients know this port, so another one would not do: whoever took it may leave it
+                // again.
                 Startup::PortTaken => std::thread::sleep(Duration::from_millis(100)),
             }
         }
@@ -155,7 +157,8 @@ impl std::fmt::Debug for RedisServer {
 }
 
 fn launch(dir: &Path, options: &Builder, port: Option<u16>) -> OwnedChild {
-    // A log of its own for each start: what a former one wrote must not be taken for the reason of this one's end.
+    // A log of its own for each start: what a former one wrote must not be taken for the reason of this one's
+    // end.
     let log = fs::File::create(log_in(dir)).unwrap();
     let start = |program: &str| {
         let mut command = Command::new(program);

@@ -51,8 +51,8 @@ fn die_with_parent(command: &mut Command) {
         }
         Ok(())
     };
-    // SAFETY: between fork and exec only async-signal-safe calls are allowed; these are two plain system calls, and
-    // neither they nor the error made here allocate.
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed; these are two plain system
+    // calls, and neither they nor the error made here allocate.
     #[allow(unsafe_code)]
     unsafe {
         command.pre_exec(in_child);

@@ -78,17 +78,19 @@ fn spawn(program: &Path, directory: &Path, socket: &Path, log: &File, lock: File
         .stderr(log.try_clone()?);
     let lock_fd = lock.as_raw_fd();
     let in_child = move || {
-        // SAFETY: the parent keeps `lock` open until `spawn` returns, so in its child the number is the lock's.
+        // SAFETY: the parent keeps `lock` open until `spawn` returns, so in its child the number is the
+        // lock's.
         #[allow(unsafe_code)]
         let lock = unsafe { std::os::fd::BorrowedFd::borrow_raw(lock_fd) };
-        // In the child alone: cleared in the parent, the lock could leak into another child started meanwhile.
+        // In the child alone: cleared in the parent, the lock could leak into another child started
+        // meanwhile.
         fcntl(lock, FcntlArg::F_SETFD(FdFlag::empty()))?;
         // A Ctrl-C or a closed terminal ends the copies in it, and must not end the server of all others.
         setsid()?;
         Ok(())
     };
-    // SAFETY: between fork and exec only async-signal-safe calls are allowed; these are two plain system calls, and
-    // neither they nor the errors made of them allocate.
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed; these are two plain system
+    // calls, and neither they nor the errors made of them allocate.
     #[allow(unsafe_code)]
     unsafe {
         command.pre_exec(in_child);
@@ -98,8 +100,8 @@ fn spawn(program: &Path, directory: &Path, socket: &Path, log: &File, lock: File
     server
 }
 
-/// The server is meant to outlive this copy. Should it end first, somebody has to take note of its end, or it stays in
-/// the list of processes as a zombie.
+/// The server is meant to outlive this copy. Should it end first, somebody has to take note of its end, or it
+/// stays in the list of processes as a zombie.
 fn reap_in_the_background(mut server: Child) {
     thread::spawn(move || server.wait());
 }

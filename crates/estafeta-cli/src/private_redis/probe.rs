@@ -28,15 +28,15 @@ pub(super) fn probe(socket: &Path) -> Probe {
     match redis::cmd("PING").exec(&mut connection) {
         Ok(()) => Probe::Ready,
         Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::BusyLoading) => Probe::Loading,
-        // An error with a code was sent by a server: a full disk, say, which the caller will hear of soon enough. All
-        // others are about the connection.
+        // An error with a code was sent by a server: a full disk, say, which the caller will hear of soon
+        // enough. All others are about the connection.
         Err(error) if error.code().is_some() => Probe::Ready,
         Err(_) => Probe::Nothing,
     }
 }
 
-/// Connects without the greeting which a connection normally starts with: that one has no timeout on a unix socket,
-/// and a frozen server would hold us for ever.
+/// Connects without the greeting which a connection normally starts with: that one has no timeout on a unix
+/// socket, and a frozen server would hold us for ever.
 pub(super) fn connect(socket: &Path) -> Option<redis::Connection> {
     let greeting = RedisConnectionInfo::default().set_skip_set_lib_name();
     let info =

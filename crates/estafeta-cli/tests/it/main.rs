@@ -1,0 +1,7 @@
+//! The program as users meet it: real processes, real signals, a real Redis for each test.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod support;
+
+mod takeover;

@@ -1,0 +1,142 @@
+//! A ring of real processes on a Redis of its own.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use estafeta_testbed::{Output, Process, RedisServer, eventually};
+use serde_json::Value;
+
+/// A generous limit for things that must happen, but whose speed is no subject of the test.
+pub const SOON: Duration = Duration::from_secs(30);
+
+pub struct TestRing {
+    pub redis: RedisServer,
+    url: String,
+}
+
+impl TestRing {
+    pub fn new() -> Self {
+        Self::on(RedisServer::start())
+    }
+
+    pub fn on(redis: RedisServer) -> Self {
+        let url = redis.url();
+        Self { redis, url }
+    }
+
+    /// Starts the program with these arguments against this ring's Redis.
+    pub fn start(&self, args: &[&str]) -> Process {
+        start(args, &[("REDIS_URL", &self.url)])
+    }
+
+    /// Starts a copy and waits until it has joined.
+    pub fn copy(&self, args: &[&str]) -> Process {
+        let copy = self.start(&[&["run"], args].concat());
+        copy.wait_for_line(SOON, |line| {
+            line.starts_with("joined as member") || line.contains("createdTaskId")
+        });
+        copy
+    }
+
+    pub fn copies(&self, count: usize, args: &[&str]) -> Vec<Process> {
+        let copies: Vec<_> = (0..count).map(|_| self.start(&[&["run"], args].concat())).collect();
+        for copy in &copies {
+            copy.wait_for_line(SOON, |line| {
+                line.starts_with("joined as member") || line.contains("createdTaskId")
+            });
+        }
+        copies
+    }
+
+    /// Runs a command to its end.
+    pub fn command(&self, args: &[&str]) -> Output {
+        self.start(args).output(SOON)
+    }
+
+    /// Runs a command that must succeed, and returns its stdout.
+    pub fn success(&self, args: &[&str]) -> String {
+        let output = self.command(args);
+        assert!(output.status.success(), "{args:?} failed: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The ring at this moment, as the program prints it; its balance must add up.
+    pub fn status(&self) -> Value {
+        let text = self.success(&["status", "--json"]);
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// Waits until the ring looks as described.
+    pub fn eventually(&self, limit: Duration, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
+        eventually(limit, what, || Some(self.status()).filter(&fits))
+    }
+
+    /// The generator's process among the copies, once there is one that lives.
+    pub fn generator<'a>(&self, copies: &'a [Process]) -> &'a Process {
+        eventually(SOON, "a generator among the copies", || {
+            let pid = self.status()["generator"]["pid"].as_u64()?;
+            copies.iter().find(|copy| u64::from(copy.pid()) == pid && copy.is_running())
+        })
+    }
+
+    /// The ids of every outcome in the journal, sorted.
+    pub fn journal(&self) -> Vec<u64> {
+        let mut connection = self.redis.connect();
+        let mut ids = Vec::new();
+        let mut from = "-".to_owned();
+        loop {
+            let mut call = redis::cmd("XRANGE");
+            call.arg("{estafeta}:journal").arg(&from).arg("+").arg("COUNT").arg(1000);
+            let entries: Vec<(String, Vec<String>)> = call.query(&mut connection).unwrap();
+            for (entry, fields) in &entries {
+                let at = fields.iter().position(|field| field == "ids").unwrap();
+                ids.extend(fields[at + 1].split(' ').map(|id| id.parse::<u64>().unwrap()));
+                from = format!("({entry}");
+            }
+            if entries.is_empty() {
+                ids.sort_unstable();
+                return ids;
+            }
+        }
+    }
+
+    /// Every message from 1 to `count` has exactly one outcome in the journal.
+    pub fn assert_each_once(&self, count: u64) {
+        let journal = self.journal();
+        let twice: Vec<_> =
+            journal.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
+        assert!(twice.is_empty(), "settled more than once: {twice:?}");
+        let missing: Vec<_> = (1..=count).filter(|id| journal.binary_search(id).is_err()).collect();
+        assert!(missing.is_empty(), "never settled: {missing:?}");
+        assert_eq!(journal.len() as u64, count, "settled without being published: {journal:?}");
+    }
+
+    /// Puts a value at one of the ring's keys, from outside.
+    pub fn redis_cli(&self, words: &[&str]) -> redis::Value {
+        let mut call = redis::cmd(words[0]);
+        for word in &words[1..] {
+            call.arg(*word);
+        }
+        call.query(&mut self.redis.connect()).unwrap()
+    }
+}
+
+/// Starts the program with a clean environment and these variables.
+pub fn start(args: &[&str], envs: &[(&str, &str)]) -> Process {
+    Process::spawn(Path::new(env!("CARGO_BIN_EXE_estafeta")), args, envs.iter().copied())
+}
+
+/// Runs the program to its end.
+pub fn run(args: &[&str], envs: &[(&str, &str)]) -> Output {
+    start(args, envs).output(SOON)
+}
+
+/// The JSON objects that a copy with `--json` has said so far.
+pub fn said(copy: &Process) -> Vec<Value> {
+    copy.stdout_lines().iter().map(|line| serde_json::from_str(line).expect(line)).collect()
+}
+
+/// How long something took, for a message.
+pub fn since(start: Instant) -> String {
+    format!("{:.3} s", start.elapsed().as_secs_f64())
+}

@@ -1,0 +1,1 @@
+//! Who generates: one copy at a time, whatever happens to it.
