@@ -2,3 +2,14 @@
 std = "lua51"
 read_globals = { "redis", "KEYS", "ARGV", "cjson", "cmsgpack", "struct", "bit" }
 max_line_length = 120
+
+-- A script is put together from the shared pieces it names and its own file, so a function that one file defines as
+-- local is used by the next. Redis itself refuses a script that uses a function it was not given.
+local shared = {
+  "now_ms", "text", "announce", "ring_bell", "split_message", "join_message", "error_element", "retried_message",
+  "push_all", "collect", "give_back", "look_at", "is_dead", "vacate", "call_heir",
+}
+for _, name in ipairs(shared) do
+  read_globals[#read_globals + 1] = name
+end
+files["**/shared/*.lua"] = { ignore = { "211", "431" } }

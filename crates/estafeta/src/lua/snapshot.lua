@@ -23,8 +23,8 @@ for i = 3, #ARGV, 2 do
   end
   local state = look_at(members, incarnation, ARGV[1] .. incarnation, facts[7] == '1', tonumber(facts[6]), now)
   local rank = redis.call('ZRANK', succession, incarnation) or -1
-  list[#list + 1] = { incarnation, facts[1], facts[2], facts[3], facts[4], facts[5], tonumber(deadline) - now, state, rank,
-    held }
+  local lease_left = tonumber(deadline) - now
+  list[#list + 1] = { incarnation, facts[1], facts[2], facts[3], facts[4], facts[5], lease_left, state, rank, held }
   key = key + 1 + lanes
 end
 return { 'snapshot', now, redis.call('LLEN', KEYS[5]), redis.call('LLEN', KEYS[6]), redis.call('HGETALL', leader),
