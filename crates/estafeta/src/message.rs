@@ -198,7 +198,8 @@ mod tests {
         #[test]
         fn foreign_bytes_never_panic(bytes: Vec<u8>) {
             let _ = Message::parse(bytes.clone());
-            prop_assert_eq!(FailedMessage::parse(bytes.clone()).element(), &bytes[..]);
+            let failed = FailedMessage::parse(bytes.clone());
+            prop_assert_eq!(failed.element(), &bytes[..]);
         }
     }
 

@@ -22,12 +22,10 @@ if state == 'ahead' then
 elseif not is_dead(state, tonumber(ARGV[3]), tonumber(ARGV[4]), now) then
   return { 'alive' }
 end
-local held = collect(facts[2], { unpack(KEYS, 11) }, tonumber(ARGV[5]))
+local held = collect(facts[2], { unpack(KEYS, 11) }, keys, tonumber(ARGV[5]))
 local leads = redis.call('HGET', leader, 'member') == victim
-redis.call('LLEN', keys.ready)
+redis.call('ZCARD', succession)
 redis.call('LLEN', KEYS[6])
-redis.call('LLEN', keys.errors)
-redis.call('HLEN', keys.ledger)
 redis.call('XLEN', events)
 
 give_back(held, keys, number, now)

@@ -11,12 +11,10 @@ if not redis.call('ZSCORE', members, me) then
   return { 'left', 0, 0 }
 end
 local facts = redis.call('HMGET', member, 'number', 'kind')
-local held = collect(facts[2], { unpack(KEYS, 11) }, tonumber(ARGV[3]))
+local held = collect(facts[2], { unpack(KEYS, 11) }, keys, tonumber(ARGV[3]))
 local leads = redis.call('HGET', leader, 'member') == me
-redis.call('LLEN', keys.ready)
+redis.call('ZCARD', succession)
 redis.call('LLEN', KEYS[6])
-redis.call('LLEN', keys.errors)
-redis.call('HLEN', keys.ledger)
 redis.call('XLEN', events)
 
 give_back(held, keys, facts[1], now_ms())

@@ -24,6 +24,9 @@ redis.call('LLEN', ready)
 redis.call('LLEN', bell)
 redis.call('LLEN', errors)
 redis.call('HLEN', ledger)
+if journal then
+  redis.call('XLEN', journal)
+end
 
 if settles then
   local failed, failed_ids = {}, {}

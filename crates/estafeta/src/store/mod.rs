@@ -7,6 +7,8 @@
 mod answer;
 mod link;
 mod script;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,7 +7,14 @@ local function by_id(one, other)
   return one.id < other.id
 end
 
-local function collect(kind, lists, max_attempts)
+-- `keys` names ready, errors, ledger and (where the ring keeps one) journal; each must be of its type before a write.
+local function collect(kind, lists, keys, max_attempts)
+  redis.call('LLEN', keys.ready)
+  redis.call('LLEN', keys.errors)
+  redis.call('HLEN', keys.ledger)
+  if keys.journal then
+    redis.call('XLEN', keys.journal)
+  end
   local held = { kind = kind, lists = lists, back = {}, spent = {} }
   for _, list in ipairs(lists) do
     for _, element in ipairs(redis.call('LRANGE', list, 0, -1)) do
@@ -31,7 +38,6 @@ local function collect(kind, lists, max_attempts)
   return held
 end
 
--- `keys` names ready, errors, ledger and (where the ring keeps one) journal.
 local function give_back(held, keys, number, now)
   local reversed = {}
   for i = #held.back, 1, -1 do
