@@ -4,4 +4,8 @@
 
 mod support;
 
+mod exactly_once;
+mod lost_redis;
+mod output;
+mod stopping;
 mod takeover;

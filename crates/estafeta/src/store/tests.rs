@@ -86,7 +86,9 @@ impl Bench {
 
     fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
         let mut call = redis::cmd(words[0]);
-        words[1..].iter().for_each(|word| drop(call.arg(*word)));
+        for word in &words[1..] {
+            call.arg(*word);
+        }
         call.query(&mut self.redis.connect()).unwrap()
     }
 

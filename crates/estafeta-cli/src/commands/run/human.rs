@@ -38,10 +38,13 @@ impl Human {
     /// Sums up the second that is over, if anything in it had no line of its own. To be called now and then, so that
     /// the sum of a burst does not wait for the next message.
     pub fn tick(&self) {
-        let mut second = self.second.lock().expect("no panic while held");
-        if second.started.elapsed() < Duration::from_secs(1) {
-            return;
+        if self.second.lock().expect("no panic while held").started.elapsed() >= Duration::from_secs(1) {
+            self.sum_up();
         }
+    }
+
+    fn sum_up(&self) {
+        let mut second = self.second.lock().expect("no panic while held");
         let (generated, handled, errors) = (second.generated, second.handled, second.errors);
         *second = Second { started: Instant::now(), lines: 0, generated: 0, handled: 0, errors: 0 };
         drop(second);
@@ -133,8 +136,13 @@ impl Observer for Human {
                 self.printer.open_ended();
                 self.say("stopping: finishing what is in hand");
             }
-            Notice::Left { returned: 0 } => self.say("left the ring"),
-            Notice::Left { returned } => self.say(&format!("left the ring, {returned} messages returned")),
+            Notice::Left { returned } => {
+                self.sum_up();
+                match returned {
+                    0 => self.say("left the ring"),
+                    _ => self.say(&format!("left the ring, {returned} messages returned")),
+                }
+            }
             _ => {}
         }
     }

@@ -1,7 +1,7 @@
 //! A ring of real processes on a Redis of its own.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use estafeta_testbed::{Output, Process, RedisServer, eventually};
 use serde_json::Value;
@@ -134,9 +134,4 @@ pub fn run(args: &[&str], envs: &[(&str, &str)]) -> Output {
 /// The JSON objects that a copy with `--json` has said so far.
 pub fn said(copy: &Process) -> Vec<Value> {
     copy.stdout_lines().iter().map(|line| serde_json::from_str(line).expect(line)).collect()
-}
-
-/// How long something took, for a message.
-pub fn since(start: Instant) -> String {
-    format!("{:.3} s", start.elapsed().as_secs_f64())
 }

@@ -1,0 +1,154 @@
+//! Every message is handled and gets its outcome exactly once, whoever dies.
+
+use std::time::{Duration, Instant};
+
+use estafeta_testbed::{Fsync, Process, RedisServer, eventually};
+
+use crate::support::{SOON, TestRing, said};
+
+/// Kills copies, a random one each time, and replaces them, until the ring has published and settled everything.
+fn kill_until_done(
+    ring: &TestRing,
+    copies: &mut Vec<Process>,
+    args: &[&str],
+    limit: u64,
+    seed: u64,
+) -> usize {
+    let mut kills = 0;
+    let mut random = seed;
+    let done = |ring: &TestRing| {
+        let status = ring.status();
+        status["published"].as_u64() == Some(limit) && status["waiting"] == 0 && status["in_flight"] == 0
+    };
+    let start = Instant::now();
+    while !done(ring) {
+        assert!(start.elapsed() < Duration::from_secs(240), "not done: {}", ring.status());
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let victim = (random >> 33) as usize % copies.len();
+        copies.remove(victim).kill();
+        kills += 1;
+        copies.push(ring.copy(args));
+    }
+    kills
+}
+
+#[test]
+fn a_hundred_thousand_messages_under_kills_are_settled_once_each() {
+    let ring = TestRing::new();
+    // The queue is kept short, so that there is something to kill all the while.
+    let args = [
+        "--interval",
+        "0",
+        "--limit",
+        "100000",
+        "--journal",
+        "--max-waiting",
+        "2000",
+        "--max-attempts",
+        "1000",
+    ];
+    let mut copies = ring.copies(4, &args);
+    let kills = kill_until_done(&ring, &mut copies, &args, 100_000, 42);
+    assert!(kills >= 3, "only {kills} kills");
+    ring.assert_each_once(100_000);
+    let status = ring.status();
+    assert!(status["balanced"].as_bool().unwrap(), "{status}");
+}
+
+#[test]
+fn messages_of_a_killed_handler_are_settled_by_another_one_within_a_second() {
+    let ring = TestRing::new();
+    // Handlers that take long: each holds one message when it is killed.
+    let slow = ["--json", "--interval", "100ms", "--work-per-char", "1s", "--journal", "--error-rate", "0"];
+    let generator = ring.copy(&slow);
+    generator.wait_for_line(SOON, |line| line.contains("switchedToGeneratorMode"));
+    let victim = ring.copy(&slow);
+    let victim_pid = u64::from(victim.pid());
+    let held = |status: &serde_json::Value| {
+        let members = status["members"].as_array().unwrap();
+        members.iter().any(|member| member["pid"] == victim_pid && member["in_flight"] == 1)
+    };
+    ring.eventually(SOON, "the victim to hold a message", held);
+    let rescuer = ring.copy(&["--json", "--error-rate", "0", "--journal"]);
+    ring.eventually(SOON, "the rescuer to be idle", |status| status["waiting"] == 0);
+    victim.kill();
+    let start = Instant::now();
+    let line = rescuer.wait_for_line(Duration::from_secs(10), |line| {
+        line.contains("handledMessage") && line.contains("\"attempt\":2")
+    });
+    assert!(start.elapsed() < Duration::from_secs(1), "it took {:?}", start.elapsed());
+    let id = serde_json::from_str::<serde_json::Value>(&line).unwrap()["id"].as_u64().unwrap();
+    let handled: Vec<_> = said(&rescuer).into_iter().filter(|object| object["id"] == id).collect();
+    assert_eq!(handled.len(), 1, "{handled:?}");
+    assert_eq!(ring.journal().iter().filter(|settled| **settled == id).count(), 1);
+    assert_eq!(ring.status()["returned"], 1);
+}
+
+#[test]
+fn nothing_is_lost_or_repeated_when_redis_is_killed_and_restarted() {
+    let ring = TestRing::on(RedisServer::builder().append_only(Fsync::Always).start());
+    let args = ["--interval", "0", "--limit", "30000", "--journal", "--max-waiting", "500", "--until-done"];
+    let copies = ring.copies(4, &args);
+    for round in 1..=3 {
+        let reached = |status: &serde_json::Value| status["published"].as_u64().unwrap() >= round * 5000;
+        ring.eventually(SOON, "some messages", reached);
+        ring.redis.kill();
+        // One of them must have noticed before Redis is back.
+        eventually(SOON, "a copy that misses Redis", || {
+            copies
+                .iter()
+                .any(|copy| {
+                    let lines = copy.stdout_lines();
+                    let lost = lines.iter().filter(|line| line.starts_with("Redis is lost")).count();
+                    lost as u64 >= round
+                })
+                .then_some(())
+        });
+        ring.redis.restart();
+    }
+    for copy in &copies {
+        assert!(copy.wait(Duration::from_secs(120)).success(), "{:?}", copy.stderr_lines());
+    }
+    ring.assert_each_once(30_000);
+    for copy in &copies {
+        let lines = copy.stdout_lines();
+        let count = |what: &str| lines.iter().filter(|line| line.starts_with(what)).count();
+        assert!(count("Redis is lost") <= 6, "it says so once each time: {lines:?}");
+        assert_eq!(count("Redis is lost"), count("Redis is back"), "{lines:?}");
+    }
+}
+
+#[test]
+fn a_frozen_handler_is_replaced_and_its_late_result_is_dropped() {
+    let ring = TestRing::new();
+    let args = [
+        "--json",
+        "--interval",
+        "50ms",
+        "--limit",
+        "40",
+        "--journal",
+        "--work-per-char",
+        "5ms",
+        "--lease",
+        "500ms",
+    ];
+    let generator = ring.copy(&args);
+    generator.wait_for_line(SOON, |line| line.contains("switchedToGeneratorMode"));
+    let frozen = ring.copy(&args);
+    let pid = u64::from(frozen.pid());
+    ring.eventually(SOON, "the victim to hold a message", |status| {
+        let members = status["members"].as_array().unwrap();
+        members.iter().any(|member| member["pid"] == pid && member["in_flight"] == 1)
+    });
+    frozen.freeze();
+    let other = ring.copy(&args);
+    ring.eventually(SOON, "the frozen one to be buried", |status| status["buried"].as_u64() >= Some(1));
+    frozen.thaw();
+    frozen.wait_for_line(SOON, |line| line.contains("declaredDead"));
+    ring.eventually(SOON, "all messages settled", |status| {
+        status["published"] == 40 && status["waiting"] == 0 && status["in_flight"] == 0
+    });
+    ring.assert_each_once(40);
+    assert!(other.is_running());
+}

@@ -1,0 +1,134 @@
+//! Redis away, wiped, emptied of scripts, or unwilling: copies wait, say so once, and work again by themselves.
+
+use std::time::{Duration, Instant};
+
+use estafeta_testbed::{RedisServer, Signal};
+
+use crate::support::{SOON, TestRing};
+
+fn flows(ring: &TestRing) {
+    let done = |status: &serde_json::Value| {
+        status["done"].as_u64().unwrap() + status["errors_kept"].as_u64().unwrap()
+    };
+    let before = done(&ring.status());
+    ring.eventually(SOON, "messages flow", |status| done(status) > before + 2);
+}
+
+#[test]
+fn a_ring_that_was_wiped_starts_again_by_itself() {
+    let ring = TestRing::new();
+    let copies = ring.copies(3, &["--interval", "20ms"]);
+    flows(&ring);
+    for round in 0..3 {
+        ring.redis_cli(&["FLUSHALL"]);
+        let whole = |status: &serde_json::Value| {
+            status["members"].as_array().unwrap().len() == 3 && !status["generator"].is_null()
+        };
+        ring.eventually(SOON, &format!("all three are back after wipe {round}"), whole);
+        flows(&ring);
+    }
+    assert!(copies.iter().all(estafeta_testbed::Process::is_running));
+}
+
+#[test]
+fn scripts_that_redis_forgot_are_loaded_again() {
+    let ring = TestRing::new();
+    let _copies = ring.copies(3, &["--interval", "20ms"]);
+    for _ in 0..5 {
+        ring.redis_cli(&["SCRIPT", "FLUSH"]);
+        flows(&ring);
+    }
+}
+
+#[test]
+fn clients_that_redis_disconnects_come_back_without_being_declared_dead() {
+    let ring = TestRing::new();
+    let copies = ring.copies(3, &["--interval", "20ms"]);
+    for kind in ["normal", "pubsub", "normal"] {
+        ring.redis_cli(&["CLIENT", "KILL", "TYPE", kind]);
+        flows(&ring);
+    }
+    let status = ring.status();
+    assert_eq!(status["members"].as_array().unwrap().len(), 3, "{status}");
+    assert!(copies.iter().all(estafeta_testbed::Process::is_running));
+}
+
+#[test]
+fn a_redis_without_persistence_comes_back_empty_and_messages_flow_within_a_second() {
+    let ring = TestRing::new();
+    let copies = ring.copies(3, &["--interval", "20ms"]);
+    flows(&ring);
+    ring.redis.kill();
+    for copy in &copies {
+        copy.wait_for_line(SOON, |line| line.starts_with("Redis is lost"));
+    }
+    ring.redis.restart();
+    let start = Instant::now();
+    ring.eventually(Duration::from_secs(10), "a message is handled", |status| {
+        status["done"].as_u64().unwrap() + status["errors_kept"].as_u64().unwrap() > 0
+    });
+    assert!(start.elapsed() < Duration::from_secs(3), "it took {:?}", start.elapsed());
+    for copy in &copies {
+        copy.wait_for_line(SOON, |line| line.starts_with("Redis is back"));
+    }
+}
+
+#[test]
+fn a_frozen_redis_is_waited_for() {
+    let ring = TestRing::new();
+    let copies = ring.copies(3, &["--interval", "20ms", "--lease", "500ms"]);
+    flows(&ring);
+    ring.redis.freeze();
+    for copy in &copies {
+        copy.wait_for_line(SOON, |line| line.starts_with("Redis is lost"));
+    }
+    ring.redis.thaw();
+    flows(&ring);
+}
+
+#[test]
+fn a_full_redis_stops_the_generator_but_neither_handlers_nor_the_ring() {
+    let ring = TestRing::new();
+    let copies = ring.copies(3, &["--interval", "20ms"]);
+    flows(&ring);
+    ring.redis_cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    copies
+        .iter()
+        .find(|copy| copy.stdout_lines().iter().any(|line| line.starts_with("became generator")))
+        .unwrap()
+        .wait_for_line(SOON, |line| line.starts_with("Redis is lost") && line.contains("OOM"));
+    ring.eventually(SOON, "the queue is drained", |status| {
+        status["waiting"] == 0 && status["in_flight"] == 0
+    });
+    ring.redis_cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    flows(&ring);
+    let status = ring.status();
+    assert_eq!(status["members"].as_array().unwrap().len(), 3, "{status}");
+    assert_eq!(status["buried"], 0, "{status}");
+}
+
+#[test]
+fn rights_that_are_withdrawn_and_given_back_stop_the_ring_only_meanwhile() {
+    let ring = TestRing::on(RedisServer::start());
+    let copies = ring.copies(2, &["--interval", "20ms"]);
+    flows(&ring);
+    ring.redis_cli(&["ACL", "SETUSER", "default", "-evalsha"]);
+    copies[0].wait_for_line(SOON, |line| line.starts_with("Redis is lost") && line.contains("NOPERM"));
+    ring.redis_cli(&["ACL", "SETUSER", "default", "+evalsha"]);
+    flows(&ring);
+}
+
+#[test]
+fn a_copy_stops_in_time_while_redis_is_away() {
+    let ring = TestRing::new();
+    let copies = ring.copies(2, &["--interval", "20ms", "--lease", "500ms"]);
+    flows(&ring);
+    ring.redis.kill();
+    for copy in &copies {
+        copy.wait_for_line(SOON, |line| line.starts_with("Redis is lost"));
+        copy.signal(Signal::SIGTERM);
+    }
+    for copy in &copies {
+        assert!(copy.wait(Duration::from_secs(10)).success());
+    }
+}

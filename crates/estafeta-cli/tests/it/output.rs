@@ -1,0 +1,87 @@
+//! What a copy tells on stdout: lines for people, and the JSON protocol that monitors understand, word for word.
+
+use serde_json::json;
+
+use crate::support::{SOON, TestRing, said};
+
+#[test]
+fn json_is_the_protocol_word_for_word_with_crlf_between_objects() {
+    let ring = TestRing::new();
+    let one = ring.copy(&["--json", "--interval", "20ms", "--limit", "5", "--error-rate", "0"]);
+    one.wait_for_line(SOON, |line| line.contains("limitReached"));
+    let other = ring.start(&["run", "--json", "--limit", "5", "--error-rate", "1", "--until-done"]);
+    let output = other.output(SOON);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.ends_with("}\r\n"), "{text:?}");
+    assert_eq!(text.matches('\n').count(), text.matches("}\r\n").count(), "{text:?}");
+
+    let lines: Vec<_> = text.split_terminator("\r\n").collect();
+    assert_eq!(lines[0], r#"{"msg":"createdTaskId","taskId":2}"#);
+    let processed: Vec<_> = lines.iter().filter(|line| line.contains(r#""processed""#)).collect();
+    assert_eq!(**processed.last().unwrap(), r#"{"msg":"processed","total":5,"errors":5}"#);
+    let handled: Vec<_> =
+        said(&other).into_iter().filter(|object| object["msg"] == "handledMessage").collect();
+    assert_eq!(handled.len(), 5);
+    assert_eq!((&handled[0]["id"], &handled[0]["attempt"]), (&json!(1), &json!(1)));
+    assert_eq!(handled[0]["error"], "the message contains an error");
+
+    let told = said(&one);
+    let has = |object: serde_json::Value| assert!(told.contains(&object), "{object} is not among {told:?}");
+    has(json!({"msg": "createdTaskId", "taskId": 1}));
+    has(json!({"msg": "switchedToGeneratorMode"}));
+    has(json!({"msg": "generated", "total": 5}));
+}
+
+#[test]
+fn people_get_a_line_for_each_thing_without_colours_in_a_pipe() {
+    let ring = TestRing::new();
+    let args = ["--interval", "50ms", "--seed", "7", "--error-rate", "0.5"];
+    let one = ring.copy(&args);
+    one.wait_for_line(SOON, |line| line.starts_with("became generator (epoch "));
+    one.wait_for_line(SOON, |line| line.starts_with("generated #1 \""));
+    let other = ring.copy(&args);
+    other.wait_for_line(SOON, |line| line.starts_with("handled #"));
+    other.wait_for_line(SOON, |line| {
+        line.starts_with("error #") && line.contains("the message contains an error")
+    });
+    one.kill();
+    let line = other.wait_for_line(SOON, |line| line.starts_with("took over from 1 in 0."));
+    assert!(line.contains(" s (epoch "), "{line}");
+    other.wait_for_line(SOON, |line| line.starts_with("member 1 is dead: 0 messages returned"));
+    assert!(other.stdout_lines().iter().all(|line| !line.contains('\u{1b}')));
+    assert!(other.stderr_lines().is_empty(), "{:?}", other.stderr_lines());
+}
+
+#[test]
+fn high_rates_are_summed_up_once_a_second() {
+    let ring = TestRing::new();
+    let args = ["--interval", "0", "--limit", "20000", "--until-done"];
+    let copies = ring.copies(2, &args);
+    for copy in &copies {
+        assert!(copy.wait(SOON).success());
+        let lines = copy.stdout_lines();
+        assert!(lines.iter().any(|line| line.starts_with("... and ")), "{lines:?}");
+        assert!(lines.len() < 1000, "{} lines", lines.len());
+    }
+}
+
+#[test]
+fn the_same_seed_finds_the_same_errors_whoever_handles_them() {
+    let faulty = |copies: usize| {
+        let ring = TestRing::new();
+        let args = ["--interval", "0", "--limit", "2000", "--until-done", "--seed", "11"];
+        for copy in ring.copies(copies, &args) {
+            assert!(copy.wait(SOON).success());
+        }
+        let errors = ring.success(&["getErrors", "--json"]);
+        let mut ids: Vec<_> = errors
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["id"].as_u64().unwrap())
+            .collect();
+        ids.sort_unstable();
+        ids
+    };
+    let ids = faulty(2);
+    assert!((50..150).contains(&ids.len()), "{}", ids.len());
+    assert_eq!(ids, faulty(4));
+}
