@@ -4,7 +4,8 @@
 //! from its own publishes. Redis checks that in `publish`, together with the epoch. What each answer means here:
 //!
 //! - *published*: go on; Redis has also said when the next tick is due, so the beat survives take-overs.
-//! - *expected*: the ids do not fit (something else wrote the ledger): number the same messages anew.
+//! - *expected*: the ids do not fit. If the ring is ahead, number the same messages anew; if it is behind, Redis has lost
+//!   what it acknowledged, and that takes a new term.
 //! - *full*: keep the messages and try again a little later.
 //! - *limit*: rest; the office stays held.
 //! - *fenced*: the term is over. Drop the messages, which nobody has seen, and let the heartbeat find out more.
@@ -38,6 +39,7 @@ pub(crate) struct Generator<S, O> {
     pub standing: watch::Receiver<Standing>,
     pub doubt: Arc<Notify>,
     pub known_published: Arc<AtomicU64>,
+    pub refused: Arc<AtomicU64>,
 }
 
 /// What changes from publish to publish.
@@ -98,14 +100,15 @@ impl<S: Source, O: Observer> Generator<S, O> {
                         self.observer.notice(Notice::Generated { messages: &messages });
                         break;
                     }
-                    Publish::Expected(next_id) => {
+                    Publish::Expected(next_id) if next_id > progress.next_id => {
                         progress.next_id = next_id;
                         messages = self.renumber(&messages, &progress);
                         continue;
                     }
                     Publish::Full { now_ms } => progress.clock = ServerClock::new(now_ms),
                     Publish::Limit => break,
-                    Publish::Fenced => {
+                    Publish::Fenced | Publish::Expected(_) => {
+                        self.refused.store(term.epoch.0, Ordering::Relaxed);
                         self.doubt.notify_one();
                         tokio::select! {
                             () = quiet.cancelled() => {}

@@ -7,7 +7,8 @@
 //! - *handler*: `beat` at the pace of its rank. `lost` (buried while frozen or cut off, or the ring was wiped) leads
 //!   to *away*; a vacancy and a successful `lead` lead to *generator*.
 //! - *generator*: `beat` a quarter of a lease apart. Somebody else in office leads to *handler*; `lost` to *away*.
-//!   Fewer messages published than this copy saw acknowledged mean that Redis was rolled back: it takes a new epoch.
+//!   Fewer messages published than this copy saw acknowledged, or a publish refused in an office that is still its own,
+//!   mean that Redis was rolled back: it takes a new epoch.
 //!
 //! How long a belief is trusted: a copy believes that it is the generator until a beat says otherwise, and that is safe,
 //! because no step relies on the belief; Redis checks the epoch in the step itself.
@@ -22,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::Config;
 use crate::election::{Election, Vacancy};
 use crate::error::Result;
-use crate::member_id::{Incarnation, MemberId};
+use crate::member_id::{Epoch, Incarnation, MemberId};
 use crate::observer::{Notice, Observer};
 use crate::standing::{Identity, ServerClock, Standing};
 use crate::store::{Beat, Candidacy, HandBack, Health, Introduction, Kind, Lead, Office, Stand, Store};
@@ -39,6 +40,8 @@ pub(crate) struct Heartbeat<O> {
     pub doubt: Arc<Notify>,
     /// Messages that this copy knows to be published.
     pub known_published: Arc<AtomicU64>,
+    /// The epoch in which Redis last refused a publish of this copy.
+    pub refused: Arc<AtomicU64>,
     /// Cancelled when the copy begins to stop: it stays a member, but does not take office any more.
     pub quiet: CancellationToken,
     /// Cancelled by this part when the limit is reached and every message has its outcome.
@@ -93,9 +96,10 @@ impl<O: Observer> Heartbeat<O> {
         election: &mut Election,
     ) -> Result<bool> {
         let believed = self.standing.borrow().epoch();
-        let renewal = match stand.office {
-            Office::Mine(epoch) => rolled_back || believed != Some(epoch),
-            _ => false,
+        let refused = Epoch(self.refused.load(Ordering::Relaxed));
+        let (behind, renewal) = match stand.office {
+            Office::Mine(epoch) => (rolled_back || refused == epoch, believed != Some(epoch)),
+            _ => (false, false),
         };
         if believed.is_some() && !matches!(stand.office, Office::Mine(_)) {
             self.standing.send_replace(Standing::Handler(me));
@@ -106,9 +110,10 @@ impl<O: Observer> Heartbeat<O> {
         }
         let settled = self.store.link().is_settled(SETTLING);
         let vacancy = election.consider(stand, settled, self.config.grace());
-        let vacancy = vacancy.or(renewal.then_some(Vacancy { absent_since_ms: 0, silence: Duration::ZERO }));
+        let vacancy = vacancy
+            .or((behind || renewal).then_some(Vacancy { absent_since_ms: 0, silence: Duration::ZERO }));
         match vacancy {
-            Some(vacancy) if !self.quiet.is_cancelled() => self.lead(me, vacancy, rolled_back).await,
+            Some(vacancy) if !self.quiet.is_cancelled() => self.lead(me, vacancy, behind).await,
             _ => {
                 if !matches!(stand.office, Office::Mine(_)) {
                     self.known_published.store(stand.published, Ordering::Relaxed);

@@ -81,6 +81,7 @@ impl<S: Source, H: Handler, O: Observer> Member<S, H, O> {
             bell: Bell::new(),
             doubt: Arc::default(),
             known_published: Arc::default(),
+            refused: Arc::default(),
             quiet: CancellationToken::new(),
             end: end.clone(),
         };
@@ -121,6 +122,7 @@ struct Shared<O> {
     bell: Bell,
     doubt: Arc<Notify>,
     known_published: Arc<AtomicU64>,
+    refused: Arc<AtomicU64>,
     quiet: CancellationToken,
     end: CancellationToken,
 }
@@ -153,6 +155,7 @@ impl<O: Observer> Shared<O> {
             standing,
             doubt: Arc::clone(&self.doubt),
             known_published: Arc::clone(&self.known_published),
+            refused: Arc::clone(&self.refused),
             quiet: self.quiet.clone(),
             done,
         };
@@ -178,6 +181,7 @@ impl<O: Observer> Shared<O> {
             standing: self.standing.clone(),
             doubt: Arc::clone(&self.doubt),
             known_published: Arc::clone(&self.known_published),
+            refused: Arc::clone(&self.refused),
         };
         parts.start("generator", generator.run(self.quiet.clone()));
         for index in 0..self.config.concurrency {

@@ -1,5 +1,7 @@
 //! A ring of real processes on a Redis of its own.
 
+use std::fs::File;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
@@ -118,6 +120,39 @@ impl TestRing {
             call.arg(*word);
         }
         call.query(&mut self.redis.connect()).unwrap()
+    }
+}
+
+impl TestRing {
+    /// Puts errors into the ring as if as many messages had been published and had failed.
+    pub fn plant_errors(&self, ids: RangeInclusive<u64>, body: impl Fn(u64) -> Vec<u8>) {
+        let mut connection = self.redis.connect();
+        let ids: Vec<u64> = ids.collect();
+        for chunk in ids.chunks(1000) {
+            let mut push = redis::cmd("RPUSH");
+            push.arg("{estafeta}:errors");
+            for id in chunk {
+                push.arg([format!("{id} 7 1 1000 2000 3 7 planted ").into_bytes(), body(*id)].concat());
+            }
+            let mut step = redis::pipe();
+            step.atomic().add_command(push);
+            for count in ["published", "failed"] {
+                step.cmd("HINCRBY").arg("{estafeta}:ledger").arg(count).arg(chunk.len());
+            }
+            step.exec(&mut connection).unwrap();
+        }
+    }
+
+    /// Starts the program with its stdout in a pipe that is read only when the test reads it.
+    pub fn start_unread(&self, args: &[&str]) -> (Process, File) {
+        let place = tempfile::tempdir().unwrap();
+        let pipe = place.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let script = r#"pipe=$1; shift; exec "$@" > "$pipe""#;
+        let words = ["-c", script, "sh", pipe.to_str().unwrap(), env!("CARGO_BIN_EXE_estafeta")];
+        let envs = [("REDIS_URL", &self.url)];
+        let process = Process::spawn(Path::new("/bin/sh"), words.iter().chain(args), envs);
+        (process, File::open(&pipe).unwrap())
     }
 }
 

@@ -1,0 +1,86 @@
+//! `cleanTemp`: what the dead held goes back without a living copy.
+
+use estafeta_testbed::Process;
+use serde_json::{Value, json};
+
+use crate::support::{SOON, TestRing};
+
+/// A ring whose handlers are at work for minutes, each with a message in hand.
+fn busy_ring(handlers: u64) -> (TestRing, Vec<Process>) {
+    let ring = TestRing::new();
+    let copies = ring.copies(handlers as usize + 1, &["--interval", "10ms", "--work-per-char", "1m"]);
+    ring.eventually(SOON, "every handler holds a message", |status| status["in_flight"] == handlers);
+    (ring, copies)
+}
+
+fn members(status: &Value) -> usize {
+    status["members"].as_array().unwrap().len()
+}
+
+#[test]
+fn what_the_dead_held_goes_back_and_is_counted() {
+    for (command, counts_in_json) in
+        [(&["cleanTemp"][..], false), (&["--cleanTemp"], false), (&["clean-temp"], false), (&["cleanTemp", "--json"], true)]
+    {
+        let (ring, copies) = busy_ring(2);
+        copies.iter().for_each(|copy| drop(copy.kill()));
+        let before = ring.status();
+        let held = before["in_flight"].as_u64().unwrap();
+        assert!(held >= 2 && members(&before) == 3, "{before}");
+
+        let told = ring.success(command);
+        if counts_in_json {
+            let object: Value = serde_json::from_str(&told).unwrap();
+            assert_eq!(object, json!({"returned": held, "gave_up": 0, "buried": 3}));
+        } else {
+            assert_eq!(told, format!("{held} messages of 3 dead members returned to the queue\n"));
+        }
+        let after = ring.status();
+        assert_eq!((&after["in_flight"], members(&after)), (&0.into(), 0), "{after}");
+        assert_eq!(after["waiting"].as_u64().unwrap(), before["waiting"].as_u64().unwrap() + held);
+        assert_eq!((&after["returned"], &after["buried"]), (&held.into(), &3.into()));
+
+        let told = ring.success(command);
+        let nothing = if counts_in_json { "\"returned\":0" } else { "0 messages of 0 dead members" };
+        assert!(told.contains(nothing), "{told}");
+    }
+}
+
+#[test]
+fn what_went_back_is_first_in_line_and_is_its_second_attempt() {
+    let (ring, copies) = busy_ring(2);
+    copies.iter().for_each(|copy| drop(copy.kill()));
+    ring.success(&["cleanTemp"]);
+    let head: Vec<String> =
+        redis::from_redis_value(ring.redis_cli(&["LRANGE", "{estafeta}:ready", "0", "1"])).unwrap();
+    let headers: Vec<Vec<&str>> = head.iter().map(|element| element.splitn(4, ' ').collect()).collect();
+    assert_eq!((headers[0][0], headers[0][2]), ("1", "2"), "{head:?}");
+    assert_eq!((headers[1][0], headers[1][2]), ("2", "2"), "{head:?}");
+}
+
+#[test]
+fn the_living_are_not_touched() {
+    let (ring, copies) = busy_ring(3);
+    let before = ring.status();
+    assert!(ring.success(&["cleanTemp"]).starts_with("0 messages of 0 dead members"));
+    let after = ring.status();
+    assert_eq!((members(&after), &after["in_flight"]), (4, &3.into()), "{after}");
+    assert_eq!(after["generator"]["epoch"], before["generator"]["epoch"]);
+    assert_eq!(after["buried"], 0);
+    assert!(copies.iter().all(Process::is_running));
+}
+
+#[test]
+fn a_message_that_used_up_its_attempts_is_told_apart() {
+    let (ring, copies) = busy_ring(1);
+    copies.iter().for_each(|copy| drop(copy.kill()));
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "max-attempts = 1\n").unwrap();
+    let told = ring.success(&["cleanTemp", "--config", file.path().to_str().unwrap()]);
+    assert_eq!(
+        told,
+        "0 messages of 2 dead members returned to the queue\n1 messages used up their attempts and are errors now\n"
+    );
+    let status = ring.status();
+    assert_eq!((&status["errors_kept"], &status["returned"]), (&1.into(), &0.into()), "{status}");
+}

@@ -1,0 +1,170 @@
+//! What `getErrors` prints, and that it prints each error once.
+
+use std::collections::BTreeSet;
+use std::io::Read as _;
+use std::time::Duration;
+
+use estafeta_testbed::eventually;
+use serde_json::Value;
+
+use crate::support::{SOON, TestRing};
+
+/// The ids that an output in the form for people names, in its order.
+pub fn ids(output: &str) -> Vec<u64> {
+    let id = |line: &str| line.strip_prefix('#')?.split(' ').next()?.parse().ok();
+    output.lines().map(|line| id(line).unwrap_or_else(|| panic!("no error in {line:?}"))).collect()
+}
+
+fn objects(output: &str) -> Vec<Value> {
+    output.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+}
+
+fn assert_all_once(ids: &[u64], count: u64) {
+    let different: BTreeSet<u64> = ids.iter().copied().collect();
+    assert_eq!(different.len(), ids.len(), "some were printed twice");
+    assert!(different.into_iter().eq(1..=count), "expected 1 to {count}, got {} of them", ids.len());
+}
+
+#[test]
+fn each_error_is_printed_once_and_removed() {
+    for command in ["getErrors", "get-errors", "--getErrors"] {
+        let ring = TestRing::new();
+        ring.plant_errors(1..=2500, |id| format!("body {id}").into_bytes());
+        assert_eq!(ring.status()["errors_kept"], 2500);
+        let output = ring.success(&[command]);
+        let expected: Vec<u64> = (1..=2500).collect();
+        assert_eq!(ids(&output), expected, "{command}: oldest first, each once");
+        let first = output.lines().next().unwrap();
+        assert!(first.starts_with("#1 failed 1970-01-01T00:00:02"), "{first}");
+        assert!(first.ends_with("at member 3 on attempt 1: planted: \"body 1\""), "{first}");
+        let status = ring.status();
+        assert_eq!((&status["errors_kept"], &status["errors_taken"]), (&0.into(), &2500.into()));
+        assert_eq!(ring.success(&[command]), "");
+    }
+}
+
+#[test]
+fn json_gives_an_object_a_line() {
+    for command in [["getErrors", "--json"], ["--getErrors", "--json"]] {
+        let ring = TestRing::new();
+        ring.plant_errors(1..=1, |_| "привет\n".into());
+        ring.plant_errors(2..=2, |_| vec![0xff, 0]);
+        let printed = objects(&ring.success(&command));
+        let [text, bytes] = &printed[..] else { panic!("expected two objects, got {printed:?}") };
+        assert_eq!((&text["id"], &text["body"]), (&1.into(), &"привет\n".into()));
+        assert_eq!((&text["reason"], &text["attempt"]), (&"planted".into(), &1.into()));
+        assert_eq!((&text["member"], &text["epoch"]), (&3.into(), &7.into()));
+        assert_eq!((&text["published_ms"], &text["failed_ms"]), (&1000.into(), &2000.into()));
+        assert_eq!(text["failed"], "1970-01-01T00:00:02.000Z");
+        assert_eq!((&bytes["body_base64"], bytes.get("body")), (&"/wA=".into(), None));
+    }
+}
+
+#[test]
+fn what_an_error_holds_cannot_steer_the_terminal_or_break_the_line() {
+    let ring = TestRing::new();
+    let bodies: [&[u8]; 4] =
+        [b"two\nlines\r\n", b"\x1b[2J\x1b]0;title\x07", "a\u{9b}31m\u{202e}b".as_bytes(), b"\xff\xfe\0"];
+    ring.plant_errors(1..=4, |id| bodies[id as usize - 1].to_vec());
+    let foreign = b"\x1b[31mnot one of ours\n";
+    let mut push = redis::cmd("RPUSH");
+    push.arg("{estafeta}:errors").arg(foreign).exec(&mut ring.redis.connect()).unwrap();
+    ring.redis_cli(&["HINCRBY", "{estafeta}:ledger", "published", "1"]);
+
+    let output = ring.success(&["getErrors"]);
+    assert_eq!(ids(&output), [1, 2, 3, 4, 0]);
+    let steering = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
+    assert!(!output.contains(steering), "{output:?}");
+    for shown in ["two\\nlines\\r\\n", "\\u{1b}[2J", "\\u{9b}31m\\u{202e}b", "\\xff\\xfe\\u{0}"] {
+        assert!(output.contains(shown), "{shown} is not in {output}");
+    }
+    assert!(output.contains("not an error of estafeta: \"\\u{1b}[31mnot one of ours\\n\""), "{output}");
+    assert_eq!(ring.status()["errors_taken"], 5);
+}
+
+#[test]
+fn two_at_once_share_the_errors() {
+    const COUNT: u64 = 20_000;
+    let ring = TestRing::new();
+    ring.plant_errors(1..=COUNT, |id| format!("body {id}").into_bytes());
+    let readers = [ring.start(&["getErrors"]), ring.start(&["getErrors"])];
+    let mut printed = Vec::new();
+    for reader in readers {
+        let output = reader.output(SOON);
+        assert!(output.status.success(), "{output:?}");
+        printed.extend(ids(&String::from_utf8(output.stdout).unwrap()));
+    }
+    assert_all_once(&printed, COUNT);
+}
+
+#[test]
+fn one_that_cannot_go_on_keeps_its_share_and_leaves_the_rest_to_another() {
+    const COUNT: u64 = 5000;
+    let ring = TestRing::new();
+    ring.plant_errors(1..=COUNT, |_| vec![b'x'; 300]);
+    let (slow, mut pipe) = ring.start_unread(&["getErrors"]);
+    eventually(SOON, "the slow one is under way", || {
+        (ring.status()["errors_taken"].as_u64()? > 0).then_some(())
+    });
+    let mut printed = ids(&ring.success(&["getErrors"]));
+    assert!(printed.len() < COUNT as usize, "the slow one had nothing in hand");
+
+    let status = ring.status();
+    let holder = status["members"].as_array().unwrap().iter().find(|member| member["role"] == "reader").unwrap();
+    assert!(holder["in_flight"].as_u64().unwrap() > 0, "{status}");
+    assert_eq!(holder["in_flight"], status["errors_kept"], "errors in hand still count as kept");
+
+    let mut rest = String::new();
+    pipe.read_to_string(&mut rest).unwrap();
+    assert!(slow.wait(SOON).success());
+    printed.extend(ids(&rest));
+    assert_all_once(&printed, COUNT);
+    assert_eq!(ring.status()["errors_taken"], COUNT);
+}
+
+/// 200,000 errors of 300 bytes would need 60 MB if they were all in memory at once.
+#[cfg(target_os = "linux")]
+#[test]
+fn any_number_of_errors_passes_in_bounded_memory() {
+    const COUNT: u64 = 200_000;
+    let ring = TestRing::new();
+    ring.plant_errors(1..=COUNT, |_| vec![b'x'; 300]);
+    let (reader, pipe) = ring.start_unread(&["getErrors"]);
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(pipe));
+    let mut peak_kb = 0;
+    for id in 1..=COUNT {
+        let line = lines.next().unwrap().unwrap();
+        assert!(line.starts_with(&format!("#{id} ")), "expected #{id}, got {line}");
+        if id % 1000 == 0 {
+            // Near the end the process may be gone already.
+            let status = std::fs::read_to_string(format!("/proc/{}/status", reader.pid())).unwrap_or_default();
+            let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            let peak = peak.and_then(|peak| peak.trim().strip_suffix(" kB")?.parse().ok());
+            peak_kb = peak_kb.max(peak.unwrap_or(0));
+        }
+    }
+    assert!(lines.next().is_none());
+    assert!(reader.wait(SOON).success());
+    assert!((1..64 * 1024).contains(&peak_kb), "{peak_kb} kB");
+    assert_eq!(ring.status()["errors_taken"], COUNT);
+}
+
+#[test]
+fn about_five_in_a_hundred_messages_fail() {
+    const COUNT: u64 = 100_000;
+    let ring = TestRing::new();
+    let limit = COUNT.to_string();
+    let copies = ring.copies(3, &["--interval", "0", "--limit", &limit, "--until-done"]);
+    for copy in &copies {
+        assert!(copy.wait(Duration::from_secs(180)).success());
+    }
+    let errors = objects(&ring.success(&["getErrors", "--json"]));
+    assert!((4500..=5500).contains(&errors.len()), "{} of {COUNT} failed", errors.len());
+    let ids: BTreeSet<u64> = errors.iter().map(|error| error["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), errors.len());
+    assert!(errors.iter().all(|error| error["reason"] == "the message contains an error"));
+    let status = ring.status();
+    assert_eq!(status["published"], COUNT);
+    assert_eq!(status["errors_taken"], errors.len());
+    assert_eq!(status["done"].as_u64().unwrap() + errors.len() as u64, COUNT);
+}

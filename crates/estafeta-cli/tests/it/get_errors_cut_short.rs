@@ -1,0 +1,154 @@
+//! `getErrors` that does not get to its end loses nothing, whatever ended it.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+
+use estafeta_testbed::{Process, Signal, eventually};
+
+use crate::get_errors::ids;
+use crate::support::{SOON, TestRing};
+
+const COUNT: u64 = 5000;
+
+/// Enough errors to fill any pipe, so that a reader whose output is not read stands still half-way.
+fn ring_with_errors() -> TestRing {
+    let ring = TestRing::new();
+    ring.plant_errors(1..=COUNT, |_| vec![b'x'; 300]);
+    ring
+}
+
+/// A reader that stands still with errors in hand; answers how many those are.
+fn stuck(ring: &TestRing) -> (Process, File, u64) {
+    let (reader, pipe) = ring.start_unread(&["getErrors"]);
+    // Chunks double. By 128 what was printed before fills more than half of a pipe of 64 KiB, so that this chunk or
+    // the next one does not fit any more.
+    let held = || {
+        let status = ring.status();
+        let reader = status["members"].as_array()?.iter().find(|member| member["role"] == "reader")?.clone();
+        reader["in_flight"].as_u64().filter(|held| *held >= 128)
+    };
+    eventually(SOON, "a reader with a large chunk", held);
+    let mut last = (0, 0);
+    let held = eventually(SOON, "the reader stands still", || {
+        let now = (ring.status()["errors_taken"].as_u64()?, held()?);
+        (std::mem::replace(&mut last, now) == now).then_some(now.1)
+    });
+    (reader, pipe, held)
+}
+
+/// The ids in all complete lines that are left in a pipe whose writer is gone.
+fn complete_lines(mut pipe: File) -> Vec<u64> {
+    let mut text = String::new();
+    pipe.read_to_string(&mut text).unwrap();
+    ids(&text[..text.rfind('\n').map_or(0, |end| end + 1)])
+}
+
+/// Together the two have printed everything, and the second one has repeated no more than `held`.
+fn assert_nothing_lost(first: &[u64], second: &[u64], held: u64) {
+    let (one, other): (BTreeSet<u64>, BTreeSet<u64>) =
+        (first.iter().copied().collect(), second.iter().copied().collect());
+    assert_eq!((one.len(), other.len()), (first.len(), second.len()), "one of them printed an error twice");
+    let lost: Vec<u64> = (1..=COUNT).filter(|id| !one.contains(id) && !other.contains(id)).collect();
+    assert!(lost.is_empty(), "{} were lost: {lost:?}", lost.len());
+    let repeated = one.intersection(&other).count() as u64;
+    assert!(repeated <= held, "{repeated} were repeated, though only {held} were in hand");
+}
+
+fn assert_all_taken(ring: &TestRing) {
+    let status = ring.status();
+    assert_eq!((&status["errors_kept"], &status["errors_taken"]), (&0.into(), &COUNT.into()), "{status}");
+}
+
+#[test]
+fn killed_half_way_it_loses_none_and_the_next_one_repeats_only_what_it_had_in_hand() {
+    let ring = ring_with_errors();
+    let (reader, pipe, held) = stuck(&ring);
+    let status = ring.status();
+    assert_eq!(status["errors_kept"].as_u64().unwrap() + status["errors_taken"].as_u64().unwrap(), COUNT);
+
+    reader.kill();
+    assert_eq!(ring.status()["errors_kept"], status["errors_kept"], "what a dead reader held is still kept");
+    let printed = complete_lines(pipe);
+    let next = ids(&ring.success(&["getErrors"]));
+    assert_nothing_lost(&printed, &next, held);
+    assert_all_taken(&ring);
+}
+
+#[test]
+fn told_to_stop_it_hands_back_what_it_did_not_print() {
+    let ring = ring_with_errors();
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let (reader, mut pipe) = ring.start_unread(&["getErrors"]);
+        let mut byte = [0];
+        pipe.read_exact(&mut byte).unwrap();
+        reader.signal(signal);
+        let mut text = String::from_utf8(byte.to_vec()).unwrap();
+        pipe.read_to_string(&mut text).unwrap();
+        // It may also have been through with its work already.
+        assert!([Some(0), Some(128 + signal as i32)].contains(&reader.wait(SOON).code()));
+        let printed = ids(&text[..text.rfind('\n').map_or(0, |end| end + 1)]);
+        let kept = ring.status()["errors_kept"].as_u64().unwrap();
+        assert_nothing_lost(&printed, &ids(&ring.success(&["getErrors"])), kept);
+        assert_all_taken(&ring);
+        ring.redis_cli(&["FLUSHALL"]);
+        ring.plant_errors(1..=COUNT, |_| vec![b'x'; 300]);
+    }
+}
+
+#[test]
+fn told_to_stop_while_nobody_reads_its_output_it_stops() {
+    let ring = ring_with_errors();
+    let (reader, pipe, held) = stuck(&ring);
+    reader.signal(Signal::SIGTERM);
+    assert_eq!(reader.wait(SOON).code(), Some(143));
+    assert_eq!(ring.status()["members"].as_array().unwrap().len(), 0, "it left the ring");
+    let printed = complete_lines(pipe);
+    assert_nothing_lost(&printed, &ids(&ring.success(&["getErrors"])), held);
+    assert_all_taken(&ring);
+}
+
+#[test]
+fn a_closed_pipe_ends_it_well_and_loses_none() {
+    let ring = ring_with_errors();
+    let (reader, pipe) = ring.start_unread(&["getErrors"]);
+    let mut pipe = BufReader::new(pipe);
+    let mut first = String::new();
+    pipe.read_line(&mut first).unwrap();
+    let mut printed = ids(&first);
+    let buffered = String::from_utf8(pipe.buffer().to_vec()).unwrap();
+    printed.extend(ids(&buffered[..buffered.rfind('\n').map_or(0, |end| end + 1)]));
+    drop(pipe);
+    let output = reader.output(SOON);
+    assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
+    let next = ids(&ring.success(&["getErrors"]));
+    assert_nothing_lost(&printed, &next, COUNT);
+    assert_all_taken(&ring);
+}
+
+#[test]
+fn one_line_through_head_leaves_all_the_others() {
+    let ring = ring_with_errors();
+    let script = r#"{ "$0" getErrors; echo "code $?" >&2; } | head -n 1"#;
+    let words = ["-c", script, env!("CARGO_BIN_EXE_estafeta")];
+    let output = Process::spawn(Path::new("/bin/sh"), words, [("REDIS_URL", ring.redis.url())]).output(SOON);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "code 0\n");
+    let printed = ids(&String::from_utf8(output.stdout).unwrap());
+    assert_eq!(printed, [1]);
+    assert_nothing_lost(&printed, &ids(&ring.success(&["getErrors"])), 1);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_told_and_loses_none() {
+    let ring = ring_with_errors();
+    let words = ["-c", r#"exec "$0" getErrors > /dev/full"#, env!("CARGO_BIN_EXE_estafeta")];
+    let output = Process::spawn(Path::new("/bin/sh"), words, [("REDIS_URL", ring.redis.url())]).output(SOON);
+    assert_eq!(output.status.code(), Some(1));
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert!(told.contains("they stay in Redis") && told.contains("No space left"), "{told}");
+    assert_eq!(ring.status()["errors_kept"], COUNT);
+    assert_nothing_lost(&[], &ids(&ring.success(&["getErrors"])), 0);
+}

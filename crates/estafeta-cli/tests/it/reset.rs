@@ -1,0 +1,124 @@
+//! `reset`: takes away the ring and nothing else.
+
+use std::collections::BTreeMap;
+
+use crate::support::{SOON, TestRing};
+
+type Dump = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Everything in Redis, in the form in which Redis itself would save it.
+pub fn dump(ring: &TestRing) -> Dump {
+    let mut connection = ring.redis.connect();
+    let keys: Vec<Vec<u8>> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
+    let value = |key: Vec<u8>| {
+        let value: Option<Vec<u8>> = redis::cmd("DUMP").arg(&key).query(&mut connection).unwrap();
+        value.map(|value| (key, value))
+    };
+    keys.into_iter().filter_map(value).collect()
+}
+
+fn ring_that_worked(name: &str) -> TestRing {
+    let ring = TestRing::new();
+    work(&ring, name);
+    ring
+}
+
+fn work(ring: &TestRing, name: &str) {
+    let copies = ring.copies(2, &["--ring", name, "--interval", "0", "--limit", "30", "--error-rate", "0.5",
+        "--until-done", "--journal"]);
+    copies.iter().for_each(|copy| assert!(copy.wait(SOON).success()));
+}
+
+#[test]
+fn only_the_keys_of_the_ring_are_deleted() {
+    let ring = TestRing::new();
+    ring.redis_cli(&["SET", "other", "1"]);
+    ring.redis_cli(&["SET", "{estafeta}:mine", "1"]);
+    ring.redis_cli(&["HSET", "{estafeta}:member:bob", "name", "Bob"]);
+    ring.redis_cli(&["RPUSH", "estafeta:ready", "1"]);
+    work(&ring, "other-ring");
+    let foreign = dump(&ring);
+    work(&ring, "estafeta");
+    let keys = dump(&ring).len() - foreign.len();
+    assert!(keys >= 6, "the ring left only {keys} keys");
+
+    let told = ring.success(&["reset", "--yes"]);
+    assert_eq!(told, format!("ring estafeta is gone: {keys} keys deleted\n"));
+    assert_eq!(dump(&ring), foreign);
+    assert_eq!(ring.success(&["reset", "--yes"]), "ring estafeta is gone: 0 keys deleted\n");
+    assert_eq!(dump(&ring), foreign);
+
+    ring.success(&["reset", "--yes", "--ring", "other-ring"]);
+    assert_eq!(dump(&ring).len(), 4);
+}
+
+#[test]
+fn it_is_not_done_unasked() {
+    let ring = ring_that_worked("estafeta");
+    let before = dump(&ring);
+    for args in [&["reset"][..], &["reset", "--force"]] {
+        let output = ring.command(args);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(told.lines().count() == 1 && told.contains("--yes"), "{told}");
+    }
+    assert_eq!(dump(&ring), before);
+}
+
+#[test]
+fn a_ring_with_living_members_is_left_alone() {
+    let ring = TestRing::new();
+    let _copies = ring.copies(2, &["--interval", "1h"]);
+    let before: Vec<_> = dump(&ring).into_keys().collect();
+    let output = ring.command(&["reset", "--yes"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("2 living members") && told.contains("--force"), "{told}");
+    let after: Vec<_> = dump(&ring).into_keys().collect();
+    assert!(before.iter().all(|key| after.contains(key)), "{before:?} {after:?}");
+}
+
+#[test]
+fn a_ring_that_only_the_dead_were_in_can_go() {
+    let ring = TestRing::new();
+    for copy in ring.copies(2, &["--interval", "1h"]) {
+        copy.kill();
+    }
+    ring.success(&["reset", "--yes"]);
+    assert!(dump(&ring).is_empty());
+}
+
+#[test]
+fn copies_that_live_through_it_join_again_and_go_on() {
+    let ring = TestRing::new();
+    let copies = ring.copies(3, &["--interval", "10ms"]);
+    ring.eventually(SOON, "some work is done", |status| status["done"].as_u64() > Some(20));
+    ring.success(&["reset", "--yes", "--force"]);
+    for copy in &copies {
+        copy.wait_for_line(SOON, |line| line.starts_with("was declared dead"));
+    }
+    let status = ring.eventually(SOON, "new messages are handled by all who were there", |status| {
+        status["done"].as_u64() > Some(5) && status["members"].as_array().unwrap().len() == 3
+    });
+    assert!(!status["generator"].is_null(), "{status}");
+}
+
+/// Where other keys are many, the ring's own are found in several steps; the copies must not write between them.
+#[test]
+fn the_balance_holds_when_a_busy_ring_among_many_keys_is_reset() {
+    let ring = TestRing::new();
+    let mut foreign = redis::cmd("MSET");
+    for number in 0..50_000 {
+        foreign.arg(format!("foreign:{number}")).arg("x");
+    }
+    foreign.exec(&mut ring.redis.connect()).unwrap();
+    let copies = ring.copies(3, &["--interval", "0"]);
+    for _ in 0..5 {
+        ring.eventually(SOON, "all work at full speed", |status| {
+            status["done"].as_u64() > Some(1000) && status["members"].as_array().unwrap().len() == 3
+        });
+        ring.success(&["reset", "--yes", "--force"]);
+    }
+    ring.eventually(SOON, "all work again", |status| status["done"].as_u64() > Some(1000));
+    assert!(copies.iter().all(|copy| copy.is_running()));
+}

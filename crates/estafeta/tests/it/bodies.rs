@@ -1,0 +1,61 @@
+//! Bodies are any bytes: what goes in comes out, and what is too large goes nowhere.
+
+use estafeta::Error;
+use estafeta_testbed::RedisServer;
+
+use crate::support::{Bodies, Counter, Keep, Running, config, ring};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_in_comes_out() {
+    let redis = RedisServer::start();
+    let bodies = vec![
+        Vec::new(),
+        b"\0".to_vec(),
+        b"\xff\xfe not UTF-8 \x80".to_vec(),
+        b"1 2 3 4 looks like a header".to_vec(),
+        b"\r\n$3\r\nfoo\r\n".to_vec(),
+        b"\x1b[2J<script>alert(1)</script>".to_vec(),
+        "эстафета".as_bytes().to_vec(),
+        (0..=255).cycle().take(1024 * 1024).collect(),
+    ];
+    let mut settings = config(&redis);
+    settings.limit = Some(bodies.len() as u64);
+    settings.until_done = true;
+    let one = Running::start(settings.clone(), Bodies(bodies.clone()), Keep::default());
+    one.ears.hear("LimitReached").await;
+    let kept = Keep::default();
+    let other = Running::start(settings, Counter(0), kept.clone());
+    other.ended().await.unwrap();
+    one.ended().await.unwrap();
+    let kept = kept.0.lock().unwrap();
+    assert_eq!(kept.len(), bodies.len());
+    assert!(*kept == bodies, "bodies differ");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_over_the_limit_is_refused_where_it_is_made() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    settings.max_body = 3;
+    let source = Bodies(vec![b"fits".to_vec()]);
+    let error = Running::start(settings, source, Keep::default()).ended().await.unwrap_err();
+    assert!(matches!(error, Error::BodyTooLarge { size: 4, limit: 3 }), "{error}");
+    let snapshot = ring(&redis).await.snapshot(0).await.unwrap();
+    assert_eq!((snapshot.published, snapshot.members.len()), (0, 0), "{snapshot:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_over_the_limit_is_an_error_where_it_is_handled() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    settings.limit = Some(1);
+    let one = Running::start(settings.clone(), Bodies(vec![b"too long".to_vec()]), Keep::default());
+    one.ears.hear("LimitReached").await;
+    settings.max_body = 3;
+    let kept = Keep::default();
+    let other = Running::start(settings, Counter(0), kept.clone());
+    other.ears.hear("failed #1.1: body: expected at most 3 bytes, got 8").await;
+    assert!(kept.0.lock().unwrap().is_empty());
+    other.stop().await.unwrap();
+    one.stop().await.unwrap();
+}

@@ -1,0 +1,106 @@
+//! `docs/keyspace.md` tells the truth: every key of a live ring is on that page, with its type, and the rights it
+//! recommends are enough.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use estafeta::{ErrorReader, Ring, RingName};
+use estafeta_testbed::RedisServer;
+
+use crate::support::{Bodies, Counter, Keep, Running, config, eventually, ring};
+
+const PAGE: &str = include_str!("../../../../docs/keyspace.md");
+
+/// The rows of the page's table of keys: name pattern and type.
+fn documented() -> Vec<(String, String)> {
+    let rows = PAGE.lines().filter(|line| line.starts_with("| `{ring}:"));
+    rows.map(|line| {
+        let cells: Vec<_> = line.split('|').map(|cell| cell.trim().trim_matches('`').to_owned()).collect();
+        (cells[1].clone(), cells[2].clone())
+    })
+    .collect()
+}
+
+/// The page's name for a key: random parts are replaced by what they stand for.
+fn name_of(key: &str) -> String {
+    let rest = key.strip_prefix("{estafeta}:").unwrap();
+    let parts: Vec<_> = rest.split(':').collect();
+    match parts[..] {
+        ["member", _] => "{ring}:member:<incarnation>".into(),
+        ["inflight", _, _] => "{ring}:inflight:<incarnation>:<lane>".into(),
+        _ => format!("{{ring}}:{rest}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_key_of_a_live_ring_is_on_the_page_and_every_key_of_the_page_is_used() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    settings.journal = true;
+    let one = Running::start(settings.clone(), Bodies(vec![b"x".to_vec()]), Keep::default());
+    one.ears.hear("generated").await;
+    settings.max_body = 1;
+    let other = Running::start(settings, Counter(0), Slow);
+    let mut seen = BTreeSet::new();
+    let ring = ring(&redis).await;
+    let documented = documented();
+    eventually(&ring, "every documented key was seen", |_| {
+        let mut connection = redis.connect();
+        let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
+        for key in keys {
+            let kind: String = redis::cmd("TYPE").arg(&key).query(&mut connection).unwrap();
+            // It may be gone again by now.
+            if kind != "none" {
+                let row = (name_of(&key), kind);
+                assert!(documented.contains(&row), "{row:?} is not on the page: {documented:?}");
+                seen.insert(row);
+            }
+        }
+        seen.len() == documented.len()
+    })
+    .await;
+    one.stop().await.unwrap();
+    other.stop().await.unwrap();
+}
+
+/// Fails slowly, so that something is in flight when somebody looks.
+struct Slow;
+
+impl estafeta::Handler for Slow {
+    async fn handle(&self, _: &estafeta::Message) -> Result<(), estafeta::Failure> {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        Err("no good".into())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_recommended_rights_are_enough() {
+    let redis = RedisServer::start();
+    let rule = PAGE.lines().find(|line| line.starts_with("ACL SETUSER")).expect("the page has a rule");
+    let rule = rule.replace("{ring}", "{estafeta}").replace("<password>", "secret");
+    let mut call = redis::cmd("ACL");
+    for word in rule.split_whitespace().skip(1) {
+        call.arg(word);
+    }
+    call.exec(&mut redis.connect()).unwrap();
+    let url = format!("{}?user=estafeta&pass=secret", redis.url());
+    let mut settings = config(&redis);
+    settings.redis = url.parse().unwrap();
+    settings.journal = true;
+    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    one.ears.hear("generated").await;
+    let other = Running::start(settings.clone(), Counter(0), Slow);
+    other.ears.hear("failed").await;
+    one.stop().await.unwrap();
+    other.ears.hear("BecameGenerator").await;
+    other.stop().await.unwrap();
+
+    let limited = Ring::connect(settings.redis.clone(), RingName::default()).await.unwrap();
+    assert!(limited.snapshot(5).await.unwrap().balanced);
+    limited.sweep(5).await.unwrap();
+    let mut reader = ErrorReader::join(settings).await.unwrap();
+    assert!(!reader.next().await.unwrap().is_empty());
+    reader.release().await.unwrap();
+    reader.leave().await.unwrap();
+    assert!(limited.erase().await.unwrap() > 0);
+}

@@ -1,0 +1,155 @@
+//! What happens to a member from start to end, and what its handlers may do to it.
+
+use std::time::Duration;
+
+use estafeta::{Error, Failure, Handler, Message, RingName};
+use estafeta_testbed::RedisServer;
+
+use crate::support::{Counter, Keep, Running, config, eventually, ring};
+
+/// Fails, panics or succeeds, by the body.
+struct Moody;
+
+impl Handler for Moody {
+    async fn handle(&self, message: &Message) -> Result<(), Failure> {
+        match message.id % 3 {
+            0 => Err(format!("{} is divisible by three", message.id).into()),
+            1 => panic!("I cannot stand {}", message.id),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_and_a_panic_become_errors_with_their_reasons() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    settings.limit = Some(3);
+    settings.until_done = true;
+    let one = Running::start(settings.clone(), Counter(0), Moody);
+    one.ears.hear("LimitReached").await;
+    let other = Running::start(settings, Counter(0), Moody);
+    other.ears.hear("failed #1.1: the handler panicked: I cannot stand 1").await;
+    other.ears.hear("handled #2.1").await;
+    other.ears.hear("failed #3.1: 3 is divisible by three").await;
+    other.ended().await.unwrap();
+    one.ended().await.unwrap();
+    let ring = ring(&redis).await;
+    let errors = ring.errors(0, 10).await.unwrap();
+    assert_eq!(errors.iter().map(|error| error.id).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!(errors[1].reason, "3 is divisible by three");
+}
+
+/// Never ends.
+struct Hang;
+
+impl Handler for Hang {
+    async fn handle(&self, _: &Message) -> Result<(), Failure> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_does_not_end_is_given_up_at_the_deadline_and_its_message_goes_back() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    settings.limit = Some(1);
+    settings.stop_deadline = Duration::from_millis(300);
+    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    one.ears.hear("LimitReached").await;
+    let hanging = Running::start(settings, Counter(0), Hang);
+    let ring = ring(&redis).await;
+    eventually(&ring, "the message is in hand", |snapshot| snapshot.in_flight == 1).await;
+    let ears = hanging.ears.clone();
+    hanging.stop().await.unwrap();
+    assert_eq!(ears.heard().last().unwrap(), "Left { returned: 1 }");
+    let snapshot = ring.snapshot(0).await.unwrap();
+    assert_eq!((snapshot.waiting, snapshot.in_flight), (1, 0), "{snapshot:?}");
+    one.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_was_declared_dead_comes_back_as_a_new_one() {
+    let redis = RedisServer::start();
+    let one = Running::start(config(&redis), Counter(0), Keep::default());
+    one.ears.hear("generated").await;
+    let other = Running::start(config(&redis), Counter(0), Keep::default());
+    other.ears.hear("handled").await;
+    let ring = ring(&redis).await;
+    for wanted in [3, 4] {
+        // Both are thrown out by hand, and both come back by themselves.
+        let mut connection = redis.connect();
+        redis::cmd("DEL").arg("{estafeta}:members").exec(&mut connection).unwrap();
+        one.ears.hear("DeclaredDead").await;
+        other.ears.hear("DeclaredDead").await;
+        let snapshot = eventually(&ring, "both are back", |snapshot| {
+            snapshot.members.len() == 2 && snapshot.generator.is_some()
+        })
+        .await;
+        assert!(snapshot.members.iter().all(|member| member.id.0 >= wanted), "{snapshot:?}");
+        let before = snapshot.done;
+        eventually(&ring, "messages flow", |snapshot| snapshot.done > before + 3).await;
+    }
+    one.stop().await.unwrap();
+    other.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_that_redis_lost_are_noticed_and_answered_by_a_new_term() {
+    let redis = RedisServer::start();
+    let one = Running::start(config(&redis), Counter(0), Keep::default());
+    one.ears.hear("generated").await;
+    let ring = ring(&redis).await;
+    let first = eventually(&ring, "thirty messages", |snapshot| snapshot.published >= 30).await;
+    // As after the promotion of a replica that lagged: the last messages and their count are gone.
+    let script =
+        "redis.call('HINCRBY', KEYS[1], 'published', -10); for _ = 1, 10 do redis.call('RPOP', KEYS[2]) end";
+    let mut call = redis::cmd("EVAL");
+    call.arg(script).arg(2).arg("{estafeta}:ledger").arg("{estafeta}:ready");
+    call.exec(&mut redis.connect()).unwrap();
+    let rolled_back =
+        |snapshot: &estafeta::Snapshot| snapshot.events.iter().any(|event| event.kind == "rolled-back");
+    let snapshot = eventually(&ring, "the loss is told", rolled_back).await;
+    let epoch = |snapshot: &estafeta::Snapshot| snapshot.generator.as_ref().unwrap().epoch;
+    assert!(epoch(&snapshot) > epoch(&first));
+    let before = snapshot.published;
+    eventually(&ring, "messages flow", |snapshot| snapshot.published > before + 3).await;
+    one.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_generator_that_is_refused_in_its_own_office_takes_a_new_term() {
+    let redis = RedisServer::start();
+    let one = Running::start(config(&redis), Counter(0), Keep::default());
+    one.ears.hear("generated").await;
+    redis::cmd("HSET").arg("{estafeta}:leader").arg("sent").arg(0).exec(&mut redis.connect()).unwrap();
+    let ring = ring(&redis).await;
+    let before = eventually(&ring, "the refusal", |snapshot| snapshot.fenced == 1).await.published;
+    eventually(&ring, "messages flow", |snapshot| snapshot.published > before + 3).await;
+    one.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_ring_of_another_version_is_left_alone() {
+    let redis = RedisServer::start();
+    redis::cmd("SET").arg("{estafeta}:schema").arg(99).exec(&mut redis.connect()).unwrap();
+    let error = Running::start(config(&redis), Counter(0), Keep::default()).ended().await.unwrap_err();
+    assert!(matches!(&error, Error::Schema { found, .. } if found == "99"), "{error}");
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut redis.connect()).unwrap();
+    assert_eq!(keys, ["{estafeta}:schema"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rings_of_one_redis_do_not_see_each_other() {
+    let redis = RedisServer::start();
+    let one = Running::start(config(&redis), Counter(0), Keep::default());
+    let mut settings = config(&redis);
+    settings.ring = "other".parse::<RingName>().unwrap();
+    let other = Running::start(settings, Counter(0), Keep::default());
+    one.ears.hear("generated 1 from #3").await;
+    other.ears.hear("generated 1 from #3").await;
+    let snapshot = ring(&redis).await.snapshot(0).await.unwrap();
+    assert_eq!(snapshot.members.len(), 1, "{snapshot:?}");
+    one.stop().await.unwrap();
+    other.stop().await.unwrap();
+}

@@ -1,0 +1,118 @@
+//! Who counts as alive, and what it costs.
+
+use std::time::{Duration, Instant};
+
+use estafeta::{Failure, Handler, Message};
+use estafeta_testbed::RedisServer;
+
+use crate::support::{Counter, Keep, Running, config, eventually, ring};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_has_two_connections() {
+    let redis = RedisServer::start();
+    let count = |redis: &RedisServer| {
+        let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut redis.connect()).unwrap();
+        clients.lines().count() - 1
+    };
+    assert_eq!(count(&redis), 0);
+    let mut four_lanes = config(&redis);
+    four_lanes.concurrency = 4;
+    let one = Running::start(four_lanes.clone(), Counter(0), Keep::default());
+    one.ears.hear("generated").await;
+    assert_eq!(count(&redis), 2);
+    let other = Running::start(four_lanes, Counter(0), Keep::default());
+    other.ears.hear("handled").await;
+    assert_eq!(count(&redis), 4);
+    one.stop().await.unwrap();
+    other.stop().await.unwrap();
+}
+
+/// Burns the CPU without ever yielding.
+struct Burn(Duration);
+
+impl Handler for Burn {
+    async fn handle(&self, _: &Message) -> Result<(), Failure> {
+        let start = Instant::now();
+        while start.elapsed() < self.0 {
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_burns_the_cpu_for_longer_than_the_lease_is_not_declared_dead() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    settings.lease = Duration::from_millis(400);
+    settings.limit = Some(2);
+    // The generator is on a runtime of its own; the burner shares this one, and blocks it whole.
+    let generator_settings = settings.clone();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let generator = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let generator = Running::start(generator_settings, Counter(0), Keep::default());
+            generator.ears.hear("LimitReached").await;
+            let _ = stopped.await;
+            generator.stop().await.unwrap();
+        });
+    });
+    let ring = ring(&redis).await;
+    eventually(&ring, "two messages wait", |snapshot| snapshot.waiting == 2).await;
+    let burner = Running::start(settings, Counter(0), Burn(Duration::from_millis(1500)));
+    burner.ears.hear("handled #2.1").await;
+    let snapshot = ring.snapshot(0).await.unwrap();
+    assert_eq!((snapshot.buried, snapshot.returned, snapshot.done), (0, 0, 2), "{snapshot:?}");
+    assert!(!burner.ears.heard().iter().any(|line| line.starts_with("DeclaredDead")));
+    burner.stop().await.unwrap();
+    stop.send(()).unwrap();
+    generator.join().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_presence_the_lease_alone_decides() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    settings.presence = false;
+    settings.lease = Duration::from_millis(600);
+    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    one.ears.hear("generated").await;
+    let other = Running::start(settings, Counter(0), Keep::default());
+    other.ears.hear("handled").await;
+    let ring = ring(&redis).await;
+    let before = ring.snapshot(0).await.unwrap().published;
+    // Long enough for several sweeps: nobody subscribes, and nobody is buried for it.
+    eventually(&ring, "fifty more messages", |snapshot| snapshot.published > before + 50).await;
+    let snapshot = ring.snapshot(0).await.unwrap();
+    assert_eq!((snapshot.members.len(), snapshot.buried), (2, 0), "{snapshot:?}");
+    one.stop().await.unwrap();
+    other.ears.hear("BecameGenerator").await;
+    other.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_without_presence_that_vanishes_is_buried_when_its_lease_is_over() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    settings.lease = Duration::from_millis(500);
+    // A member that somebody registered and never cared for again.
+    let incarnation = "00000000000000aa";
+    let mut connection = redis.connect();
+    let one = Running::start(settings, Counter(0), Keep::default());
+    one.ears.hear("generated").await;
+    let key = format!("{{estafeta}}:member:{incarnation}");
+    redis::cmd("HSET")
+        .arg(&key)
+        .arg(&["number", "99", "kind", "member", "lanes", "1", "presence", "0", "lease", "500"])
+        .arg(&["host", "h", "pid", "1", "started", "0"])
+        .exec(&mut connection)
+        .unwrap();
+    let inflight = format!("{{estafeta}}:inflight:{incarnation}:0");
+    redis::cmd("LMOVE").arg(&["{estafeta}:ready", &inflight, "LEFT", "RIGHT"]).exec(&mut connection).unwrap();
+    let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection).unwrap();
+    let soon = (seconds + 1) * 1000;
+    redis::cmd("ZADD").arg("{estafeta}:members").arg(soon).arg(incarnation).exec(&mut connection).unwrap();
+    one.ears.hear("Buried { member: MemberId(99), returned: 1").await;
+    one.stop().await.unwrap();
+}

@@ -1,0 +1,90 @@
+//! The pace of the generator: limits, room in the queue, missed ticks.
+
+use std::time::Duration;
+
+use estafeta::Missed;
+use estafeta_testbed::RedisServer;
+
+use crate::support::{Counter, Keep, Running, config, eventually, ring};
+
+/// Sets the next tick of a ring that rests back by two seconds, as if nobody had generated for that long.
+fn miss_two_seconds(redis: &RedisServer) {
+    let mut connection = redis.connect();
+    let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection).unwrap();
+    let due = (seconds - 2) * 1000;
+    redis::cmd("HSET").arg("{estafeta}:leader").arg("due").arg(due).exec(&mut connection).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missed_ticks_are_passed_over_or_made_up_for_as_wished() {
+    for (missed, at_once) in [(Missed::Skip, 1..2), (Missed::CatchUp, 20..40)] {
+        let redis = RedisServer::start();
+        miss_two_seconds(&redis);
+        let mut settings = config(&redis);
+        settings.interval = Duration::from_millis(100);
+        settings.missed = missed;
+        let one = Running::start(settings, Counter(0), Keep::default());
+        let line = one.ears.hear("generated").await;
+        let count: u64 = line.split(' ').nth(1).unwrap().parse().unwrap();
+        assert!(at_once.contains(&count), "{missed:?}: {line}");
+        one.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_generator_pauses_while_the_queue_is_full() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    settings.interval = Duration::ZERO;
+    settings.max_waiting = 50;
+    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    let ring = ring(&redis).await;
+    eventually(&ring, "the queue is full", |snapshot| snapshot.waiting == 50).await;
+    let snapshot = ring.snapshot(0).await.unwrap();
+    assert_eq!(snapshot.published, 50, "{snapshot:?}");
+    let other = Running::start(settings, Counter(0), Keep::default());
+    eventually(&ring, "it goes on", |snapshot| snapshot.published > 1000 && snapshot.waiting <= 50).await;
+    one.stop().await.unwrap();
+    other.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_limit_holds_for_the_ring_over_take_overs() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    settings.interval = Duration::from_millis(5);
+    settings.limit = Some(60);
+    let ring = ring(&redis).await;
+    let mut running = vec![Running::start(settings.clone(), Counter(0), Keep::default())];
+    for reached in [20, 40, 60] {
+        eventually(&ring, "some messages", |snapshot| snapshot.published >= reached).await;
+        running.push(Running::start(settings.clone(), Counter(0), Keep::default()));
+        running.last().unwrap().ears.hear("Joined").await;
+        running.remove(0).stop().await.unwrap();
+    }
+    running[0].ears.hear("LimitReached").await;
+    let snapshot =
+        eventually(&ring, "everything is settled or waits", |snapshot| snapshot.in_flight == 0).await;
+    assert_eq!(snapshot.published, 60, "{snapshot:?}");
+    for member in running {
+        member.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_handler_is_woken_by_the_bell() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    // No sweep and no end of the wait comes to its help.
+    settings.sweep = Duration::from_secs(600);
+    settings.bell_wait = Duration::from_secs(600);
+    settings.interval = Duration::from_secs(1);
+    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    one.ears.hear("generated 1 from #1").await;
+    let other = Running::start(settings, Counter(0), Keep::default());
+    other.ears.hear("handled #1.1").await;
+    other.ears.hear("handled #2.1").await;
+    other.ears.hear("handled #3.1").await;
+    one.stop().await.unwrap();
+    other.stop().await.unwrap();
+}
