@@ -14,10 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Missed};
+use crate::doubt::Doubt;
 use crate::error::{Error, Result};
 use crate::message::Message;
 use crate::observer::{Notice, Observer};
@@ -37,9 +38,8 @@ pub(crate) struct Generator<S, O> {
     pub source: S,
     pub observer: Arc<O>,
     pub standing: watch::Receiver<Standing>,
-    pub doubt: Arc<Notify>,
+    pub doubt: Arc<Doubt>,
     pub known_published: Arc<AtomicU64>,
-    pub refused: Arc<AtomicU64>,
 }
 
 /// What changes from publish to publish.
@@ -108,8 +108,7 @@ impl<S: Source, O: Observer> Generator<S, O> {
                     Publish::Full { now_ms } => progress.clock = ServerClock::new(now_ms),
                     Publish::Limit => break,
                     Publish::Fenced | Publish::Expected(_) => {
-                        self.refused.store(term.epoch.0, Ordering::Relaxed);
-                        self.doubt.notify_one();
+                        self.doubt.about_epoch(term.epoch);
                         tokio::select! {
                             () = quiet.cancelled() => {}
                             () = &mut ended => {}

@@ -10,6 +10,9 @@
 //!   Fewer messages published than this copy saw acknowledged, or a publish refused in an office that is still its own,
 //!   mean that Redis was rolled back: it takes a new epoch.
 //!
+//! A lane that is *lost* although the beat is not (its cursor was rolled back with the rest of Redis) ends the membership
+//! too: the copy leaves, which hands back what it holds, and joins again.
+//!
 //! How long a belief is trusted: a copy believes that it is the generator until a beat says otherwise, and that is safe,
 //! because no step relies on the belief; Redis checks the epoch in the step itself.
 
@@ -17,13 +20,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
+use crate::doubt::Doubt;
 use crate::election::{Election, Vacancy};
 use crate::error::Result;
-use crate::member_id::{Epoch, Incarnation, MemberId};
+use crate::member_id::{Incarnation, MemberId};
 use crate::observer::{Notice, Observer};
 use crate::standing::{Identity, ServerClock, Standing};
 use crate::store::{Beat, Candidacy, HandBack, Health, Introduction, Kind, Lead, Office, Stand, Store};
@@ -36,12 +40,10 @@ pub(crate) struct Heartbeat<O> {
     pub config: Arc<Config>,
     pub observer: Arc<O>,
     pub standing: watch::Sender<Standing>,
-    /// Rung by a part that heard from Redis that the copy is not who it thinks it is.
-    pub doubt: Arc<Notify>,
+    /// Where other parts tell that Redis does not agree with what they believe.
+    pub doubt: Arc<Doubt>,
     /// Messages that this copy knows to be published.
     pub known_published: Arc<AtomicU64>,
-    /// The epoch in which Redis last refused a publish of this copy.
-    pub refused: Arc<AtomicU64>,
     /// Cancelled when the copy begins to stop: it stays a member, but does not take office any more.
     pub quiet: CancellationToken,
     /// Cancelled by this part when the limit is reached and every message has its outcome.
@@ -70,7 +72,7 @@ impl<O: Observer> Heartbeat<O> {
             tokio::select! {
                 () = end.cancelled() => return Ok(()),
                 () = tokio::time::sleep(pace) => {}
-                () = self.doubt.notified() => {}
+                () = self.doubt.raised() => {}
                 () = self.store.link().called() => {}
             }
             // Read before the beat is sent: what is published while it travels is no roll-back.
@@ -79,6 +81,11 @@ impl<O: Observer> Heartbeat<O> {
                 Beat::Stands(stand) => stand,
                 Beat::Lost => return Ok(()),
             };
+            if self.doubt.is_about_member(me.incarnation) {
+                let hand_back = HandBack::of(&self.config);
+                self.store.leave(me.incarnation, self.config.concurrency, hand_back).await?;
+                return Ok(());
+            }
             self.check_done(&stand);
             if !self.follow(me, &stand, stand.published < known, &mut election).await? {
                 return Ok(());
@@ -96,9 +103,8 @@ impl<O: Observer> Heartbeat<O> {
         election: &mut Election,
     ) -> Result<bool> {
         let believed = self.standing.borrow().epoch();
-        let refused = Epoch(self.refused.load(Ordering::Relaxed));
         let (behind, renewal) = match stand.office {
-            Office::Mine(epoch) => (rolled_back || refused == epoch, believed != Some(epoch)),
+            Office::Mine(epoch) => (rolled_back || self.doubt.is_about_epoch(epoch), believed != Some(epoch)),
             _ => (false, false),
         };
         if believed.is_some() && !matches!(stand.office, Office::Mine(_)) {
@@ -166,7 +172,7 @@ impl<O: Observer> Heartbeat<O> {
 /// Joins the ring as a new incarnation.
 pub(crate) async fn join(store: &Store, config: &Config, kind: Kind) -> Result<Identity> {
     let incarnation = Incarnation::random();
-    let presence = config.presence && store.show_presence(incarnation).await;
+    let presence = config.presence && store.show_presence(incarnation).await?;
     let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
     let introduction = Introduction {
         incarnation,

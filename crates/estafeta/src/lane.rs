@@ -14,12 +14,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::FutureExt as _;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::appetite::Appetite;
 use crate::bell::Bell;
 use crate::config::Config;
+use crate::doubt::Doubt;
 use crate::error::Result;
 use crate::message::Message;
 use crate::observer::{Notice, Observer};
@@ -35,7 +36,7 @@ pub(crate) struct Lane<H, O> {
     pub observer: Arc<O>,
     pub standing: watch::Receiver<Standing>,
     pub bell: Bell,
-    pub doubt: Arc<Notify>,
+    pub doubt: Arc<Doubt>,
 }
 
 /// Results that Redis has not recorded yet.
@@ -55,7 +56,7 @@ impl<H: Handler, O: Observer> Lane<H, O> {
             if self.work_as(me, &quiet).await? {
                 return Ok(());
             }
-            self.doubt.notify_one();
+            self.doubt.about_member(me.incarnation);
             tokio::select! {
                 () = quiet.cancelled() => return Ok(()),
                 () = self.other_than(me) => {}
@@ -78,7 +79,7 @@ impl<H: Handler, O: Observer> Lane<H, O> {
                     () = quiet.cancelled() => {}
                     changed = self.standing.changed() => if changed.is_err() { return Ok(true) },
                 }
-                if self.standing.borrow().identity() != Some(me) {
+                if !quiet.is_cancelled() && self.standing.borrow().identity() != Some(me) {
                     return Ok(false);
                 }
                 continue;

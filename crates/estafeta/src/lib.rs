@@ -44,6 +44,7 @@
 mod appetite;
 mod bell;
 mod config;
+mod doubt;
 mod election;
 mod endpoint;
 mod error;

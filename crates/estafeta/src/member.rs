@@ -13,12 +13,13 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::bell::Bell;
 use crate::config::Config;
+use crate::doubt::Doubt;
 use crate::error::{Error, Result};
 use crate::generator::Generator;
 use crate::heartbeat::{Heartbeat, join};
@@ -81,7 +82,6 @@ impl<S: Source, H: Handler, O: Observer> Member<S, H, O> {
             bell: Bell::new(),
             doubt: Arc::default(),
             known_published: Arc::default(),
-            refused: Arc::default(),
             quiet: CancellationToken::new(),
             end: end.clone(),
         };
@@ -120,9 +120,8 @@ struct Shared<O> {
     observer: Arc<O>,
     standing: watch::Receiver<Standing>,
     bell: Bell,
-    doubt: Arc<Notify>,
+    doubt: Arc<Doubt>,
     known_published: Arc<AtomicU64>,
-    refused: Arc<AtomicU64>,
     quiet: CancellationToken,
     end: CancellationToken,
 }
@@ -155,7 +154,6 @@ impl<O: Observer> Shared<O> {
             standing,
             doubt: Arc::clone(&self.doubt),
             known_published: Arc::clone(&self.known_published),
-            refused: Arc::clone(&self.refused),
             quiet: self.quiet.clone(),
             done,
         };
@@ -181,7 +179,6 @@ impl<O: Observer> Shared<O> {
             standing: self.standing.clone(),
             doubt: Arc::clone(&self.doubt),
             known_published: Arc::clone(&self.known_published),
-            refused: Arc::clone(&self.refused),
         };
         parts.start("generator", generator.run(self.quiet.clone()));
         for index in 0..self.config.concurrency {

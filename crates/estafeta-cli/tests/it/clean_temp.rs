@@ -19,11 +19,16 @@ fn members(status: &Value) -> usize {
 
 #[test]
 fn what_the_dead_held_goes_back_and_is_counted() {
-    for (command, counts_in_json) in
-        [(&["cleanTemp"][..], false), (&["--cleanTemp"], false), (&["clean-temp"], false), (&["cleanTemp", "--json"], true)]
-    {
+    for (command, counts_in_json) in [
+        (&["cleanTemp"][..], false),
+        (&["--cleanTemp"], false),
+        (&["clean-temp"], false),
+        (&["cleanTemp", "--json"], true),
+    ] {
         let (ring, copies) = busy_ring(2);
-        copies.iter().for_each(|copy| drop(copy.kill()));
+        for copy in &copies {
+            copy.kill();
+        }
         let before = ring.status();
         let held = before["in_flight"].as_u64().unwrap();
         assert!(held >= 2 && members(&before) == 3, "{before}");
@@ -49,7 +54,9 @@ fn what_the_dead_held_goes_back_and_is_counted() {
 #[test]
 fn what_went_back_is_first_in_line_and_is_its_second_attempt() {
     let (ring, copies) = busy_ring(2);
-    copies.iter().for_each(|copy| drop(copy.kill()));
+    for copy in &copies {
+        copy.kill();
+    }
     ring.success(&["cleanTemp"]);
     let head: Vec<String> =
         redis::from_redis_value(ring.redis_cli(&["LRANGE", "{estafeta}:ready", "0", "1"])).unwrap();
@@ -73,7 +80,9 @@ fn the_living_are_not_touched() {
 #[test]
 fn a_message_that_used_up_its_attempts_is_told_apart() {
     let (ring, copies) = busy_ring(1);
-    copies.iter().for_each(|copy| drop(copy.kill()));
+    for copy in &copies {
+        copy.kill();
+    }
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "max-attempts = 1\n").unwrap();
     let told = ring.success(&["cleanTemp", "--config", file.path().to_str().unwrap()]);

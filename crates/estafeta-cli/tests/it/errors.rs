@@ -19,7 +19,11 @@ fn object(text: &str) -> Value {
 fn counts(ring: &TestRing) -> Value {
     let status = ring.status();
     let names = ["waiting", "errors_kept", "errors_taken", "retried", "dropped"];
-    names.map(|name| (name.to_owned(), status[name].clone())).into_iter().collect::<serde_json::Map<_, _>>().into()
+    names
+        .map(|name| (name.to_owned(), status[name].clone()))
+        .into_iter()
+        .collect::<serde_json::Map<_, _>>()
+        .into()
 }
 
 #[test]

@@ -110,7 +110,8 @@ fn one_that_cannot_go_on_keeps_its_share_and_leaves_the_rest_to_another() {
     assert!(printed.len() < COUNT as usize, "the slow one had nothing in hand");
 
     let status = ring.status();
-    let holder = status["members"].as_array().unwrap().iter().find(|member| member["role"] == "reader").unwrap();
+    let holder =
+        status["members"].as_array().unwrap().iter().find(|member| member["role"] == "reader").unwrap();
     assert!(holder["in_flight"].as_u64().unwrap() > 0, "{status}");
     assert_eq!(holder["in_flight"], status["errors_kept"], "errors in hand still count as kept");
 
@@ -137,7 +138,8 @@ fn any_number_of_errors_passes_in_bounded_memory() {
         assert!(line.starts_with(&format!("#{id} ")), "expected #{id}, got {line}");
         if id % 1000 == 0 {
             // Near the end the process may be gone already.
-            let status = std::fs::read_to_string(format!("/proc/{}/status", reader.pid())).unwrap_or_default();
+            let status =
+                std::fs::read_to_string(format!("/proc/{}/status", reader.pid())).unwrap_or_default();
             let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
             let peak = peak.and_then(|peak| peak.trim().strip_suffix(" kB")?.parse().ok());
             peak_kb = peak_kb.max(peak.unwrap_or(0));

@@ -4,8 +4,18 @@
 
 mod support;
 
+mod bad_input;
+mod bad_redis;
+mod clean_temp;
+mod errors;
 mod exactly_once;
+mod get_errors;
+mod get_errors_cut_short;
 mod lost_redis;
 mod output;
+mod private_redis;
+mod reset;
+mod settings;
+mod status;
 mod stopping;
 mod takeover;

@@ -24,8 +24,21 @@ fn ring_that_worked(name: &str) -> TestRing {
 }
 
 fn work(ring: &TestRing, name: &str) {
-    let copies = ring.copies(2, &["--ring", name, "--interval", "0", "--limit", "30", "--error-rate", "0.5",
-        "--until-done", "--journal"]);
+    let copies = ring.copies(
+        2,
+        &[
+            "--ring",
+            name,
+            "--interval",
+            "0",
+            "--limit",
+            "30",
+            "--error-rate",
+            "0.5",
+            "--until-done",
+            "--journal",
+        ],
+    );
     copies.iter().for_each(|copy| assert!(copy.wait(SOON).success()));
 }
 

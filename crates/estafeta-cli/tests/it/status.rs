@@ -1,15 +1,22 @@
 //! `status`: one moment of the ring, whether it adds up, and what it never shows.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 
-use estafeta_testbed::{RedisServer, Signal};
+use estafeta_testbed::{Process, RedisServer, Signal};
 use serde_json::Value;
 
-use crate::support::{SOON, TestRing, run};
+use crate::support::{SOON, TestRing, run, start};
 
 /// The members that stand in line, first the heir.
 fn line_of_succession(status: &Value) -> Vec<&Value> {
-    let mut line: Vec<_> = status["members"].as_array().unwrap().iter().filter(|m| !m["rank"].is_null()).collect();
+    let mut line: Vec<_> =
+        status["members"].as_array().unwrap().iter().filter(|m| !m["rank"].is_null()).collect();
     line.sort_by_key(|member| member["rank"].as_u64());
     line
 }
@@ -34,7 +41,15 @@ fn json_tells_everything_about_the_ring() {
     let status = ring.eventually(SOON, "some work is done", |status| status["done"].as_u64() > Some(3));
     assert_eq!(status["ring"], "estafeta");
     let counts = [
-        "waiting", "in_flight", "published", "done", "errors_kept", "errors_taken", "takeovers", "returned", "fenced",
+        "waiting",
+        "in_flight",
+        "published",
+        "done",
+        "errors_kept",
+        "errors_taken",
+        "takeovers",
+        "returned",
+        "fenced",
     ];
     for name in counts {
         assert!(status[name].is_u64(), "{name} in {status}");
@@ -71,7 +86,10 @@ fn ranks_are_the_order_in_which_the_copies_succeed() {
         for (place, member) in line.iter().enumerate() {
             assert_eq!(member["rank"], place, "{status}");
         }
-        assert!(line.is_sorted_by_key(|member| member["id"].as_u64()), "who joined first stands first: {status}");
+        assert!(
+            line.is_sorted_by_key(|member| member["id"].as_u64()),
+            "who joined first stands first: {status}"
+        );
         let (outgoing, heir) = (&status["generator"], line[0]);
         let process = copies.iter().find(|copy| u64::from(copy.pid()) == outgoing["pid"]).unwrap();
         process.signal(Signal::SIGTERM);
@@ -116,24 +134,71 @@ fn watching_goes_on_until_told_to_stop() {
     }
 }
 
-/// A signal must not get lost in the moment between two waits, so it is sent in exactly that moment: as soon as a line
-/// was written, and while Redis takes its time for the next one.
+/// A signal must not get lost between two waits, so it is sent while the program waits for Redis.
 #[test]
 fn watching_stops_also_when_told_so_while_it_looks() {
     let ring = TestRing::new();
-    let watch = ring.start(&["status", "--watch", "--json"]);
-    let mut lines = 0;
-    watch.wait_for_line(SOON, |_| {
-        lines += 1;
-        lines == 2
-    });
-    ring.redis.freeze();
-    // The next look begins within a second and then hangs on the frozen server.
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let slow = SlowRedis::before(ring.redis.socket());
+    let watch = run_watch(&slow.url);
+    watch.wait_for_line(SOON, |_| true);
+    watch.wait_for_line(SOON, |_| true);
+    slow.stall.store(true, Ordering::SeqCst);
+    slow.stalled.recv_timeout(SOON).unwrap();
     watch.signal(Signal::SIGTERM);
-    std::thread::sleep(std::time::Duration::from_millis(100));
-    ring.redis.thaw();
+    // The signal is pending or delivered once the call above has returned; nothing more can be awaited of it.
+    slow.stall.store(false, Ordering::SeqCst);
     assert_eq!(watch.wait(SOON).code(), Some(0));
+}
+
+fn run_watch(url: &str) -> Process {
+    start(&["status", "--watch", "--json"], &[("REDIS_URL", url)])
+}
+
+/// A way to Redis on which requests can be held up.
+struct SlowRedis {
+    url: String,
+    stall: Arc<AtomicBool>,
+    /// Told when a request is being held up.
+    stalled: Receiver<()>,
+}
+
+impl SlowRedis {
+    fn before(socket: PathBuf) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("redis://{}", listener.local_addr().unwrap());
+        let stall = Arc::new(AtomicBool::new(false));
+        let (tell, stalled) = channel();
+        let held = Arc::clone(&stall);
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let (client, server) = (client.unwrap(), UnixStream::connect(&socket).unwrap());
+                let (from, to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+                std::thread::spawn(move || forward(from, to, || {}));
+                let (held, tell) = (Arc::clone(&held), tell.clone());
+                std::thread::spawn(move || {
+                    forward(client, server, || {
+                        if held.load(Ordering::SeqCst) {
+                            let _ = tell.send(());
+                        }
+                        while held.load(Ordering::SeqCst) {
+                            std::thread::yield_now();
+                        }
+                    });
+                });
+            }
+        });
+        Self { url, stall, stalled }
+    }
+}
+
+fn forward(mut from: impl Read, mut to: impl Write, mut wait: impl FnMut()) {
+    let mut bytes = [0; 4096];
+    while let Ok(size @ 1..) = from.read(&mut bytes) {
+        wait();
+        if to.write_all(&bytes[..size]).is_err() {
+            return;
+        }
+    }
 }
 
 #[test]

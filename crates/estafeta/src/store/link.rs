@@ -221,37 +221,26 @@ impl Link {
     }
 
     /// Shows on `channel` that the member lives, now and after every reconnect. False if that can't be had here.
-    pub async fn show_presence(&self, channel: String) -> bool {
-        let old = self.channel.lock().expect("no panic while held").replace(channel.clone());
-        loop {
-            let mut live = self.live().await;
-            if !live.speaks_resp3 {
-                self.channel.lock().expect("no panic while held").take();
-                return false;
+    pub async fn show_presence(&self, live: &Live, channel: &str) -> Result<bool, Trouble> {
+        let mut connection = live.connection.clone();
+        let subscribed = match live.speaks_resp3 {
+            true => connection.subscribe(channel).await.map_err(Trouble::from),
+            false => return Ok(false),
+        };
+        match subscribed {
+            Ok(()) => {
+                let old = self.channel.lock().expect("no panic while held").replace(channel.to_owned());
+                if let Some(old) = old.filter(|old| old != channel) {
+                    let _ = connection.unsubscribe(old).await;
+                }
+                Ok(true)
             }
-            match live.connection.subscribe(&channel).await.map_err(Trouble::from) {
-                Ok(()) => {
-                    if let Some(old) = old {
-                        let _ = live.connection.unsubscribe(old).await;
-                    }
-                    return true;
-                }
-                Err(Trouble::Broken(_)) => {
-                    let _ = self.reports.send(live.generation);
-                    self.next_after(&live).await;
-                }
-                Err(_) => {
-                    self.channel.lock().expect("no panic while held").take();
-                    return false;
-                }
+            Err(trouble @ Trouble::Broken(_)) => {
+                let _ = self.reports.send(live.generation);
+                Err(trouble)
             }
+            Err(_) => Ok(false),
         }
-    }
-
-    async fn next_after(&self, old: &Live) {
-        let mut live = self.live.subscribe();
-        let newer = |live: &Option<Live>| live.as_ref().is_some_and(|live| live.generation > old.generation);
-        let _ = live.wait_for(newer).await;
     }
 
     /// Waits until the ring calls this member to office.

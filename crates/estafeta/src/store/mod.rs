@@ -124,8 +124,10 @@ impl Store {
     }
 
     /// Lets Redis see that the member lives. False if that can't be had here.
-    pub async fn show_presence(&self, me: Incarnation) -> bool {
-        self.link.show_presence(self.keys.alive(me)).await
+    pub async fn show_presence(&self, me: Incarnation) -> Result<bool> {
+        let channel = self.keys.alive(me);
+        let channel = channel.as_str();
+        self.try_until_answered(|live| async move { self.link.show_presence(&live, channel).await }).await
     }
 
     pub async fn join(&self, me: &Introduction<'_>) -> Result<MemberId> {
@@ -417,9 +419,9 @@ impl Store {
         self.try_until_answered(|live| async move { self.link.send(&live, call).await }).await
     }
 
-    async fn try_until_answered<F>(&self, send: impl Fn(Live) -> F) -> Result<Value>
+    async fn try_until_answered<T, F>(&self, send: impl Fn(Live) -> F) -> Result<T>
     where
-        F: Future<Output = Result<Value, Trouble>>,
+        F: Future<Output = Result<T, Trouble>>,
     {
         let mut pauses = pauses();
         loop {

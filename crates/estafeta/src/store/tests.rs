@@ -384,7 +384,7 @@ async fn a_member_that_subscribed_is_buried_only_after_two_looks_a_grace_apart()
             bench.store.bury(incarnation, &facts, since, Duration::from_secs(5), HAND_BACK).await.unwrap();
         assert!(matches!(verdict, Bury::Alive), "missed since {since}");
     }
-    assert!(bench.store.show_presence(incarnation).await);
+    assert!(bench.store.show_presence(incarnation).await.unwrap());
     let verdict = bench.store.bury(incarnation, &facts, now - 200, GRACE, HAND_BACK).await.unwrap();
     assert!(matches!(verdict, Bury::Alive), "it is back");
 }

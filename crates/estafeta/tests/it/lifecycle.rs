@@ -129,6 +129,27 @@ async fn a_generator_that_is_refused_in_its_own_office_takes_a_new_term() {
     one.stop().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_whose_settles_redis_forgot_joins_again() {
+    let redis = RedisServer::start();
+    let one = Running::start(config(&redis), Counter(0), Keep::default());
+    one.ears.hear("generated").await;
+    let other = Running::start(config(&redis), Counter(0), Keep::default());
+    other.ears.hear("handled").await;
+    let mut connection = redis.connect();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("{estafeta}:member:*").query(&mut connection).unwrap();
+    for key in keys {
+        redis::cmd("HSET").arg(key).arg("cursor:0").arg(999_999).exec(&mut connection).unwrap();
+    }
+    other.ears.hear("DeclaredDead").await;
+    other.ears.hear("Joined { member: MemberId(3) }").await;
+    let ring = ring(&redis).await;
+    let before = ring.snapshot(0).await.unwrap().done;
+    eventually(&ring, "messages flow", |snapshot| snapshot.done > before + 3).await;
+    one.stop().await.unwrap();
+    other.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_ring_of_another_version_is_left_alone() {
     let redis = RedisServer::start();

@@ -1,0 +1,160 @@
+//! A Redis that is away, too old, closed to us, or used by something else: told in one line, and left as it is.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+
+use estafeta_testbed::RedisServer;
+
+use crate::bad_input::{in_one_line, ring_with_errors};
+use crate::support::TestRing;
+
+/// Every command that talks to Redis, in its simplest form.
+const COMMANDS: [&[&str]; 8] = [
+    &["run"],
+    &["getErrors"],
+    &["status"],
+    &["errors", "list"],
+    &["errors", "count"],
+    &["errors", "drop", "--all"],
+    &["cleanTemp"],
+    &["reset", "--yes", "--force"],
+];
+
+#[test]
+fn an_unreachable_redis_is_told_by_its_address() {
+    let ring = TestRing::new();
+    for command in COMMANDS {
+        in_one_line(
+            &ring,
+            command,
+            &[("REDIS_URL", "redis://127.0.0.1:1")],
+            3,
+            &["cannot reach Redis at redis://127.0.0.1:1/0"],
+        );
+    }
+    let nowhere = "cannot reach Redis at redis://nowhere.invalid:6379/0";
+    in_one_line(&ring, &["run", "--host", "nowhere.invalid"], &[], 3, &[nowhere]);
+    let socket = [("REDIS_URL", "redis+unix:///no/such/socket")];
+    in_one_line(&ring, &["status"], &socket, 3, &["cannot reach Redis at /no/such/socket"]);
+}
+
+#[test]
+fn a_wrong_or_missing_password_is_told() {
+    let ring = TestRing::on(RedisServer::builder().tcp().password("right").start());
+    let port = ring.redis.port();
+    let wrong = format!("redis://:wrong@127.0.0.1:{port}");
+    let none = format!("redis://127.0.0.1:{port}");
+    for command in COMMANDS {
+        in_one_line(&ring, command, &[("REDIS_URL", &wrong)], 3, &["refuses", "authentication failed"]);
+        in_one_line(&ring, command, &[("REDIS_URL", &none)], 3, &["refuses", "uthentication"]);
+    }
+}
+
+#[test]
+fn a_redis_before_seven_is_told_by_its_version() {
+    let ring = TestRing::new();
+    let old = old_redis();
+    for command in COMMANDS {
+        in_one_line(&ring, command, &[("REDIS_URL", &old)], 3, &["expected Redis 7.0 or newer, got 6.2.0"]);
+    }
+}
+
+/// A server that knows no HELLO and calls itself Redis 6.2; it lives as long as the tests.
+fn old_redis() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            std::thread::spawn(move || answer_as_old_redis(client.unwrap()));
+        }
+    });
+    url
+}
+
+fn answer_as_old_redis(client: TcpStream) -> Option<()> {
+    let mut requests = BufReader::new(client.try_clone().ok()?);
+    let mut answers = client;
+    loop {
+        let mut line = String::new();
+        requests.read_line(&mut line).ok()?;
+        let words: usize = line.strip_prefix('*')?.trim().parse().ok()?;
+        let mut request = Vec::new();
+        for _ in 0..words {
+            line.clear();
+            requests.read_line(&mut line).ok()?;
+            let mut word = vec![0; line.strip_prefix('$')?.trim().parse::<usize>().ok()? + 2];
+            requests.read_exact(&mut word).ok()?;
+            request.push(String::from_utf8(word).ok()?.trim().to_uppercase());
+        }
+        let answer = match request[0].as_str() {
+            "INFO" => {
+                let info = "# Server\r\nredis_version:6.2.0\r\nuptime_in_seconds:100\r\n";
+                format!("${}\r\n{info}\r\n", info.len())
+            }
+            "PING" | "CLIENT" | "SELECT" => "+OK\r\n".to_owned(),
+            other => format!("-ERR unknown command `{other}`, with args beginning with:\r\n"),
+        };
+        answers.write_all(answer.as_bytes()).ok()?;
+    }
+}
+
+#[test]
+fn a_ring_of_another_version_is_left_alone() {
+    let ring = ring_with_errors();
+    let url = ring.redis.url();
+    ring.redis_cli(&["SET", "{estafeta}:schema", "999"]);
+    for command in COMMANDS {
+        in_one_line(&ring, command, &[("REDIS_URL", &url)], 1, &["layout version 999, expected 1"]);
+    }
+}
+
+#[test]
+fn a_foreign_value_at_a_key_of_the_ring_is_told_by_name() {
+    const KEYS: [(&str, &str); 11] = [
+        ("schema", "string"),
+        ("members", "zset"),
+        ("succession", "zset"),
+        ("leader", "hash"),
+        ("epoch", "string"),
+        ("ready", "list"),
+        ("bell", "list"),
+        ("errors", "list"),
+        ("ledger", "hash"),
+        ("events", "stream"),
+        ("journal", "stream"),
+    ];
+    let ring = TestRing::new();
+    let url = ring.redis.url();
+    for (name, expected) in KEYS {
+        let key = format!("{{estafeta}}:{name}");
+        ring.redis_cli(&["FLUSHALL"]);
+        ring.redis_cli(&["SADD", &key, "foreign"]);
+        let told = format!("key {key} is a set, expected a {expected}");
+        for command in [&["run"][..], &["getErrors"]] {
+            in_one_line(&ring, command, &[("REDIS_URL", &url)], 1, &[&told]);
+        }
+    }
+}
+
+/// Commands that look without joining meet the foreign value in their own way.
+#[test]
+fn a_foreign_value_under_the_errors_is_told_by_every_command_that_reads_them() {
+    let ring = TestRing::new();
+    let url = ring.redis.url();
+    ring.redis_cli(&["SET", "{estafeta}:errors", "foreign"]);
+    let told = "key {estafeta}:errors is a string, expected a list";
+    for command in [&["status"][..], &["errors", "list"], &["errors", "count"], &["errors", "retry", "--all"]]
+    {
+        in_one_line(&ring, command, &[("REDIS_URL", &url)], 1, &[told]);
+    }
+}
+
+#[test]
+fn a_redis_that_may_not_run_scripts_is_told() {
+    let ring = TestRing::on(RedisServer::builder().tcp().start());
+    ring.redis_cli(&["ACL", "SETUSER", "poor", "on", ">pw", "~*", "&*", "+@all", "-@scripting"]);
+    let url = format!("redis://poor:pw@127.0.0.1:{}", ring.redis.port());
+    for command in [&["run"][..], &["getErrors"], &["status"]] {
+        in_one_line(&ring, command, &[("REDIS_URL", &url)], 3, &["refuses", "NOPERM"]);
+    }
+}
