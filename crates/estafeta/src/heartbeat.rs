@@ -109,7 +109,10 @@ impl<O: Observer> Heartbeat<O> {
         };
         if believed.is_some() && !matches!(stand.office, Office::Mine(_)) {
             self.standing.send_replace(Standing::Handler(me));
-            self.observer.notice(Notice::BecameHandler);
+            // One that stops has resigned, and will handle nothing.
+            if !self.quiet.is_cancelled() {
+                self.observer.notice(Notice::BecameHandler);
+            }
         }
         if let Office::Held { incarnation, health: Health::Ahead, .. } = stand.office {
             self.cut_lease(incarnation).await?;

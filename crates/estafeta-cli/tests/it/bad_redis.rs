@@ -45,8 +45,14 @@ fn a_wrong_or_missing_password_is_told() {
     let wrong = format!("redis://:wrong@127.0.0.1:{port}");
     let none = format!("redis://127.0.0.1:{port}");
     for command in COMMANDS {
-        in_one_line(&ring, command, &[("REDIS_URL", &wrong)], 3, &["refuses", "authentication failed"]);
-        in_one_line(&ring, command, &[("REDIS_URL", &none)], 3, &["refuses", "uthentication"]);
+        in_one_line(
+            &ring,
+            command,
+            &[("REDIS_URL", &wrong)],
+            3,
+            &["refuses", "WRONGPASS invalid username-password pair"],
+        );
+        in_one_line(&ring, command, &[("REDIS_URL", &none)], 3, &["refuses", "NOAUTH"]);
     }
 }
 

@@ -1,12 +1,11 @@
 //! What `getErrors` prints, and that it prints each error once.
 
 use std::collections::BTreeSet;
-use std::io::Read as _;
 use std::time::Duration;
 
-use estafeta_testbed::eventually;
 use serde_json::Value;
 
+use crate::get_errors_cut_short::{COUNT, Stuck, ring_with_errors};
 use crate::support::{SOON, TestRing};
 
 /// The ids that an output in the form for people names, in its order.
@@ -99,28 +98,19 @@ fn two_at_once_share_the_errors() {
 
 #[test]
 fn one_that_cannot_go_on_keeps_its_share_and_leaves_the_rest_to_another() {
-    const COUNT: u64 = 5000;
-    let ring = TestRing::new();
-    ring.plant_errors(1..=COUNT, |_| vec![b'x'; 300]);
-    let (slow, mut pipe) = ring.start_unread(&["getErrors"]);
-    eventually(SOON, "the slow one is under way", || {
-        (ring.status()["errors_taken"].as_u64()? > 0).then_some(())
-    });
+    let ring = ring_with_errors();
+    let slow = Stuck::start(&ring);
     let mut printed = ids(&ring.success(&["getErrors"]));
-    assert!(printed.len() < COUNT as usize, "the slow one had nothing in hand");
 
     let status = ring.status();
-    let holder =
-        status["members"].as_array().unwrap().iter().find(|member| member["role"] == "reader").unwrap();
+    let members = status["members"].as_array().unwrap();
+    let holder = members.iter().find(|member| member["role"] == "reader").unwrap();
     assert!(holder["in_flight"].as_u64().unwrap() > 0, "{status}");
     assert_eq!(holder["in_flight"], status["errors_kept"], "errors in hand still count as kept");
 
-    let mut rest = String::new();
-    pipe.read_to_string(&mut rest).unwrap();
-    assert!(slow.wait(SOON).success());
-    printed.extend(ids(&rest));
+    printed.extend(slow.printed());
     assert_all_once(&printed, COUNT);
-    assert_eq!(ring.status()["errors_taken"], COUNT);
+    ring.eventually(SOON, "all are taken", |status| status["errors_taken"] == COUNT);
 }
 
 /// 200,000 errors of 300 bytes would need 60 MB if they were all in memory at once.

@@ -10,38 +10,59 @@ use estafeta_testbed::{Process, Signal, eventually};
 use crate::get_errors::ids;
 use crate::support::{SOON, TestRing};
 
-const COUNT: u64 = 5000;
+pub const COUNT: u64 = 5000;
 
 /// Enough errors to fill any pipe, so that a reader whose output is not read stands still half-way.
-fn ring_with_errors() -> TestRing {
+pub fn ring_with_errors() -> TestRing {
     let ring = TestRing::new();
     ring.plant_errors(1..=COUNT, |_| vec![b'x'; 300]);
     ring
 }
 
-/// A reader that stands still with errors in hand; answers how many those are.
-fn stuck(ring: &TestRing) -> (Process, File, u64) {
-    let (reader, pipe) = ring.start_unread(&["getErrors"]);
-    // Chunks double. By 128 what was printed before fills more than half of a pipe of 64 KiB, so that this chunk or
-    // the next one does not fit any more.
-    let held = || {
-        let status = ring.status();
-        let reader = status["members"].as_array()?.iter().find(|member| member["role"] == "reader")?.clone();
-        reader["in_flight"].as_u64().filter(|held| *held >= 128)
-    };
-    eventually(SOON, "a reader with a large chunk", held);
-    let mut last = (0, 0);
-    let held = eventually(SOON, "the reader stands still", || {
-        let now = (ring.status()["errors_taken"].as_u64()?, held()?);
-        (std::mem::replace(&mut last, now) == now).then_some(now.1)
-    });
-    (reader, pipe, held)
+/// A reader that stands still with errors in hand.
+pub struct Stuck {
+    pub process: Process,
+    pipe: BufReader<File>,
+    /// What was read of its output so far.
+    text: String,
+    /// How many errors it has in hand.
+    held: u64,
 }
 
-/// The ids in all complete lines that are left in a pipe whose writer is gone.
-fn complete_lines(mut pipe: File) -> Vec<u64> {
-    let mut text = String::new();
-    pipe.read_to_string(&mut text).unwrap();
+impl Stuck {
+    /// Reads a few chunks of its output and no more.
+    pub fn start(ring: &TestRing) -> Self {
+        let (process, pipe) = ring.start_unread(&["getErrors"]);
+        let mut pipe = BufReader::new(pipe);
+        let mut text = String::new();
+        for _ in 0..300 {
+            pipe.read_line(&mut text).unwrap();
+        }
+        let mut last = (0, 0);
+        let held = eventually(SOON, "the reader stands still with errors in hand", || {
+            let status = ring.status();
+            let members = status["members"].as_array()?;
+            let reader = members.iter().find(|member| member["role"] == "reader")?;
+            let now = (status["errors_taken"].as_u64()?, reader["in_flight"].as_u64()?);
+            (std::mem::replace(&mut last, now) == now && now.1 > 0).then_some(now.1)
+        });
+        Self { process, pipe, text, held }
+    }
+
+    /// What it has printed when the rest of its output is read to the end.
+    pub fn printed(mut self) -> Vec<u64> {
+        self.pipe.read_to_string(&mut self.text).unwrap();
+        complete_lines(&self.text)
+    }
+
+    /// What it has printed when nobody reads any further.
+    fn close(mut self) -> (Process, Vec<u64>) {
+        self.text.push_str(std::str::from_utf8(self.pipe.buffer()).unwrap());
+        (self.process, complete_lines(&self.text))
+    }
+}
+
+fn complete_lines(text: &str) -> Vec<u64> {
     ids(&text[..text.rfind('\n').map_or(0, |end| end + 1)])
 }
 
@@ -64,13 +85,14 @@ fn assert_all_taken(ring: &TestRing) {
 #[test]
 fn killed_half_way_it_loses_none_and_the_next_one_repeats_only_what_it_had_in_hand() {
     let ring = ring_with_errors();
-    let (reader, pipe, held) = stuck(&ring);
+    let reader = Stuck::start(&ring);
+    let held = reader.held;
     let status = ring.status();
     assert_eq!(status["errors_kept"].as_u64().unwrap() + status["errors_taken"].as_u64().unwrap(), COUNT);
 
-    reader.kill();
+    reader.process.kill();
     assert_eq!(ring.status()["errors_kept"], status["errors_kept"], "what a dead reader held is still kept");
-    let printed = complete_lines(pipe);
+    let printed = reader.printed();
     let next = ids(&ring.success(&["getErrors"]));
     assert_nothing_lost(&printed, &next, held);
     assert_all_taken(&ring);
@@ -88,7 +110,7 @@ fn told_to_stop_it_hands_back_what_it_did_not_print() {
         pipe.read_to_string(&mut text).unwrap();
         // It may also have been through with its work already.
         assert!([Some(0), Some(128 + signal as i32)].contains(&reader.wait(SOON).code()));
-        let printed = ids(&text[..text.rfind('\n').map_or(0, |end| end + 1)]);
+        let printed = complete_lines(&text);
         let kept = ring.status()["errors_kept"].as_u64().unwrap();
         assert_nothing_lost(&printed, &ids(&ring.success(&["getErrors"])), kept);
         assert_all_taken(&ring);
@@ -100,26 +122,21 @@ fn told_to_stop_it_hands_back_what_it_did_not_print() {
 #[test]
 fn told_to_stop_while_nobody_reads_its_output_it_stops() {
     let ring = ring_with_errors();
-    let (reader, pipe, held) = stuck(&ring);
-    reader.signal(Signal::SIGTERM);
-    assert_eq!(reader.wait(SOON).code(), Some(143));
+    let reader = Stuck::start(&ring);
+    let held = reader.held;
+    reader.process.signal(Signal::SIGTERM);
+    assert_eq!(reader.process.wait(SOON).code(), Some(143));
     assert_eq!(ring.status()["members"].as_array().unwrap().len(), 0, "it left the ring");
-    let printed = complete_lines(pipe);
+    let printed = reader.printed();
     assert_nothing_lost(&printed, &ids(&ring.success(&["getErrors"])), held);
     assert_all_taken(&ring);
 }
 
+/// What still lies in a pipe when its reader goes has reached nobody.
 #[test]
-fn a_closed_pipe_ends_it_well_and_loses_none() {
+fn a_closed_pipe_ends_it_well_and_what_nobody_took_out_of_it_is_not_lost() {
     let ring = ring_with_errors();
-    let (reader, pipe) = ring.start_unread(&["getErrors"]);
-    let mut pipe = BufReader::new(pipe);
-    let mut first = String::new();
-    pipe.read_line(&mut first).unwrap();
-    let mut printed = ids(&first);
-    let buffered = String::from_utf8(pipe.buffer().to_vec()).unwrap();
-    printed.extend(ids(&buffered[..buffered.rfind('\n').map_or(0, |end| end + 1)]));
-    drop(pipe);
+    let (reader, printed) = Stuck::start(&ring).close();
     let output = reader.output(SOON);
     assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
     let next = ids(&ring.success(&["getErrors"]));
