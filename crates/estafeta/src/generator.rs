@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Config, Missed};
 use crate::doubt::Doubt;
 use crate::error::{Error, Result};
+use crate::member_id::Epoch;
 use crate::message::Message;
 use crate::observer::{Notice, Observer};
 use crate::standing::{Identity, ServerClock, Standing};
@@ -73,55 +74,58 @@ impl<S: Source, O: Observer> Generator<S, O> {
         clock: ServerClock,
         quiet: &CancellationToken,
     ) -> Result<()> {
-        let mut ended = self.standing.clone();
-        let ended = async move {
-            let over = |standing: &Standing| standing.epoch() != Some(term.epoch);
-            let _ = ended.wait_for(over).await;
-        };
-        tokio::pin!(ended);
+        let mut over = TermOver { standing: self.standing.clone(), epoch: term.epoch, quiet: quiet.clone() };
         let mut progress = Progress { n: term.sent, next_id: term.published + 1, due_ms: term.due_ms, clock };
         loop {
-            let batch = tokio::select! {
-                () = quiet.cancelled() => return Ok(()),
-                () = &mut ended => return Ok(()),
-                batch = self.gather(&term, &progress) => batch?,
+            let messages = tokio::select! {
+                () = over.wait() => return Ok(()),
+                messages = self.gather(&term, &progress) => messages?,
             };
-            let mut pause = Duration::from_millis(1);
-            let mut messages = batch;
-            loop {
-                let answer = self.publish(me, &term, &progress, &messages).await?;
-                match answer {
-                    Publish::Published { due_ms, now_ms } => {
-                        progress.n += 1;
-                        progress.next_id += messages.len() as u64;
-                        progress.due_ms = due_ms;
-                        progress.clock = ServerClock::new(now_ms);
-                        self.known_published.store(progress.next_id - 1, Ordering::Relaxed);
-                        self.observer.notice(Notice::Generated { messages: &messages });
-                        break;
-                    }
-                    Publish::Expected(next_id) if next_id > progress.next_id => {
-                        progress.next_id = next_id;
-                        messages = self.renumber(&messages, &progress);
-                        continue;
-                    }
-                    Publish::Full { now_ms } => progress.clock = ServerClock::new(now_ms),
-                    Publish::Limit => break,
-                    Publish::Fenced | Publish::Expected(_) => {
-                        self.doubt.about_epoch(term.epoch);
-                        tokio::select! {
-                            () = quiet.cancelled() => {}
-                            () = &mut ended => {}
-                        }
-                        return Ok(());
-                    }
+            if !self.send(me, &term, &mut progress, messages, &mut over).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Publishes these messages, waiting for room if need be. False if the term is over.
+    async fn send(
+        &mut self,
+        me: Identity,
+        term: &Term,
+        progress: &mut Progress,
+        mut messages: Vec<Message>,
+        over: &mut TermOver,
+    ) -> Result<bool> {
+        let mut pause = Duration::from_millis(1);
+        loop {
+            match self.publish(me, term, progress, &messages).await? {
+                Publish::Published { due_ms, now_ms } => {
+                    progress.n += 1;
+                    progress.next_id += messages.len() as u64;
+                    progress.due_ms = due_ms;
+                    progress.clock = ServerClock::new(now_ms);
+                    self.known_published.store(progress.next_id - 1, Ordering::Relaxed);
+                    self.observer.notice(Notice::Generated { messages: &messages });
+                    return Ok(true);
                 }
-                tokio::select! {
-                    () = quiet.cancelled() => return Ok(()),
-                    () = &mut ended => return Ok(()),
-                    () = tokio::time::sleep(pause) => {}
+                Publish::Limit => return Ok(true),
+                Publish::Expected(next_id) if next_id > progress.next_id => {
+                    progress.next_id = next_id;
+                    messages = self.renumber(&messages, progress);
                 }
-                pause = (pause * 2).min(Duration::from_millis(50));
+                Publish::Fenced | Publish::Expected(_) => {
+                    self.doubt.about_epoch(term.epoch);
+                    over.wait().await;
+                    return Ok(false);
+                }
+                Publish::Full { now_ms } => {
+                    progress.clock = ServerClock::new(now_ms);
+                    tokio::select! {
+                        () = over.wait() => return Ok(false),
+                        () = tokio::time::sleep(pause) => {}
+                    }
+                    pause = (pause * 2).min(Duration::from_millis(50));
+                }
             }
         }
     }
@@ -208,6 +212,23 @@ impl<S: Source, O: Observer> Generator<S, O> {
             if self.standing.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
+        }
+    }
+}
+
+/// The end of a term: the copy stops, or the heartbeat has found out that the office is lost or renewed.
+struct TermOver {
+    standing: watch::Receiver<Standing>,
+    epoch: Epoch,
+    quiet: CancellationToken,
+}
+
+impl TermOver {
+    async fn wait(&mut self) {
+        let over = |standing: &Standing| standing.epoch() != Some(self.epoch);
+        tokio::select! {
+            () = self.quiet.cancelled() => {}
+            _ = self.standing.wait_for(over) => {}
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The whole ring at one moment, read in one atomic step: what `status` prints and monitors draw.
 
+use futures_util::future::try_join_all;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
@@ -115,12 +116,11 @@ const TRIES: usize = 100;
 pub(crate) async fn read(store: &Store, ring: &RingName, events: usize) -> Result<Snapshot> {
     store.check_schema().await?;
     for _ in 0..TRIES {
-        let mut roll: Vec<(Incarnation, usize)> = Vec::new();
-        for member in store.members().await? {
-            if let Some(facts) = store.facts(member).await? {
-                roll.push((member, facts.lanes));
-            }
-        }
+        let members = store.members().await?;
+        let facts = try_join_all(members.iter().map(|member| store.facts(*member))).await?;
+        let known = members.into_iter().zip(facts);
+        let roll: Vec<(Incarnation, usize)> =
+            known.filter_map(|(member, facts)| Some((member, facts?.lanes))).collect();
         // Redis takes "none" for no answer at all, so at least one is asked for.
         if let Some(reply) = store.snapshot(&roll, events.max(1)).await? {
             let mut snapshot = parse(ring, reply)?;

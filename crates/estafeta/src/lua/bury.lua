@@ -30,7 +30,7 @@ redis.call('XLEN', events)
 
 give_back(held, keys, number, now)
 if leads then
-  vacate(leader, number)
+  vacate(leader, succession, number)
 end
 redis.call('ZREM', members, victim)
 redis.call('ZREM', succession, victim)

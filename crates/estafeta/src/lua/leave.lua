@@ -19,7 +19,7 @@ redis.call('XLEN', events)
 
 give_back(held, keys, facts[1], now_ms())
 if leads then
-  vacate(leader, facts[1])
+  vacate(leader, succession, facts[1])
   call_heir(succession, ARGV[2], me)
 end
 redis.call('ZREM', members, me)

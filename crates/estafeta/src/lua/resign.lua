@@ -13,7 +13,7 @@ end
 redis.call('XLEN', events)
 redis.call('ZCARD', succession)
 
-vacate(leader, office[3])
+vacate(leader, succession, office[3])
 announce(events, 'resigned', 'member', office[3])
 call_heir(succession, ARGV[3], me)
 return { 'resigned' }

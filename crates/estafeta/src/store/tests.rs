@@ -229,7 +229,7 @@ async fn epochs_grow_even_when_the_stored_one_was_rolled_back() {
     let bench = Bench::new().await;
     let (one, other) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
     let first = bench.lead(one).await;
-    bench.ask::<()>(&["SET", "{estafeta}:epoch", "1"]);
+    bench.ask::<()>(&["DEL", "{estafeta}:epoch"]);
     bench.expire(one);
     tokio::time::sleep(Duration::from_millis(2)).await;
     assert!(bench.lead(other).await.epoch > first.epoch);

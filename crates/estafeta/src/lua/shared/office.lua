@@ -1,7 +1,10 @@
--- Leaves the office empty; the time of the next tick stays, so that the successor keeps the beat.
-local function vacate(leader, number)
-  redis.call('HDEL', leader, 'member', 'number')
-  redis.call('HSET', leader, 'last', number)
+-- Leaves the office empty; the time of the next tick stays, so that the successor keeps the beat. Who led last is
+-- remembered as long as there is somebody who can take over from it.
+local function vacate(leader, succession, number)
+  redis.call('HDEL', leader, 'member', 'number', 'last')
+  if redis.call('ZCARD', succession) > 1 then
+    redis.call('HSET', leader, 'last', number)
+  end
 end
 
 -- Tells the first in the line of succession that the office is empty, so that a clean stop costs no time.
