@@ -19,3 +19,4 @@ mod settings;
 mod status;
 mod stopping;
 mod takeover;
+mod tls;
