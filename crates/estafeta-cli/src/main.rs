@@ -52,7 +52,7 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
             RedisCommand::Stop => commands::redis::stop(),
         };
     }
-    let reach = Reach::resolve(cli.reach, file.reach, matches)?;
+    let reach = Reach::resolve(&cli.reach, &file.reach, matches)?;
     match command {
         Command::Run(args) => commands::run::run(&reach, args.or(file.run)),
         Command::GetErrors(output) => commands::get_errors::run(&reach, output.json),

@@ -1,8 +1,8 @@
 //! Turns what was given on the command line, in the environment and in the file into settings ready for use.
 //!
 //! A flag beats the environment beats the file. For most options that is one `or` after the other. Where Redis is can
-//! be said in two ways, by URL or by host and port; the layer that says it first in that order decides alone, and one
-//! layer that says it both ways is an error.
+//! be said in two ways, by URL or by host and port; the highest layer that says it decides, and one layer that says it
+//! both ways is an error.
 
 use std::path::Path;
 
@@ -77,6 +77,16 @@ impl File {
                 known.join(", ")
             )));
         }
+        // One by one: the reader of the whole table does not say which setting was wrong.
+        for (name, value) in &table {
+            let alone = toml::Table::from_iter([(name.clone(), value.clone())]);
+            let read = alone.clone().try_into::<ReachArgs>().and(alone.try_into::<RunArgs>());
+            if let Err(error) = read {
+                // What was written in place of a password may be one.
+                let told = if name == "password" { "expected a string" } else { error.message() };
+                return Err(usage(format!("{shown}: {name}: {told}")));
+            }
+        }
         let wrong = |error: toml::de::Error| usage(format!("{shown}: {}", error.message()));
         let reach = table.clone().try_into().map_err(wrong)?;
         let run = table.try_into().map_err(wrong)?;
@@ -95,67 +105,88 @@ fn known_names() -> Vec<String> {
 }
 
 impl Reach {
-    pub fn resolve(given: ReachArgs, file: ReachArgs, matches: &ArgMatches) -> Result<Self> {
-        let flagged = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
-        let by_url = flagged("redis");
-        let by_host = flagged("host") || flagged("port");
-        if by_url && (by_host || flagged("db") || flagged("password") || flagged("password_file")) {
-            return Err(usage(
-                "--redis says it all: expected it without --host, --port, --db and --password",
-            ));
+    pub fn resolve(given: &ReachArgs, file: &ReachArgs, matches: &ArgMatches) -> Result<Self> {
+        let from = |source| move |name: &str| matches.value_source(name) == Some(source);
+        let flags = Layer::of(given, from(ValueSource::CommandLine), "the command line")?;
+        let mut environment = Layer::of(given, from(ValueSource::EnvVariable), "the environment")?;
+        if environment.url.is_none() && !environment.names_server() {
+            environment.url = std::env::var("REDIS_URL").ok();
         }
-        if flagged("password") && flagged("password_file") {
-            return Err(usage("expected --password or --password-file, not both"));
-        }
-        if file.redis.is_some() && (file.host.is_some() || file.port.is_some()) {
-            return Err(usage("settings file: expected redis or host and port, not both"));
-        }
-        let password = given_password(&given, flagged("password_file"))?;
-        let password = match password {
-            None => given_password(&file, file.password.is_none())?,
-            some => some,
-        };
-        let refinement = Refinement { db: given.db.or(file.db), password };
-        let host_or_port = |args: &ReachArgs| args.host.is_some() || args.port.is_some();
-        let url = if by_url {
-            given.redis
-        } else if by_host {
-            None
-        } else if given.redis.is_some() {
-            given.redis
-        } else if let Ok(url) = std::env::var("REDIS_URL") {
-            Some(url)
-        } else if host_or_port(&given) {
-            None
-        } else {
-            file.redis
-        };
-        let (host, port) = (given.host.or(file.host), given.port.or(file.port));
-        let redis = match url {
-            Some(url) => {
-                let endpoint: Endpoint = url.parse()?;
-                Where::Given(Box::new(if by_url { endpoint } else { refinement.apply(endpoint) }))
-            }
-            None if host.is_some() || port.is_some() => {
-                let host = host.as_deref().unwrap_or("127.0.0.1");
-                Where::Given(Box::new(refinement.apply(Endpoint::tcp(host, port.unwrap_or(6379)))))
-            }
-            None => Where::Unsaid(refinement),
-        };
-        let ring = given.ring.or(file.ring).map(|name| name.parse()).transpose()?.unwrap_or_default();
-        Ok(Self { ring, redis })
+        let file_layer = Layer::of(file, |_| true, "the settings file")?;
+        let ring = given.ring.as_ref().or(file.ring.as_ref());
+        let ring = ring.map(|name| name.parse()).transpose()?.unwrap_or_default();
+        Ok(Self { ring, redis: Where::resolve([flags, environment, file_layer])? })
     }
 }
 
-fn given_password(args: &ReachArgs, from_file: bool) -> Result<Option<String>> {
-    match &args.password_file {
-        Some(path) if from_file || args.password.is_none() => {
-            let shown = path.display();
-            let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
-            Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()))
+impl Where {
+    /// The highest layer that names a server decides where it is; that layer and those above it, which database and
+    /// password. What a lower layer says is meant for another server, and a password must not end up there.
+    fn resolve(layers: [Layer; 3]) -> Result<Self> {
+        let deciding = layers.iter().position(Layer::names_server);
+        let heard = &layers[..=deciding.unwrap_or(layers.len() - 1)];
+        let mut refinement = Refinement {
+            db: heard.iter().find_map(|layer| layer.db),
+            password: heard.iter().find_map(|layer| layer.password.clone()),
+        };
+        let Some(layer) = deciding.map(|deciding| &layers[deciding]) else {
+            return Ok(Self::Unsaid(refinement));
+        };
+        let endpoint = match &layer.url {
+            Some(url) => url.parse::<Endpoint>()?,
+            None => Endpoint::tcp(layer.host.as_deref().unwrap_or("127.0.0.1"), layer.port.unwrap_or(6379)),
+        };
+        // The environment is the place for secrets, so its password serves a server named by flag as well.
+        if refinement.password.is_none() && deciding == Some(0) && !endpoint.has_password() {
+            refinement.password.clone_from(&layers[1].password);
         }
-        _ => Ok(args.password.clone()),
+        Ok(Self::Given(Box::new(refinement.apply(endpoint))))
     }
+}
+
+/// What one layer says of Redis.
+struct Layer {
+    url: Option<String>,
+    host: Option<String>,
+    port: Option<u16>,
+    db: Option<u16>,
+    password: Option<String>,
+}
+
+impl Layer {
+    /// The options that came from this layer; `name` is for the error if they contradict each other.
+    fn of(args: &ReachArgs, from_here: impl Fn(&str) -> bool, name: &str) -> Result<Self> {
+        let mut layer = Self {
+            url: args.redis.clone().filter(|_| from_here("redis")),
+            host: args.host.clone().filter(|_| from_here("host")),
+            port: args.port.filter(|_| from_here("port")),
+            db: args.db.filter(|_| from_here("db")),
+            password: args.password.clone().filter(|_| from_here("password")),
+        };
+        let parts =
+            layer.host.is_some() || layer.port.is_some() || layer.db.is_some() || layer.password.is_some();
+        if layer.url.is_some() && parts {
+            return Err(usage(format!(
+                "{name}: expected --redis (which says it all) or host, port, db and password, not both"
+            )));
+        }
+        if let Some(path) = args.password_file.as_deref().filter(|_| from_here("password_file")) {
+            if layer.password.is_some() {
+                return Err(usage(format!("{name}: expected password or password-file, not both")));
+            }
+            layer.password = Some(read_password(path)?);
+        }
+        Ok(layer)
+    }
+
+    fn names_server(&self) -> bool {
+        self.url.is_some() || self.host.is_some() || self.port.is_some()
+    }
+}
+
+fn read_password(path: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
 impl RunArgs {

@@ -30,6 +30,11 @@ impl Endpoint {
         Self(self.0.set_redis_settings(settings))
     }
 
+    /// Whether it has a password already.
+    pub fn has_password(&self) -> bool {
+        self.0.redis_settings().password().is_some()
+    }
+
     pub(crate) fn info(&self, protocol: ProtocolVersion) -> ConnectionInfo {
         let settings = self.0.redis_settings().clone();
         let settings = settings.set_protocol(protocol).set_skip_set_lib_name();

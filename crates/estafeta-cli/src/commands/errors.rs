@@ -1,15 +1,15 @@
 //! `estafeta errors list|count|retry|drop`: work on the errors without taking them.
 
+use std::collections::HashSet;
 use std::io::{BufWriter, Write as _};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use estafeta::{Ring, Selection};
 use serde_json::json;
 
 use super::{is_closed_pipe, with_ring};
 use crate::cli::{ErrorsCommand, SelectArgs};
-use crate::failure::FAILED;
 use crate::output::write_error;
 use crate::settings::Reach;
 
@@ -68,8 +68,10 @@ fn tell(which: &SelectArgs, verb: &str, count: u64) -> Result<ExitCode> {
         true => writeln!(out, "{}", json!({ verb: count }))?,
         false => writeln!(out, "{count} errors {verb}")?,
     }
-    if !which.all && count < which.ids.len() as u64 {
-        return Ok(FAILED.into());
+    let named: HashSet<u64> = which.ids.iter().copied().collect();
+    let missing = (named.len() as u64).saturating_sub(count);
+    if missing > 0 {
+        bail!("{missing} of these ids: expected an error that is kept, got none");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -4,12 +4,16 @@
 //! closed pipe, a full disk), the chunk goes back and the next one prints it; it may print again what this one had
 //! printed but not let go of.
 
-use std::io::{BufWriter, IsTerminal as _, Write as _};
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal as _, Write as _};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt as _;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use estafeta::{Config, ErrorReader};
+use estafeta::{Config, ErrorReader, FailedMessage};
 use indicatif::{ProgressBar, ProgressStyle};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::is_closed_pipe;
 use crate::find_redis;
@@ -21,7 +25,7 @@ pub fn run(reach: &Reach, as_json: bool) -> Result<ExitCode> {
     let endpoint = find_redis::endpoint(&reach.redis)?;
     let config = Config::new(endpoint, reach.ring.clone());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let outcome = runtime.block_on(async {
         let mut reader = ErrorReader::join(config).await?;
         let printed = tokio::select! {
             printed = print_all(&mut reader, as_json) => printed.map(|()| ExitCode::SUCCESS),
@@ -33,26 +37,51 @@ pub fn run(reach: &Reach, as_json: bool) -> Result<ExitCode> {
             Err(error) => Err(error),
             Ok(code) => left.map(|()| code).map_err(Into::into),
         }
-    })
+    });
+    // A write that hangs because nobody reads ends with the process.
+    runtime.shutdown_background();
+    outcome
 }
 
 async fn print_all(reader: &mut ErrorReader, as_json: bool) -> Result<()> {
     let progress = progress_bar(reader.count().await?)?;
-    let mut out = BufWriter::new(std::io::stdout());
     loop {
         let chunk = reader.next().await?;
         if chunk.is_empty() {
             progress.finish_and_clear();
             return Ok(());
         }
-        let printed = chunk.iter().try_for_each(|error| write_error(&mut out, error, as_json));
-        let printed = printed.and_then(|()| out.flush());
-        match printed {
+        let count = chunk.len() as u64;
+        // Where it may block: a signal must be heard also while nobody reads what we print.
+        match tokio::task::spawn_blocking(move || print(&chunk, as_json)).await? {
             Err(error) if is_closed_pipe(&error) => return Err(error.into()),
             other => other.context("cannot print the errors; they stay in Redis")?,
         }
-        progress.inc(chunk.len() as u64);
+        progress.inc(count);
     }
+}
+
+fn print(chunk: &[FailedMessage], as_json: bool) -> io::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    chunk.iter().try_for_each(|error| write_error(&mut out, error, as_json))?;
+    out.flush()?;
+    wait_until_read(out.get_ref())
+}
+
+/// What still lies in a pipe when its reader goes has reached nobody, so it must not be let go of before.
+fn wait_until_read(out: &impl AsFd) -> io::Result<()> {
+    let pipe = File::from(out.as_fd().try_clone_to_owned()?);
+    if !pipe.metadata()?.file_type().is_fifo() {
+        return Ok(());
+    }
+    let pause = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+    while rustix::io::ioctl_fionread(&pipe)? > 0 {
+        // A writing end reports nothing but that the last reader is gone.
+        if rustix::event::poll(&mut [PollFd::new(&pipe, PollFlags::empty())], Some(&pause))? > 0 {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+    }
+    Ok(())
 }
 
 /// A bar on stderr, if somebody sits there to see it and the errors do not scroll over it.

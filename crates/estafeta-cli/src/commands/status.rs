@@ -20,8 +20,13 @@ const EVENTS: usize = 8;
 pub fn run(reach: &Reach, args: &StatusArgs) -> Result<ExitCode> {
     with_ring(reach, async |ring| {
         let mut balanced = true;
+        // One wait for all rounds: a signal that comes between two looks must not get lost.
+        let mut stopped = std::pin::pin!(told_to_stop());
         loop {
-            let snapshot = ring.snapshot(EVENTS).await?;
+            let snapshot = tokio::select! {
+                _ = &mut stopped, if args.watch => break,
+                snapshot = ring.snapshot(EVENTS) => snapshot?,
+            };
             balanced &= snapshot.balanced;
             match show(&snapshot, args) {
                 Err(error) if is_closed_pipe(&error) => break,
@@ -32,7 +37,7 @@ pub fn run(reach: &Reach, args: &StatusArgs) -> Result<ExitCode> {
             }
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_secs(1)) => {}
-                _ = told_to_stop() => break,
+                _ = &mut stopped => break,
             }
         }
         Ok(if balanced { ExitCode::SUCCESS } else { FAILED.into() })

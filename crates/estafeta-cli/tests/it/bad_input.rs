@@ -109,13 +109,11 @@ fn a_setting_out_of_range_is_told_with_its_range() {
 fn flags_that_contradict_each_other_are_refused() {
     let ring = ring_with_errors();
     let url = ring.redis.url();
-    for more in
-        [["--host", "h"], ["--port", "1"], ["--db", "1"], ["--password", "p"], ["--password-file", "f"]]
-    {
+    for more in [["--host", "h"], ["--port", "1"], ["--db", "1"], ["--password", "p"]] {
         in_one_line(&ring, &["status", "--redis", &url, more[0], more[1]], &[], 2, &["--redis", "expected"]);
     }
     let both = ["status", "--password", "p", "--password-file", "f"];
-    in_one_line(&ring, &both, &[], 2, &["expected --password or --password-file"]);
+    in_one_line(&ring, &both, &[], 2, &["expected password or password-file"]);
     let misplaced = ["--limit", "5", "getErrors"];
     in_one_line(&ring, &misplaced, &[("REDIS_URL", &url)], 2, &["--limit", "expected"]);
 }
@@ -145,7 +143,7 @@ fn a_wrong_settings_file_is_told_with_its_name_and_the_setting() {
         ("interval = 500", &["interval", "expected"]),
         ("interval = \"fast\"", &["interval", "expected a duration", "fast"]),
         ("port = 70000", &["port", "expected"]),
-        ("redis = \"redis://x\"\nhost = \"y\"", &["expected redis or host and port, not both"]),
+        ("redis = \"redis://x\"\nhost = \"y\"", &["expected --redis (which says it all) or host"]),
     ];
     for (text, says) in cases {
         let file = settings.file(text);

@@ -4,6 +4,8 @@ use estafeta_testbed::{Process, RedisServer};
 
 use crate::support::{SOON, TestRing, run, start};
 
+type Envs<'a> = &'a [(&'a str, &'a str)];
+
 struct Settings(tempfile::NamedTempFile);
 
 impl Settings {
@@ -152,12 +154,14 @@ fn a_password_may_come_from_anywhere() {
     let named = Settings::new(&format!("port = {port}\npassword-file = {:?}\n", secret.path()));
     let written = Settings::new(&format!("port = {port}\npassword = \"right word\"\n"));
     let bare = format!("redis://127.0.0.1:{port}");
-    let ways: [(&[&str], &[(&str, &str)]); 8] = [
+    let ways: [(&[&str], Envs<'_>); 10] = [
         (&["--port", &port, "--password", "right word"], &[("ESTAFETA_PASSWORD", "wrong")]),
         (&["--port", &port, "--password-file", secret.path()], &[("ESTAFETA_PASSWORD", "wrong")]),
         (&["--port", &port], &[("ESTAFETA_PASSWORD", "right word")]),
         (&["--port", &port], &[("ESTAFETA_PASSWORD_FILE", secret.path())]),
         (&[], &[("REDIS_URL", &bare), ("ESTAFETA_PASSWORD", "right word")]),
+        (&["--redis", &bare, "--password-file", secret.path()], &[]),
+        (&["--redis", &bare], &[("ESTAFETA_PASSWORD", "right word")]),
         (&["--config", named.path()], &[]),
         (&["--config", written.path()], &[]),
         (

@@ -192,11 +192,11 @@ fn the_last_one_of_eight_becomes_generator_when_all_others_are_killed_at_once() 
 #[test]
 fn a_copy_alone_generates_and_its_messages_wait_for_company() {
     let ring = TestRing::new();
-    let alone = ring.copy(&["--interval", "20ms"]);
+    let alone = ring.copy(&["--interval", "20ms", "--error-rate", "0"]);
     alone.wait_for_line(SOON, |line| line.starts_with("generated #3"));
     assert!(ring.status()["waiting"].as_u64().unwrap() >= 3);
-    let company = ring.copy(&["--interval", "20ms"]);
-    company.wait_for_line(SOON, |line| line.contains("#3 ") && !line.starts_with("generated"));
+    let company = ring.copy(&["--interval", "20ms", "--error-rate", "0"]);
+    company.wait_for_line(SOON, |line| line.starts_with("handled #3 "));
 }
 
 fn redis_list(ring: &TestRing, key: &str) -> Vec<String> {

@@ -10,6 +10,7 @@ mod script;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -378,20 +379,27 @@ impl Store {
 
     /// Deletes the keys of this ring and no others; answers how many there were.
     pub async fn erase(&self) -> Result<u64> {
-        let (mut cursor, mut erased) = (0_u64, 0);
+        // Found first and deleted in one step: a copy that lives on must meet the ring whole or not at all, or what it
+        // writes in between would upset the balance of the next one.
+        let mut ours: BTreeSet<String> =
+            self.keys.fixed().into_iter().map(|(key, _)| key.to_owned()).collect();
+        for member in self.members().await? {
+            if let Some(facts) = self.facts(member).await? {
+                ours.extend((0..facts.lanes).map(|lane| self.keys.inflight(member, lane)));
+            }
+        }
+        let mut cursor = 0_u64;
         loop {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(self.keys.pattern()).arg("COUNT").arg(1000);
             let (next, found): (u64, Vec<String>) = self.read(&scan).await?;
-            let ours: Vec<_> = found.iter().filter(|key| self.keys.owns(key)).collect();
-            if !ours.is_empty() {
-                erased += self.read::<u64>(redis::cmd("UNLINK").arg(&ours)).await?;
-            }
+            ours.extend(found.into_iter().filter(|key| self.keys.owns(key)));
             cursor = next;
             if cursor == 0 {
-                return Ok(erased);
+                break;
             }
         }
+        self.read(redis::cmd("UNLINK").arg(&ours)).await
     }
 
     /// Calls a script and returns its tagged answer.
