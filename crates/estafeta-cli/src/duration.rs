@@ -1,6 +1,5 @@
 //! Durations as people write them: `500ms`, `2s`, `1m 30s`, and a plain `0`.
 
-use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -24,12 +23,6 @@ impl TryFrom<String> for HumanDuration {
 
     fn try_from(text: String) -> Result<Self, String> {
         text.parse()
-    }
-}
-
-impl fmt::Display for HumanDuration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        humantime::format_duration(self.0).fmt(f)
     }
 }
 

@@ -25,6 +25,25 @@ pub fn escape(bytes: &[u8]) -> String {
     safe
 }
 
+/// JSON with the same characters written as `\u....`, which means the same to whoever reads it.
+pub fn escape_json(json: String) -> String {
+    let steers = |c: char| is_steering(c) || ('\u{7f}'..='\u{9f}').contains(&c);
+    if !json.contains(steers) {
+        return json;
+    }
+    let mut safe = String::with_capacity(json.len());
+    for c in json.chars() {
+        if steers(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(safe, "\\u{unit:04x}");
+            }
+        } else {
+            safe.push(c);
+        }
+    }
+    safe
+}
+
 /// Bidirectional marks and overrides, line and paragraph separators, invisible joiners, the byte order mark, tags.
 fn is_steering(c: char) -> bool {
     matches!(c,
@@ -34,7 +53,15 @@ fn is_steering(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::escape;
+    use super::{escape, escape_json};
+
+    #[test]
+    fn json_means_the_same_but_steers_nothing() {
+        let text = "a\u{9b}31m \u{202e}b\u{e0041} ok";
+        let json = escape_json(serde_json::json!({ "body": text }).to_string());
+        assert!(json.is_ascii(), "{json}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["body"], text);
+    }
 
     #[test]
     fn nothing_foreign_steers_the_terminal() {

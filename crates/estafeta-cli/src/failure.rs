@@ -21,6 +21,23 @@ pub fn usage(message: impl Into<String>) -> anyhow::Error {
     Usage(message.into()).into()
 }
 
+/// What clap has to say about a wrong call, in one line. It repeats what it did not understand, and that may be a URL
+/// with a password in it.
+pub fn wrong_call(error: &clap::Error) -> anyhow::Error {
+    let told = error.to_string();
+    let told = told.strip_prefix("error: ").unwrap_or(&told);
+    let paragraph = told.split("\n\n").next().unwrap_or_default();
+    let line = paragraph.split_whitespace().map(without_secrets).collect::<Vec<_>>().join(" ");
+    usage(format!("{line} (see estafeta --help)"))
+}
+
+fn without_secrets(word: &str) -> String {
+    match (word.find("://"), word.rfind('@')) {
+        (Some(scheme), Some(at)) if scheme < at => format!("{}://***{}", &word[..scheme], &word[at..]),
+        _ => word.to_owned(),
+    }
+}
+
 /// The exit code for a failure, decided by the first cause that has one.
 pub fn exit_code(failure: &anyhow::Error) -> ExitCode {
     use estafeta::Error;

@@ -30,7 +30,8 @@ pub fn endpoint(wanted: &Where) -> Result<Endpoint> {
             private.directory().display()
         );
     }
-    Ok(refinement.apply(private.url().parse()?))
+    // It has no password: whoever can enter its directory is its user.
+    Ok(refinement.without_password().apply(private.url().parse()?))
 }
 
 fn somebody_answers() -> bool {

@@ -22,8 +22,12 @@ use cli::{Cli, Command, JsonArg, LogFormat, RedisCommand, RunArgs};
 use settings::{File, Reach};
 
 fn main() -> ExitCode {
-    let matches = Cli::command().get_matches();
-    match run(&matches) {
+    let outcome = match Cli::command().try_get_matches() {
+        Ok(matches) => run(&matches),
+        Err(error) if error.use_stderr() => Err(failure::wrong_call(&error)),
+        Err(help_or_version) => help_or_version.exit(),
+    };
+    match outcome {
         Ok(code) => code,
         Err(failure) => {
             let told = escape::escape(format!("{failure:#}").as_bytes());
@@ -40,8 +44,11 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
             refuse_run_options(matches)?;
             command
         }
-        None if cli.get_errors => Command::GetErrors(JsonArg { json: cli.run.json == Some(true) }),
-        None if cli.clean_temp => Command::CleanTemp(JsonArg { json: cli.run.json == Some(true) }),
+        None if cli.get_errors || cli.clean_temp => {
+            refuse_run_options_but(&["json"], matches)?;
+            let output = JsonArg { json: cli.run.json == Some(true) };
+            if cli.get_errors { Command::GetErrors(output) } else { Command::CleanTemp(output) }
+        }
         None => Command::Run(Box::new(cli.run)),
     };
     let file = File::read(cli.reach.config.as_deref())?;
@@ -58,7 +65,7 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         Command::GetErrors(output) => commands::get_errors::run(&reach, output.json),
         Command::Errors { action } => commands::errors::run(&reach, &action),
         Command::Status(args) => commands::status::run(&reach, &args),
-        Command::CleanTemp(output) => commands::clean_temp::run(&reach, file.run.max_attempts, output.json),
+        Command::CleanTemp(output) => commands::clean_temp::run(&reach, output.json),
         Command::Reset(args) => commands::reset::run(&reach, &args),
         Command::Redis { .. } => unreachable!("handled above"),
     }
@@ -66,13 +73,23 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
 
 /// Options of `run` in front of another command would be ignored without a word.
 fn refuse_run_options(matches: &ArgMatches) -> Result<()> {
+    if let Some(name) = ["getErrors", "cleanTemp"]
+        .into_iter()
+        .zip(["get_errors", "clean_temp"])
+        .find_map(|(name, id)| matches.get_flag(id).then_some(name))
+    {
+        return Err(failure::usage(format!("--{name}: expected it alone, or the command {name}")));
+    }
+    refuse_run_options_but(&[], matches)
+}
+
+fn refuse_run_options_but(allowed: &[&str], matches: &ArgMatches) -> Result<()> {
     let options = RunArgs::augment_args(clap::Command::new("run"));
-    let flagged = |name: &&str| matches.value_source(name) == Some(ValueSource::CommandLine);
-    let misplaced = options.get_arguments().map(|arg| arg.get_id().as_str()).find(flagged);
-    let old_names = ["get_errors", "clean_temp"].into_iter().find(|name| matches.get_flag(name));
-    match misplaced.or(old_names) {
+    let flagged =
+        |name: &&str| matches.value_source(name) == Some(ValueSource::CommandLine) && !allowed.contains(name);
+    match options.get_arguments().map(|arg| arg.get_id().as_str()).find(flagged) {
         Some(name) => Err(failure::usage(format!(
-            "--{} stands in front of a command: expected options of run alone or after run",
+            "--{} is an option of run: expected it alone or after run",
             name.replace('_', "-")
         ))),
         None => Ok(()),

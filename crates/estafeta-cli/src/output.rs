@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use anstyle::{AnsiColor, Style};
 use serde_json::{Value, json};
 
-use crate::escape::escape;
+use crate::escape::{escape, escape_json};
 
 /// Whether colours make sense there.
 pub fn colour_for(stream: &impl IsTerminal) -> bool {
@@ -32,7 +32,9 @@ impl Paint {
 
 /// A moment of Redis' clock as people read it.
 pub fn moment(ms: u64) -> String {
-    let time = std::time::UNIX_EPOCH + std::time::Duration::from_millis(ms);
+    // Beyond the year 9999 there is no such notation; what claims to be from there is foreign data.
+    const LAST: u64 = 253_402_300_799_999;
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_millis(ms.min(LAST));
     humantime::format_rfc3339_millis(time).to_string()
 }
 
@@ -71,7 +73,18 @@ pub fn write_error(out: &mut impl Write, error: &estafeta::FailedMessage, as_jso
         "failed": moment(error.failed_ms),
     });
     json_body(&mut object, error.body());
-    writeln!(out, "{object}")
+    writeln!(out, "{}", json_line(&object))
+}
+
+/// An object as one line that cannot steer a terminal either.
+pub fn json_line(object: &Value) -> String {
+    escape_json(object.to_string())
+}
+
+/// So many of something: `1 error`, `2 errors`.
+pub fn counted(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", grouped(number))
 }
 
 /// A number with its thousands apart.
@@ -94,6 +107,11 @@ mod tests {
     #[test]
     fn thousands_stand_apart() {
         assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+    }
+
+    #[test]
+    fn a_moment_past_the_end_of_the_calendar_is_no_reason_to_panic() {
+        assert_eq!(moment(u64::MAX), "9999-12-31T23:59:59.999Z");
     }
 
     #[test]

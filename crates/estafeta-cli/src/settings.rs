@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args as _};
 use estafeta::{Config, Endpoint, Missed, RingName};
@@ -35,6 +35,10 @@ pub struct Refinement {
 }
 
 impl Refinement {
+    pub fn without_password(&self) -> Self {
+        Self { db: self.db, password: None }
+    }
+
     pub fn apply(&self, mut endpoint: Endpoint) -> Endpoint {
         if let Some(db) = self.db {
             endpoint = endpoint.with_db(db.into());
@@ -66,7 +70,7 @@ impl File {
             return Ok(Self::default());
         };
         let shown = path.display();
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+        let text = read_file(path)?;
         let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
             usage(format!("{shown}: expected TOML: {}", error.message()))
         })?;
@@ -184,8 +188,13 @@ impl Layer {
     }
 }
 
+fn read_file(path: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(path);
+    text.map_err(|error| usage(format!("expected a file that can be read, got {}: {error}", path.display())))
+}
+
 fn read_password(path: &Path) -> Result<String> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = read_file(path)?;
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 

@@ -2,13 +2,15 @@
 //!
 //! As many as can be handled in about ten milliseconds: a crash then repeats at most that much work, slow work is
 //! spread evenly over all lanes, and trivial work travels in batches so large that the round trip does not count. The
-//! size of the bodies is bounded too, so that a lane's memory does not depend on what is in the queue.
+//! size of the bodies counts too; it is a guess from those before, and the scripts stop where it turns out wrong, so that
+//! a lane's memory does not depend on what is in the queue.
 
 use std::time::Duration;
 
 const TARGET: Duration = Duration::from_millis(10);
-const MOST: usize = 1000;
-const MOST_BYTES: usize = 1024 * 1024;
+/// The most messages and bytes that travel in one step.
+pub(crate) const MOST: usize = 1000;
+pub(crate) const MOST_BYTES: usize = 1024 * 1024;
 /// Weight of the newest batch in the running averages.
 const NEWEST: f64 = 0.3;
 

@@ -46,6 +46,8 @@ pub struct Config {
     pub max_body: usize,
     /// Let Redis notice the death of this copy at once. Off: leases alone decide, as behind a proxy without RESP3.
     pub presence: bool,
+    /// How long a copy's connection must be gone before that means death: time for it to reconnect.
+    pub grace: Duration,
     /// How often the first in line looks at the generator.
     pub look: Duration,
     /// How often the generator looks for dead members.
@@ -73,6 +75,7 @@ impl Config {
             journal: false,
             max_body: 1024 * 1024,
             presence: true,
+            grace: Duration::from_millis(100),
             look: Duration::from_millis(50),
             sweep: Duration::from_millis(100),
             bell_wait: Duration::from_secs(2),
@@ -92,6 +95,15 @@ impl Config {
         }
         if !(1..=1024).contains(&self.concurrency) {
             return Err(Error::expected("concurrency", "1 to 1024", self.concurrency));
+        }
+        let waits = [
+            ("grace", self.grace),
+            ("look", self.look),
+            ("sweep", self.sweep),
+            ("bell-wait", self.bell_wait),
+        ];
+        if let Some((name, wait)) = waits.into_iter().find(|(_, wait)| *wait < ms(1)) {
+            return Err(Error::expected(name, "at least 1ms", shown(wait)));
         }
         if self.max_attempts == 0 {
             return Err(Error::expected("max-attempts", "at least 1", self.max_attempts));
@@ -116,8 +128,9 @@ impl Config {
         self.lease / 4
     }
 
-    /// How long absence must last, and how old a connection must be, before absence means death.
-    pub(crate) fn grace(&self) -> Duration {
-        Duration::from_millis(100)
+    /// How long after a reconnect, or after its own lease ran out, a member believes in nobody's death: time for all
+    /// others to reconnect and to beat.
+    pub(crate) fn settling(&self) -> Duration {
+        self.beat().max(Duration::from_millis(500))
     }
 }

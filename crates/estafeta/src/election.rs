@@ -43,12 +43,12 @@ impl Election {
         let absent_since_ms = match &stand.office {
             Office::Empty => 0,
             Office::Held { health: Health::Expired, .. } if settled => 0,
-            Office::Held { health: Health::Absent, incarnation, .. } if settled => {
+            Office::Held { health: Health::Absent, by } if settled => {
                 let since = match self.missed {
-                    Some((who, since)) if who == *incarnation => since,
+                    Some((who, since)) if who == *by => since,
                     _ => stand.now_ms,
                 };
-                self.missed = Some((*incarnation, since));
+                self.missed = Some((*by, since));
                 if u128::from(stand.now_ms.saturating_sub(since)) < grace.as_millis() {
                     return None;
                 }
@@ -68,7 +68,8 @@ impl Election {
     pub fn pace(&self, stand: &Stand, look: Duration, beat: Duration, grace: Duration) -> Duration {
         if let Some((_, since)) = self.missed {
             let seen = Duration::from_millis(stand.now_ms.saturating_sub(since));
-            return grace.saturating_sub(seen).clamp(Duration::from_millis(5), beat);
+            // Once the grace is over there was a try already; it needs no hurry to try again.
+            return if seen < grace { grace - seen } else { look };
         }
         match stand.office {
             Office::Mine(_) => beat,
@@ -80,16 +81,16 @@ impl Election {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::member_id::{Epoch, MemberId};
+    use crate::member_id::Epoch;
 
     const GRACE: Duration = Duration::from_millis(100);
 
     fn stand(now_ms: u64, rank: u64, office: Office) -> Stand {
-        Stand { now_ms, rank, office, published: 0, outstanding: 0 }
+        Stand { now_ms, overslept: false, rank, office, published: 0, outstanding: 0 }
     }
 
-    fn held(incarnation: Incarnation, health: Health) -> Office {
-        Office::Held { by: MemberId(1), incarnation, health }
+    fn held(by: Incarnation, health: Health) -> Office {
+        Office::Held { by, health }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::heartbeat::join;
 use crate::member_id::Incarnation;
 use crate::message::FailedMessage;
 use crate::pulse::Pulse;
-use crate::store::{HandBack, Kind, Link, Settlement, Store, Turn};
+use crate::store::{Beat, Kind, Link, Settlement, Store, Turn};
 use crate::sweeper::Judge;
 
 /// A reader of errors.
@@ -51,7 +51,7 @@ impl ErrorReader {
         let mut reader =
             Self { store, config, me, cursor: 0, shown: 0, appetite: Appetite::new(), end, pulse };
         reader.beat();
-        let mut judge = Judge::new(reader.store.clone(), reader.config.clone().into());
+        let mut judge = Judge::new(reader.store.clone(), reader.config.clone().into(), None);
         judge.sweep(&reader.end).await?;
         Ok(reader)
     }
@@ -82,7 +82,7 @@ impl ErrorReader {
 
     /// Leaves the ring. Errors that were handed out and not released go back.
     pub async fn leave(self) -> Result<()> {
-        let left = self.store.leave(self.me, 1, HandBack::of(&self.config)).await;
+        let left = self.store.leave(self.me, 1).await;
         self.end.cancel();
         let _ = tokio::task::spawn_blocking(move || drop(self.pulse)).await;
         left.map(drop)
@@ -113,8 +113,10 @@ impl ErrorReader {
         let (lease, pace, end) = (self.config.lease, self.config.beat(), self.end.clone());
         self.pulse.handle().spawn(async move {
             while !end.is_cancelled() {
-                if let Err(error) = store.beat(me, lease).await {
-                    tracing::debug!("a reader's beat failed: {error}");
+                match store.beat(me, lease).await {
+                    Ok(Beat::Stands(_)) => {}
+                    Ok(Beat::Lost) => return,
+                    Err(error) => tracing::debug!("a reader's beat failed: {error}"),
                 }
                 tokio::select! {
                     () = end.cancelled() => {}

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::appetite::{MOST, MOST_BYTES};
 use crate::config::{Config, Missed};
 use crate::doubt::Doubt;
 use crate::error::{Error, Result};
@@ -27,9 +28,6 @@ use crate::standing::{Identity, ServerClock, Standing};
 use crate::store::{Batch, Publish, Store, Term};
 use crate::work::Source;
 
-/// The most that travels in one step.
-const MOST: u64 = 1000;
-const MOST_BYTES: usize = 1024 * 1024;
 /// A slow source is not waited for until a batch is full.
 const GATHERING: Duration = Duration::from_millis(2);
 
@@ -164,14 +162,14 @@ impl<S: Source, O: Observer> Generator<S, O> {
     async fn ticks_due(&mut self, progress: &Progress) -> u64 {
         let interval = u64::try_from(self.config.interval.as_millis()).unwrap_or(u64::MAX);
         if interval == 0 {
-            return MOST.min(self.config.max_waiting);
+            return (MOST as u64).min(self.config.max_waiting);
         }
         tokio::time::sleep_until(progress.clock.instant(progress.due_ms).into()).await;
         match self.config.missed {
             Missed::Skip => 1,
             Missed::CatchUp => {
                 let late = progress.clock.now_ms().saturating_sub(progress.due_ms);
-                (1 + late / interval).min(MOST).min(self.config.max_waiting)
+                (1 + late / interval).min(MOST as u64).min(self.config.max_waiting)
             }
         }
     }

@@ -30,10 +30,7 @@ use crate::error::Result;
 use crate::member_id::{Incarnation, MemberId};
 use crate::observer::{Notice, Observer};
 use crate::standing::{Identity, ServerClock, Standing};
-use crate::store::{Beat, Candidacy, HandBack, Health, Introduction, Kind, Lead, Office, Stand, Store};
-
-/// How long after a reconnect a copy believes in nobody's death: time for all others to reconnect as well.
-pub(crate) const SETTLING: Duration = Duration::from_millis(500);
+use crate::store::{Beat, Candidacy, Health, Introduction, Kind, Lead, Office, Stand, Store};
 
 pub(crate) struct Heartbeat<O> {
     pub store: Store,
@@ -82,15 +79,17 @@ impl<O: Observer> Heartbeat<O> {
                 Beat::Lost => return Ok(()),
             };
             if self.doubt.is_about_member(me.incarnation) {
-                let hand_back = HandBack::of(&self.config);
-                self.store.leave(me.incarnation, self.config.concurrency, hand_back).await?;
+                self.store.leave(me.incarnation, self.config.concurrency).await?;
                 return Ok(());
+            }
+            if stand.overslept {
+                self.store.link().unsettle();
             }
             self.check_done(&stand);
             if !self.follow(me, &stand, stand.published < known, &mut election).await? {
                 return Ok(());
             }
-            pace = election.pace(&stand, self.config.look, self.config.beat(), self.config.grace());
+            pace = election.pace(&stand, self.config.look, self.config.beat(), self.config.grace);
         }
     }
 
@@ -114,11 +113,17 @@ impl<O: Observer> Heartbeat<O> {
                 self.observer.notice(Notice::BecameHandler);
             }
         }
-        if let Office::Held { incarnation, health: Health::Ahead, .. } = stand.office {
-            self.cut_lease(incarnation).await?;
+        if let Office::Held { by, health: Health::Ahead } = stand.office {
+            self.cut_lease(me, by).await?;
         }
-        let settled = self.store.link().is_settled(SETTLING);
-        let vacancy = election.consider(stand, settled, self.config.grace());
+        if let Office::Mine(epoch) = stand.office
+            && self.quiet.is_cancelled()
+        {
+            // Taken while the copy began to stop: its generator has ended already.
+            self.store.resign(me.incarnation, epoch).await?;
+        }
+        let settled = self.store.link().is_settled(self.config.settling());
+        let vacancy = election.consider(stand, settled, self.config.grace);
         let vacancy = vacancy
             .or((behind || renewal).then_some(Vacancy { absent_since_ms: 0, silence: Duration::ZERO }));
         match vacancy {
@@ -135,7 +140,7 @@ impl<O: Observer> Heartbeat<O> {
     async fn lead(&self, me: Identity, vacancy: Vacancy, renew: bool) -> Result<bool> {
         let candidacy = Candidacy {
             absent_since_ms: vacancy.absent_since_ms,
-            grace: self.config.grace(),
+            grace: self.config.grace,
             interval: self.config.interval,
             silence: vacancy.silence,
             known_published: self.known_published.load(Ordering::Relaxed),
@@ -156,10 +161,9 @@ impl<O: Observer> Heartbeat<O> {
     }
 
     /// Redis' clock jumped back, and the incumbent's lease would run for as long as the jump was wide: `bury` cuts it.
-    async fn cut_lease(&self, incumbent: Incarnation) -> Result<()> {
+    async fn cut_lease(&self, me: Identity, incumbent: Incarnation) -> Result<()> {
         if let Some(facts) = self.store.facts(incumbent).await? {
-            let hand_back = HandBack::of(&self.config);
-            self.store.bury(incumbent, &facts, 0, self.config.grace(), hand_back).await?;
+            self.store.bury(incumbent, &facts, 0, self.config.grace, Some(me.incarnation)).await?;
         }
         Ok(())
     }
@@ -184,6 +188,8 @@ pub(crate) async fn join(store: &Store, config: &Config, kind: Kind) -> Result<I
         host: host.as_deref().unwrap_or("unknown"),
         lease: config.lease,
         presence,
+        max_attempts: config.max_attempts,
+        journal: config.journal,
     };
     let number: MemberId = store.join(&introduction).await?;
     Ok(Identity { number, incarnation })

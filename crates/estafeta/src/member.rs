@@ -27,7 +27,7 @@ use crate::lane::Lane;
 use crate::observer::{Notice, Observer};
 use crate::pulse::Pulse;
 use crate::standing::{Identity, Standing};
-use crate::store::{HandBack, Keeper, Kind, Link, Store};
+use crate::store::{Keeper, Kind, Link, Store};
 use crate::sweeper::{Judge, Sweeper};
 use crate::work::{Handler, Source};
 
@@ -159,7 +159,7 @@ impl<O: Observer> Shared<O> {
         };
         parts.start("heartbeat", heartbeat.run(me, self.end.clone()));
         let sweeper = Sweeper {
-            judge: Judge::new(self.store.clone(), Arc::clone(&self.config)),
+            judge: Judge::new(self.store.clone(), Arc::clone(&self.config), Some(self.standing.clone())),
             interval: self.config.sweep,
             observer: Arc::clone(&self.observer),
             standing: self.standing.clone(),
@@ -248,7 +248,7 @@ async fn leave(store: &Store, standing: &watch::Receiver<Standing>, config: &Con
     let identity = standing.borrow().identity();
     match identity {
         Some(me) => {
-            let left = store.leave(me.incarnation, config.concurrency, HandBack::of(config)).await;
+            let left = store.leave(me.incarnation, config.concurrency).await;
             left.inspect_err(|error| tracing::warn!("could not say goodbye: {error}")).unwrap_or(0)
         }
         None => 0,

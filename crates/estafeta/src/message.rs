@@ -8,8 +8,8 @@ use std::io::Write as _;
 
 use crate::member_id::{Epoch, MemberId};
 
-/// One message, as a handler gets it. `(id, attempt)` is new for every delivery; `id` alone is the same for all
-/// deliveries of a message, and is what makes work outside Redis idempotent.
+/// One message, as a handler gets it. `id` is the same for all deliveries of a message, and is what makes work outside
+/// Redis idempotent; `attempt` tells that it may have been begun before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     /// The message's number on the ring: 1, 2, 3 ... without gap.

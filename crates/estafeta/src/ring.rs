@@ -36,17 +36,21 @@ impl Ring {
         Ok(Self { name, endpoint, store, _keeper: keeper })
     }
 
+    /// A new connection to the same ring, in place of one that broke.
+    pub async fn reconnect(&self) -> Result<Self> {
+        Self::connect(self.endpoint.clone(), self.name.clone()).await
+    }
+
     /// The ring at this moment, with the last `events` entries of its event stream.
     pub async fn snapshot(&self, events: usize) -> Result<Snapshot> {
         snapshot::read(&self.store, &self.name, events).await
     }
 
-    /// Buries all dead members now, with the settings of `config`.
-    pub async fn sweep(&self, max_attempts: u32) -> Result<Vec<Burial>> {
+    /// Buries all dead members now.
+    pub async fn sweep(&self) -> Result<Vec<Burial>> {
         self.store.check_schema().await?;
-        let mut config = Config::new(self.endpoint.clone(), self.name.clone());
-        config.max_attempts = max_attempts;
-        Judge::new(self.store.clone(), config.into()).sweep(&CancellationToken::new()).await
+        let config = Config::new(self.endpoint.clone(), self.name.clone());
+        Judge::new(self.store.clone(), config.into(), None).sweep(&CancellationToken::new()).await
     }
 
     /// How many errors are kept and in no reader's hands.

@@ -116,13 +116,16 @@ const TRIES: usize = 100;
 pub(crate) async fn read(store: &Store, ring: &RingName, events: usize) -> Result<Snapshot> {
     store.check_schema().await?;
     for _ in 0..TRIES {
-        let members = store.members().await?;
+        let names = store.members().await?;
+        let members: Vec<Incarnation> = names.iter().filter_map(|name| name.parse().ok()).collect();
         let facts = try_join_all(members.iter().map(|member| store.facts(*member))).await?;
-        let known = members.into_iter().zip(facts);
-        let roll: Vec<(Incarnation, usize)> =
-            known.filter_map(|(member, facts)| Some((member, facts?.lanes))).collect();
+        let roll: Vec<(Incarnation, usize)> = members
+            .into_iter()
+            .zip(facts)
+            .filter_map(|(member, facts)| Some((member, facts?.lanes)))
+            .collect();
         // Redis takes "none" for no answer at all, so at least one is asked for.
-        if let Some(reply) = store.snapshot(&roll, events.max(1)).await? {
+        if let Some(reply) = store.snapshot(names.len(), &roll, events.max(1)).await? {
             let mut snapshot = parse(ring, reply)?;
             snapshot.events.truncate(events);
             return Ok(snapshot);

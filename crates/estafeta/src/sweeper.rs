@@ -14,11 +14,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::error::Result;
-use crate::heartbeat::SETTLING;
 use crate::member_id::{Incarnation, MemberId};
 use crate::observer::{Notice, Observer};
 use crate::standing::Standing;
-use crate::store::{Bury, Facts, HandBack, Health, Store, Suspects};
+use crate::store::{Bury, Facts, Health, Store, Suspects};
 
 /// A member that was removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +33,8 @@ pub struct Burial {
 pub(crate) struct Judge {
     store: Store,
     config: Arc<Config>,
+    /// Where the judge finds out who it is, if it is a member that can oversleep.
+    standing: Option<watch::Receiver<Standing>>,
     suspected: HashMap<Incarnation, Evidence>,
 }
 
@@ -45,8 +46,8 @@ struct Evidence {
 }
 
 impl Judge {
-    pub fn new(store: Store, config: Arc<Config>) -> Self {
-        Self { store, config, suspected: HashMap::new() }
+    pub fn new(store: Store, config: Arc<Config>, standing: Option<watch::Receiver<Standing>>) -> Self {
+        Self { store, config, standing, suspected: HashMap::new() }
     }
 
     /// One look at everybody. Says who was buried, and whether somebody is missed whose grace is not over yet.
@@ -56,7 +57,7 @@ impl Judge {
             self.store.ring_bell().await?;
         }
         self.suspected.retain(|member, _| list.iter().any(|(suspect, _)| suspect == member));
-        if !self.store.link().is_settled(SETTLING) {
+        if !self.store.link().is_settled(self.config.settling()) {
             self.suspected.clear();
             return Ok((Vec::new(), true));
         }
@@ -73,14 +74,16 @@ impl Judge {
 
     async fn try_one(&mut self, suspect: Incarnation, health: Health, now_ms: u64) -> Result<Verdict> {
         if !self.suspected.contains_key(&suspect) {
-            let Some(facts) = self.store.facts(suspect).await? else {
-                return Ok(Verdict::Alive);
-            };
+            // One that somebody deleted half of has no facts; `bury` knows what to do about it.
+            let facts = self.store.facts(suspect).await?.unwrap_or_default();
             self.suspected.insert(suspect, Evidence { facts, absent_since_ms: None });
         }
         let evidence = self.suspected.get_mut(&suspect).expect("it was just put there");
-        let grace = self.config.grace();
-        if health == Health::Absent {
+        let grace = self.config.grace;
+        if health == Health::Ahead && evidence.facts.lease > self.config.lease {
+            return Ok(Verdict::Alive);
+        }
+        if health == Health::Absent && evidence.facts.lanes > 0 {
             if !evidence.facts.presence {
                 return Ok(Verdict::Alive);
             }
@@ -92,8 +95,9 @@ impl Judge {
             evidence.absent_since_ms = None;
         }
         let since = evidence.absent_since_ms.unwrap_or(0);
-        let hand_back = HandBack::of(&self.config);
-        Ok(match self.store.bury(suspect, &evidence.facts, since, grace, hand_back).await? {
+        let judge = self.standing.as_ref().and_then(|standing| standing.borrow().identity());
+        let judge = judge.map(|judge| judge.incarnation);
+        Ok(match self.store.bury(suspect, &evidence.facts, since, grace, judge).await? {
             Bury::Buried { number, returned, gave_up } => {
                 Verdict::Buried(Burial { member: number, returned, gave_up })
             }
@@ -110,7 +114,7 @@ impl Judge {
             if !undecided || end.is_cancelled() {
                 return Ok(burials);
             }
-            tokio::time::sleep(self.config.grace() / 4).await;
+            tokio::time::sleep(self.config.grace / 4).await;
         }
     }
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{is_closed_pipe, with_ring};
 use crate::cli::{ErrorsCommand, SelectArgs};
-use crate::output::write_error;
+use crate::output::{counted, write_error};
 use crate::settings::Reach;
 
 /// Errors that pass through memory at once.
@@ -66,7 +66,7 @@ fn tell(which: &SelectArgs, verb: &str, count: u64) -> Result<ExitCode> {
     let mut out = std::io::stdout();
     match which.output.json {
         true => writeln!(out, "{}", json!({ verb: count }))?,
-        false => writeln!(out, "{count} errors {verb}")?,
+        false => writeln!(out, "{} {verb}", counted(count, "error"))?,
     }
     let named: HashSet<u64> = which.ids.iter().copied().collect();
     let missing = (named.len() as u64).saturating_sub(count);

@@ -9,6 +9,7 @@ use std::io::{self, BufWriter, IsTerminal as _, Write as _};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use estafeta::{Config, ErrorReader, FailedMessage};
@@ -21,16 +22,16 @@ use crate::output::write_error;
 use crate::settings::Reach;
 use crate::signals;
 
+/// How long the lines that are being printed may take after a signal.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
 pub fn run(reach: &Reach, as_json: bool) -> Result<ExitCode> {
     let endpoint = find_redis::endpoint(&reach.redis)?;
     let config = Config::new(endpoint, reach.ring.clone());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome = runtime.block_on(async {
         let mut reader = ErrorReader::join(config).await?;
-        let printed = tokio::select! {
-            printed = print_all(&mut reader, as_json) => printed.map(|()| ExitCode::SUCCESS),
-            signal = signals::told_to_stop() => Ok(signals::exit_code(signal).into()),
-        };
+        let printed = print_all(&mut reader, as_json).await;
         let left = reader.leave().await;
         match printed {
             Err(error) if error.downcast_ref().is_some_and(is_closed_pipe) => Ok(ExitCode::SUCCESS),
@@ -43,21 +44,35 @@ pub fn run(reach: &Reach, as_json: bool) -> Result<ExitCode> {
     outcome
 }
 
-async fn print_all(reader: &mut ErrorReader, as_json: bool) -> Result<()> {
+async fn print_all(reader: &mut ErrorReader, as_json: bool) -> Result<ExitCode> {
     let progress = progress_bar(reader.count().await?)?;
+    let mut stopped = std::pin::pin!(signals::told_to_stop());
     loop {
         let chunk = reader.next().await?;
         if chunk.is_empty() {
             progress.finish_and_clear();
-            return Ok(());
+            return Ok(ExitCode::SUCCESS);
         }
         let count = chunk.len() as u64;
         // Where it may block: a signal must be heard also while nobody reads what we print.
-        match tokio::task::spawn_blocking(move || print(&chunk, as_json)).await? {
+        let mut printing = tokio::task::spawn_blocking(move || print(&chunk, as_json));
+        let (printed, signal) = tokio::select! {
+            printed = &mut printing => (printed?, None),
+            signal = &mut stopped => match tokio::time::timeout(LAST_LINES, printing).await {
+                Ok(printed) => (printed?, Some(signal)),
+                // Nobody reads: what is in hand goes back.
+                Err(_) => return Ok(signals::exit_code(signal).into()),
+            },
+        };
+        match printed {
             Err(error) if is_closed_pipe(&error) => return Err(error.into()),
             other => other.context("cannot print the errors; they stay in Redis")?,
         }
         progress.inc(count);
+        if let Some(signal) = signal {
+            reader.release().await?;
+            return Ok(signals::exit_code(signal).into());
+        }
     }
 }
 
@@ -74,8 +89,10 @@ fn wait_until_read(out: &impl AsFd) -> io::Result<()> {
     if !pipe.metadata()?.file_type().is_fifo() {
         return Ok(());
     }
-    let pause = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+    // Short for a reader at work, long for one at rest, such as a pager.
+    let mut pause = Timespec { tv_sec: 0, tv_nsec: 100_000 };
     while rustix::io::ioctl_fionread(&pipe)? > 0 {
+        pause.tv_nsec = (pause.tv_nsec * 2).min(50_000_000);
         // A writing end reports nothing but that the last reader is gone.
         if rustix::event::poll(&mut [PollFd::new(&pipe, PollFlags::empty())], Some(&pause))? > 0 {
             return Err(io::ErrorKind::BrokenPipe.into());

@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use estafeta::{Event, Health, MemberView, Role, Snapshot};
+use estafeta::{Event, Health, MemberView, Ring, Role, Snapshot};
 
 use super::{is_closed_pipe, with_ring};
 use crate::cli::StatusArgs;
-use crate::escape::escape;
+use crate::escape::{escape, escape_json};
 use crate::failure::FAILED;
-use crate::output::{BAD, FAINT, GOOD, NOTABLE, OFFICE, Paint, colour_for, grouped, moment};
+use crate::output::{BAD, FAINT, GOOD, NOTABLE, OFFICE, Paint, colour_for, counted, grouped, moment};
 use crate::settings::Reach;
 use crate::signals::told_to_stop;
 
@@ -19,29 +19,53 @@ const EVENTS: usize = 8;
 
 pub fn run(reach: &Reach, args: &StatusArgs) -> Result<ExitCode> {
     with_ring(reach, async |ring| {
-        let mut balanced = true;
-        // One wait for all rounds: a signal that comes between two looks must not get lost.
-        let mut stopped = std::pin::pin!(told_to_stop());
-        loop {
-            let snapshot = tokio::select! {
-                _ = &mut stopped, if args.watch => break,
-                snapshot = ring.snapshot(EVENTS) => snapshot?,
-            };
-            balanced &= snapshot.balanced;
-            match show(&snapshot, args) {
-                Err(error) if is_closed_pipe(&error) => break,
-                other => other?,
-            }
-            if !args.watch {
-                break;
-            }
+        let snapshot = ring.snapshot(EVENTS).await?;
+        let mut balanced = snapshot.balanced;
+        let shown = show(&snapshot, args);
+        if !is_over(shown)? && args.watch {
             tokio::select! {
-                () = tokio::time::sleep(Duration::from_secs(1)) => {}
-                _ = &mut stopped => break,
+                watched = watch(ring, args) => balanced &= watched?,
+                _ = told_to_stop() => {}
             }
         }
         Ok(if balanced { ExitCode::SUCCESS } else { FAILED.into() })
     })
+}
+
+/// Shows the ring once a second until nobody looks any more, over any trouble with Redis. Says whether the balance
+/// added up all the time.
+async fn watch(mut ring: Ring, args: &StatusArgs) -> Result<bool> {
+    let (mut balanced, mut complained) = (true, false);
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        match ring.snapshot(EVENTS).await {
+            Ok(snapshot) => {
+                complained = false;
+                balanced &= snapshot.balanced;
+                if is_over(show(&snapshot, args))? {
+                    return Ok(balanced);
+                }
+            }
+            Err(error) => {
+                if !complained {
+                    let told = escape(error.to_string().as_bytes());
+                    let _ = writeln!(io::stderr(), "estafeta: {told}; trying again");
+                }
+                complained = true;
+                if let Ok(again) = ring.reconnect().await {
+                    ring = again;
+                }
+            }
+        }
+    }
+}
+
+/// Whether whoever read our output has had enough.
+fn is_over(shown: io::Result<()>) -> Result<bool> {
+    match shown {
+        Err(error) if is_closed_pipe(&error) => Ok(true),
+        other => Ok(other.map(|()| false)?),
+    }
 }
 
 fn show(snapshot: &Snapshot, args: &StatusArgs) -> io::Result<()> {
@@ -49,7 +73,7 @@ fn show(snapshot: &Snapshot, args: &StatusArgs) -> io::Result<()> {
     let screen = args.watch && stdout.is_terminal();
     let mut text = Vec::new();
     if args.output.json {
-        writeln!(text, "{}", serde_json::to_string(snapshot)?)?;
+        writeln!(text, "{}", escape_json(serde_json::to_string(snapshot)?))?;
     } else {
         if screen {
             text.extend(b"\x1b[H\x1b[2J");
@@ -153,17 +177,20 @@ fn sentence(event: &Event) -> String {
         value.map_or_else(String::new, |(_, value)| escape(value.as_bytes()))
     };
     let member = field("member");
+    let returned = || counted(field("returned").parse().unwrap_or(0), "message");
     match event.kind.as_str() {
         "joined" => format!("{member} joined as {} ({}, pid {})", field("role"), field("host"), field("pid")),
-        "left" => format!("{member} left, {} messages returned", field("returned")),
-        "buried" => format!("{member} died ({}), {} messages returned", field("why"), field("returned")),
+        "left" => format!("{member} left, {} returned", returned()),
+        "buried" => format!("{member} died ({}), {} returned", field("why"), returned()),
         "took-office" => format!("{member} became generator"),
         "took-over" => {
             let silence: f64 = field("silence").parse().unwrap_or(0.0);
             format!("{member} took over from {} in {:.2} s", field("from"), silence / 1000.0)
         }
         "resigned" => format!("{member} resigned as generator"),
-        "retried" | "dropped" => format!("{} errors {}", field("count"), event.kind),
+        "retried" | "dropped" => {
+            format!("{} {}", counted(field("count").parse().unwrap_or(0), "error"), event.kind)
+        }
         "rolled-back" => format!(
             "Redis lost writes: {} messages were published, {} are left",
             field("known"),

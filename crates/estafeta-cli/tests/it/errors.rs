@@ -110,7 +110,8 @@ fn an_id_that_is_not_there_fails_the_command_but_not_the_others() {
         let ring = ring_with(3);
         let output = ring.command(&["errors", verb, "2", "99"]);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
-        assert!(String::from_utf8_lossy(&output.stdout).starts_with("1 errors"), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).starts_with("1 error "), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("1 of these ids"), "{output:?}");
         assert_eq!(ids(&ring.success(&["errors", "list"])), [1, 3]);
         let twice = ring.command(&["errors", verb, "1", "1"]);
         assert_eq!(twice.status.code(), Some(0), "an id named twice is there: {twice:?}");

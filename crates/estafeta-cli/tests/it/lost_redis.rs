@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use estafeta_testbed::{RedisServer, Signal};
+use estafeta_testbed::{Fsync, RedisServer, Signal};
 
 use crate::support::{SOON, TestRing};
 
@@ -60,7 +60,7 @@ fn a_redis_without_persistence_comes_back_empty_and_messages_flow_within_a_secon
     flows(&ring);
     ring.redis.kill();
     for copy in &copies {
-        copy.wait_for_line(SOON, |line| line.starts_with("Redis is lost"));
+        copy.wait_for_line(SOON, |line| line.starts_with("Redis does not serve us"));
     }
     ring.redis.restart();
     let start = Instant::now();
@@ -80,7 +80,7 @@ fn a_frozen_redis_is_waited_for() {
     flows(&ring);
     ring.redis.freeze();
     for copy in &copies {
-        copy.wait_for_line(SOON, |line| line.starts_with("Redis is lost"));
+        copy.wait_for_line(SOON, |line| line.starts_with("Redis does not serve us"));
     }
     ring.redis.thaw();
     flows(&ring);
@@ -96,7 +96,7 @@ fn a_full_redis_stops_the_generator_but_neither_handlers_nor_the_ring() {
         .iter()
         .find(|copy| copy.stdout_lines().iter().any(|line| line.starts_with("became generator")))
         .unwrap()
-        .wait_for_line(SOON, |line| line.starts_with("Redis is lost") && line.contains("OOM"));
+        .wait_for_line(SOON, |line| line.starts_with("Redis does not serve us") && line.contains("OOM"));
     ring.eventually(SOON, "the queue is drained", |status| {
         status["waiting"] == 0 && status["in_flight"] == 0
     });
@@ -105,6 +105,50 @@ fn a_full_redis_stops_the_generator_but_neither_handlers_nor_the_ring() {
     let status = ring.status();
     assert_eq!(status["members"].as_array().unwrap().len(), 3, "{status}");
     assert_eq!(status["buried"], 0, "{status}");
+    let generator = ring.generator(&copies).stdout_lines();
+    let told = generator.iter().filter(|line| line.starts_with("Redis does not serve us")).count();
+    assert_eq!(told, 1, "it says so once: {generator:?}");
+}
+
+#[test]
+fn a_redis_that_was_loading_for_longer_than_a_lease_finds_all_members_alive() {
+    let ring = TestRing::on(RedisServer::builder().append_only(Fsync::Always).start());
+    let copies = ring.copies(3, &["--interval", "20ms", "--lease", "400ms"]);
+    flows(&ring);
+    ring.redis.kill();
+    for copy in &copies {
+        copy.wait_for_line(SOON, |line| line.starts_with("Redis does not serve us"));
+    }
+    let start = Instant::now();
+    estafeta_testbed::eventually(SOON, "two leases", || {
+        (start.elapsed() > Duration::from_millis(800)).then_some(())
+    });
+    ring.redis.restart();
+    flows(&ring);
+    let status = ring.status();
+    assert_eq!((&status["buried"], &status["takeovers"]), (&0.into(), &0.into()), "{status}");
+    for copy in &copies {
+        assert!(!copy.stdout_lines().iter().any(|line| line.starts_with("was declared dead")));
+    }
+}
+
+#[test]
+fn where_redis_speaks_only_the_old_protocol_leases_alone_decide() {
+    let settings = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(settings.path(), "rename-command HELLO no-hello\n").unwrap();
+    let include = settings.path().to_str().unwrap();
+    let ring = TestRing::on(RedisServer::builder().arg("--include", include).start());
+    let args = ["--interval", "20ms", "--lease", "500ms"];
+    let copies = ring.copies(3, &args);
+    flows(&ring);
+    let channels: Vec<String> =
+        redis::cmd("PUBSUB").arg("CHANNELS").query(&mut ring.redis.connect()).unwrap();
+    assert!(channels.is_empty(), "{channels:?}");
+    assert_eq!(ring.status()["buried"], 0);
+    let generator = ring.generator(&copies);
+    generator.kill();
+    ring.eventually(SOON, "a successor", |status| status["takeovers"] == 1);
+    flows(&ring);
 }
 
 #[test]
@@ -113,7 +157,8 @@ fn rights_that_are_withdrawn_and_given_back_stop_the_ring_only_meanwhile() {
     let copies = ring.copies(2, &["--interval", "20ms"]);
     flows(&ring);
     ring.redis_cli(&["ACL", "SETUSER", "default", "-evalsha"]);
-    copies[0].wait_for_line(SOON, |line| line.starts_with("Redis is lost") && line.contains("NOPERM"));
+    copies[0]
+        .wait_for_line(SOON, |line| line.starts_with("Redis does not serve us") && line.contains("NOPERM"));
     ring.redis_cli(&["ACL", "SETUSER", "default", "+evalsha"]);
     flows(&ring);
 }
@@ -125,7 +170,7 @@ fn a_copy_stops_in_time_while_redis_is_away() {
     flows(&ring);
     ring.redis.kill();
     for copy in &copies {
-        copy.wait_for_line(SOON, |line| line.starts_with("Redis is lost"));
+        copy.wait_for_line(SOON, |line| line.starts_with("Redis does not serve us"));
         copy.signal(Signal::SIGTERM);
     }
     for copy in &copies {

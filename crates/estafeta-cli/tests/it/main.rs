@@ -19,4 +19,5 @@ mod settings;
 mod status;
 mod stopping;
 mod takeover;
+mod terminal;
 mod tls;

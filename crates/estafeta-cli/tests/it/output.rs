@@ -60,8 +60,8 @@ fn high_rates_are_summed_up_once_a_second() {
     for copy in &copies {
         assert!(copy.wait(SOON).success());
         let lines = copy.stdout_lines();
-        assert!(lines.iter().any(|line| line.starts_with("... and ")), "{lines:?}");
-        assert!(lines.len() < 1000, "{} lines", lines.len());
+        assert!(lines.iter().any(|line| line.starts_with("... ")), "{lines:?}");
+        assert!(lines.len() < 100, "{} lines", lines.len());
     }
 }
 

@@ -110,7 +110,9 @@ fn copies_live_through_a_stop_and_a_new_start() {
     let copies = [(); 2].map(|()| start(&data, &["run", "--interval", "10ms"], &[]));
     copies.iter().for_each(joined);
     assert!(run(&data, &["redis", "stop"]).status.success());
-    copies.iter().for_each(|copy| drop(copy.wait_for_line(SOON, |line| line.starts_with("Redis is lost"))));
+    copies
+        .iter()
+        .for_each(|copy| drop(copy.wait_for_line(SOON, |line| line.starts_with("Redis does not serve us"))));
     let before = status(&data)["published"].as_u64().unwrap();
     copies.iter().for_each(|copy| drop(copy.wait_for_line(SOON, |line| line == "Redis is back")));
     estafeta_testbed::eventually(SOON, "the ring goes on", || {

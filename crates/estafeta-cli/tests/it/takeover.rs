@@ -31,7 +31,9 @@ fn roles(status: &Value) -> (usize, usize) {
 #[test]
 fn five_copies_have_one_generator_at_any_moment_of_ten_kills() {
     let ring = TestRing::new();
-    let mut copies = ring.copies(5, &["--interval", "50ms"]);
+    // Every message fails, so that what was published, and in which epoch, can be read afterwards.
+    let args = ["--interval", "10ms", "--error-rate", "1"];
+    let mut copies = ring.copies(5, &args);
     ring.eventually(SOON, "one generator and four handlers", |status| roles(status) == (1, 4));
 
     let over = AtomicBool::new(false);
@@ -52,7 +54,7 @@ fn five_copies_have_one_generator_at_any_moment_of_ten_kills() {
             let pid = ring.generator(&copies).pid();
             let dead = copies.iter().position(|copy| copy.pid() == pid).unwrap();
             copies.remove(dead).kill();
-            copies.push(ring.copy(&["--interval", "50ms"]));
+            copies.push(ring.copy(&args));
         }
         over.store(true, Ordering::Relaxed);
         sampler.join().unwrap()
@@ -60,10 +62,24 @@ fn five_copies_have_one_generator_at_any_moment_of_ten_kills() {
     assert!(samples > 20, "only {samples} samples");
     let status = ring.eventually(SOON, "one generator and four handlers", |status| roles(status) == (1, 4));
     assert!(status["takeovers"].as_u64().unwrap() >= 10, "{status}");
+
+    // Two that published at the same time would show as epochs that go back and forth over the ids.
+    let mut published: Vec<(u64, u64)> =
+        ring.success(&["errors", "list", "--json"]).lines().map(id_and_epoch).collect();
+    published.sort_unstable();
+    let epochs: Vec<_> = published.iter().map(|(_, epoch)| epoch).collect();
+    assert!(epochs.is_sorted(), "epochs go back and forth: {published:?}");
+    let terms = epochs.chunk_by(|one, other| one == other).count();
+    assert!(terms >= 10, "only {terms} terms published anything");
+}
+
+fn id_and_epoch(line: &str) -> (u64, u64) {
+    let error: Value = serde_json::from_str(line).unwrap();
+    (error["id"].as_u64().unwrap(), error["epoch"].as_u64().unwrap())
 }
 
 #[test]
-fn a_killed_generator_is_replaced_within_a_second_twenty_times_and_ids_and_beat_go_on() {
+fn a_killed_generator_is_replaced_within_a_second_twenty_times_and_ids_go_on() {
     let ring = TestRing::new();
     let args = ["--json", "--journal", "--seed", "1"];
     let mut copies = ring.copies(3, &args);

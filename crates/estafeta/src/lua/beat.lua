@@ -1,18 +1,20 @@
 -- beat: extends the caller's lease and tells it where it stands.
 -- KEYS   members succession leader ledger
 -- ARGV   incarnation lease-ms channel-prefix
--- Answer {'stands', now, rank, state, leader-number, leader-incarnation, epoch, published, outstanding} · {'lost'}
+-- Answer {'stands', now, overslept(0|1), rank, state, leader-incarnation, epoch, published, outstanding} · {'lost'}
 --        rank is the place in the line of succession (-1: none); state is how the leader looks: none me well expired
---        absent ahead; outstanding counts messages that have no outcome yet.
+--        absent ahead; outstanding counts messages that have no outcome yet; overslept: the caller's own lease had run
+--        out, so what it sees of others proves nothing yet.
 -- Invariant: whoever was buried hears `lost` and is not revived.
 local members, succession, leader, ledger = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local me, lease = ARGV[1], tonumber(ARGV[2])
 
-if not redis.call('ZSCORE', members, me) then
+local deadline = redis.call('ZSCORE', members, me)
+if not deadline then
   return { 'lost' }
 end
 local now = now_ms()
-local office = redis.call('HMGET', leader, 'member', 'number', 'epoch', 'presence', 'lease')
+local office = redis.call('HMGET', leader, 'member', 'epoch', 'presence', 'lease')
 local incumbent = office[1]
 local rank = redis.call('ZRANK', succession, me) or -1
 
@@ -22,7 +24,7 @@ if not incumbent then
 elseif incumbent == me then
   state = 'me'
 else
-  state = look_at(members, incumbent, ARGV[3] .. incumbent, office[4] == '1', tonumber(office[5]), now) or 'expired'
+  state = look_at(members, incumbent, ARGV[3] .. incumbent, office[3] == '1', tonumber(office[4]), now) or 'expired'
   local ahead_of_me = redis.call('ZRANK', succession, incumbent)
   if ahead_of_me and ahead_of_me < rank then
     rank = rank - 1
@@ -34,5 +36,5 @@ for i = 1, 4 do
 end
 
 redis.call('ZADD', members, 'XX', text(now + lease), me)
-return { 'stands', now, rank, state, tonumber(office[2] or 0), incumbent or '', tonumber(office[3] or 0), counts[1],
-  counts[1] - counts[2] - counts[3] + counts[4] }
+return { 'stands', now, tonumber(deadline) < now and 1 or 0, rank, state, incumbent or '', tonumber(office[2] or 0),
+  counts[1], counts[1] - counts[2] - counts[3] + counts[4] }

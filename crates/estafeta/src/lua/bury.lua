@@ -1,34 +1,41 @@
 -- bury: removes a dead member; what it held goes back where it came from.
 -- KEYS   members succession member leader ready bell errors ledger events journal inflight...
--- ARGV   incarnation channel-prefix absent-since grace-ms max-attempts journal(0|1)
---        absent-since: Redis time at which the judge first missed it (0: never).
+-- ARGV   incarnation channel-prefix absent-since grace-ms judge
+--        absent-since: Redis time at which the judge first missed it (0: never); judge: who asks, if it is a member.
 -- Answer {'buried', number, returned, given-up} · {'alive'} · {'gone'}
--- Invariant: a member that looks well now is not touched, whatever the judge saw before. A deadline that a clock jump
--- left too far off is cut to one lease.
+-- Invariant: a member that looks well now is not touched, whatever the judge saw before (only a deadline that a clock
+-- jump left too far off is cut to one lease), and a judge whose own lease ran out has no say.
 local members, succession, member, leader, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[9]
-local keys = { ready = KEYS[5], errors = KEYS[7], ledger = KEYS[8], journal = ARGV[6] == '1' and KEYS[10] or nil }
-local victim = ARGV[1]
+local victim, judge = ARGV[1], ARGV[5]
 
 if not redis.call('ZSCORE', members, victim) then
   return { 'gone' }
 end
 local now = now_ms()
-local facts = redis.call('HMGET', member, 'number', 'kind', 'lanes', 'presence', 'lease')
-local number, lease = facts[1], tonumber(facts[5])
-local state = look_at(members, victim, ARGV[2] .. victim, facts[4] == '1', lease, now)
-if state == 'ahead' then
-  redis.call('ZADD', members, 'XX', text(now + lease), victim)
-  return { 'alive' }
-elseif not is_dead(state, tonumber(ARGV[3]), tonumber(ARGV[4]), now) then
+if judge ~= '' and tonumber(redis.call('ZSCORE', members, judge) or 0) < now then
   return { 'alive' }
 end
-local held = collect(facts[2], { unpack(KEYS, 11) }, keys, tonumber(ARGV[5]))
+local facts = redis.call('HMGET', member, 'number', 'kind', 'presence', 'lease', 'max-attempts', 'journal')
+local number, kind, lease = facts[1] or '0', facts[2], tonumber(facts[4] or 0)
+local state = look_at(members, victim, ARGV[2] .. victim, facts[3] == '1', lease, now)
+if not facts[1] then
+  -- Somebody deleted what it told of itself: there is nothing left to return, and it can be no member.
+  state = 'expired'
+elseif state == 'ahead' then
+  redis.call('ZADD', members, 'XX', text(now + lease), victim)
+  return { 'alive' }
+end
+if not is_dead(state, tonumber(ARGV[3]), tonumber(ARGV[4]), now) then
+  return { 'alive' }
+end
+local keys = { ready = KEYS[5], errors = KEYS[7], ledger = KEYS[8], journal = facts[6] == '1' and KEYS[10] or nil }
+local held = collect(kind, { unpack(KEYS, 11) }, keys, tonumber(facts[5] or nil) or math.huge)
 local leads = redis.call('HGET', leader, 'member') == victim
 redis.call('ZCARD', succession)
 redis.call('LLEN', KEYS[6])
 redis.call('XLEN', events)
 
-give_back(held, keys, number, now)
+local returned = give_back(held, keys, number, now)
 if leads then
   vacate(leader, succession, number)
 end
@@ -36,6 +43,6 @@ redis.call('ZREM', members, victim)
 redis.call('ZREM', succession, victim)
 redis.call('DEL', member)
 redis.call('HINCRBY', keys.ledger, 'buried', 1)
-announce(events, 'buried', 'member', number, 'why', state, 'returned', #held.back, 'gave-up', #held.spent)
+announce(events, 'buried', 'member', number, 'why', state, 'returned', returned, 'gave-up', #held.spent)
 ring_bell(keys.ready, KEYS[6])
-return { 'buried', tonumber(number), #held.back, #held.spent }
+return { 'buried', tonumber(number), returned, #held.spent }

@@ -1,6 +1,6 @@
 -- join: registers a copy as a member of the ring.
 -- KEYS   schema members succession member ledger events leader epoch ready bell errors journal
--- ARGV   schema-version incarnation kind(member|reader) lanes host pid lease-ms presence(0|1)
+-- ARGV   schema-version incarnation kind(member|reader) lanes host pid lease-ms presence(0|1) max-attempts journal(0|1)
 -- Answer {'joined', number, now} · {'schema', theirs}
 -- Invariant: a foreign or newer ring is left untouched; the same incarnation is never registered twice.
 local schema, members, succession, member, ledger, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -13,7 +13,7 @@ end
 -- Reads that fail on a key of another type: every key the ring will ever write is looked at before it starts.
 redis.call('ZCARD', members)
 redis.call('ZCARD', succession)
-redis.call('HLEN', ledger)
+check_counts(ledger, 'joined')
 redis.call('XLEN', events)
 redis.call('HLEN', KEYS[7])
 redis.call('GET', KEYS[8])
@@ -31,7 +31,7 @@ end
 redis.call('SET', schema, ARGV[1])
 local number = redis.call('HINCRBY', ledger, 'joined', 1)
 redis.call('HSET', member, 'number', number, 'kind', kind, 'lanes', ARGV[4], 'host', ARGV[5], 'pid', ARGV[6],
-  'lease', ARGV[7], 'presence', ARGV[8], 'started', text(now))
+  'lease', ARGV[7], 'presence', ARGV[8], 'max-attempts', ARGV[9], 'journal', ARGV[10], 'started', text(now))
 redis.call('ZADD', members, text(now + lease), incarnation)
 if kind == 'member' then
   redis.call('ZADD', succession, number, incarnation)

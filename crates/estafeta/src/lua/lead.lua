@@ -9,7 +9,8 @@
 local members, member, leader, epochs, ledger, events = KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local me, lease, interval = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[6])
 
-if not redis.call('ZSCORE', members, me) or not redis.call('ZSCORE', KEYS[2], me) then
+local deadline = redis.call('ZSCORE', members, me)
+if not deadline or not redis.call('ZSCORE', KEYS[2], me) then
   return { 'lost' }
 end
 local now = now_ms()
@@ -21,7 +22,8 @@ if incumbent == me and ARGV[9] == '0' then
   return { 'leads', tonumber(office[3]), tonumber(office[4]), published, due, now, 0 }
 elseif incumbent and incumbent ~= me then
   local state = look_at(members, incumbent, ARGV[3] .. incumbent, office[6] == '1', tonumber(office[7]), now)
-  if not is_dead(state, tonumber(ARGV[4]), tonumber(ARGV[5]), now) then
+  -- Whoever overslept its own lease has no say about that of others.
+  if tonumber(deadline) < now or not is_dead(state, tonumber(ARGV[4]), tonumber(ARGV[5]), now) then
     return { 'follows' }
   end
 end
@@ -30,6 +32,7 @@ local number = facts[1]
 local epoch = math.max(tonumber(redis.call('GET', epochs) or 0) + 1, now)
 local predecessor = office[2] or office[8] or '0'
 redis.call('XLEN', events)
+check_counts(ledger, 'takeovers')
 
 -- A tick further off than one interval is left over from another setting or from a clock that jumped back.
 due = math.min(due, now + interval)

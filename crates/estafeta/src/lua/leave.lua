@@ -1,23 +1,23 @@
 -- leave: the caller goes. Hands back what it held, vacates the office if it held that, and is no member any more.
--- KEYS   members succession member leader ready bell errors ledger events journal inflight...
--- ARGV   incarnation channel-prefix max-attempts journal(0|1)
--- Answer {'left', returned, given-up}; {'left', 0, 0} also when it was no member any more.
--- Invariant: after it nothing in Redis belongs to the caller.
+-- KEYS   members succession member leader ready bell errors ledger events inflight...
+-- ARGV   incarnation channel-prefix
+-- Answer {'left', returned}; {'left', 0} also when it was no member any more.
+-- Invariant: after it nothing in Redis belongs to the caller. Whoever leaves in peace makes no message an error.
 local members, succession, member, leader, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[9]
-local keys = { ready = KEYS[5], errors = KEYS[7], ledger = KEYS[8], journal = ARGV[4] == '1' and KEYS[10] or nil }
+local keys = { ready = KEYS[5], errors = KEYS[7], ledger = KEYS[8] }
 local me = ARGV[1]
 
 if not redis.call('ZSCORE', members, me) then
-  return { 'left', 0, 0 }
+  return { 'left', 0 }
 end
 local facts = redis.call('HMGET', member, 'number', 'kind')
-local held = collect(facts[2], { unpack(KEYS, 11) }, keys, tonumber(ARGV[3]))
+local held = collect(facts[2], { unpack(KEYS, 10) }, keys, math.huge)
 local leads = redis.call('HGET', leader, 'member') == me
 redis.call('ZCARD', succession)
 redis.call('LLEN', KEYS[6])
 redis.call('XLEN', events)
 
-give_back(held, keys, facts[1], now_ms())
+local returned = give_back(held, keys, facts[1], now_ms())
 if leads then
   vacate(leader, succession, facts[1])
   call_heir(succession, ARGV[2], me)
@@ -25,6 +25,6 @@ end
 redis.call('ZREM', members, me)
 redis.call('ZREM', succession, me)
 redis.call('DEL', member)
-announce(events, 'left', 'member', facts[1], 'returned', #held.back, 'gave-up', #held.spent)
+announce(events, 'left', 'member', facts[1], 'returned', returned)
 ring_bell(keys.ready, KEYS[6])
-return { 'left', #held.back, #held.spent }
+return { 'left', returned }

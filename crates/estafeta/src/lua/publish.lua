@@ -30,7 +30,12 @@ elseif redis.call('LLEN', ready) + count > tonumber(ARGV[7]) then
 end
 redis.call('LLEN', bell)
 redis.call('ZCARD', members)
+check_counts(ledger, 'published')
 
+-- A tick further off than one interval is left over from a clock that jumped back.
+if interval > 0 then
+  due = math.min(due, now + interval)
+end
 -- The beat keeps its phase: ticks that were missed are passed over, or made up for one by one.
 if interval > 0 and ARGV[6] == '1' then
   due = due + interval * count

@@ -9,7 +9,7 @@ local drops = ARGV[1] == 'drop'
 redis.call('LLEN', errors)
 redis.call('LLEN', ready)
 redis.call('LLEN', bell)
-redis.call('HLEN', ledger)
+check_counts(ledger, 'taken', 'dropped', 'retried')
 redis.call('XLEN', events)
 
 local again, count = {}, 0

@@ -1,22 +1,25 @@
 -- snapshot: everything `status` shows, read in one atomic step.
--- KEYS   members succession leader epoch ready errors ledger events schema {member inflight...}...
--- ARGV   channel-prefix events-wanted {incarnation lanes}...
+-- KEYS   members succession leader ready errors ledger events {member inflight...}...
+-- ARGV   channel-prefix events-wanted members-known {incarnation lanes}...
 --        The caller names the members it knows of; if they are not the members of this moment it must ask again.
 -- Answer {'snapshot', now, waiting, errors, leader{}, ledger{}, events{}, members{{...}...}} · {'changed'}
-local members, succession, leader, ledger = KEYS[1], KEYS[2], KEYS[3], KEYS[7]
+local members, succession, leader, ledger = KEYS[1], KEYS[2], KEYS[3], KEYS[6]
 
-if redis.call('ZCARD', members) ~= (#ARGV - 2) / 2 then
+if redis.call('ZCARD', members) ~= tonumber(ARGV[3]) then
   return { 'changed' }
 end
 local now = now_ms()
-local list, key = {}, 10
-for i = 3, #ARGV, 2 do
+local list, key = {}, 8
+for i = 4, #ARGV, 2 do
   local incarnation, lanes = ARGV[i], tonumber(ARGV[i + 1])
   local deadline = redis.call('ZSCORE', members, incarnation)
   if not deadline then
     return { 'changed' }
   end
   local facts = redis.call('HMGET', KEYS[key], 'number', 'kind', 'host', 'pid', 'started', 'lease', 'presence')
+  if not facts[1] then
+    return { 'changed' }
+  end
   local held = 0
   for lane = 1, lanes do
     held = held + redis.call('LLEN', KEYS[key + lane])
@@ -27,5 +30,5 @@ for i = 3, #ARGV, 2 do
   list[#list + 1] = { incarnation, facts[1], facts[2], facts[3], facts[4], facts[5], lease_left, state, rank, held }
   key = key + 1 + lanes
 end
-return { 'snapshot', now, redis.call('LLEN', KEYS[5]), redis.call('LLEN', KEYS[6]), redis.call('HGETALL', leader),
-  redis.call('HGETALL', ledger), redis.call('XREVRANGE', KEYS[8], '+', '-', 'COUNT', ARGV[2]), list }
+return { 'snapshot', now, redis.call('LLEN', KEYS[4]), redis.call('LLEN', KEYS[5]), redis.call('HGETALL', leader),
+  redis.call('HGETALL', ledger), redis.call('XREVRANGE', KEYS[7], '+', '-', 'COUNT', ARGV[2]), list }

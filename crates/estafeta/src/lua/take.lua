@@ -11,12 +11,12 @@ if not redis.call('ZSCORE', members, ARGV[1]) then
 end
 local stored = tonumber(redis.call('HGET', member, 'cursor:0') or 0)
 local held = redis.call('LLEN', inflight)
-local settles = n > 0 and stored == cursor
-if (settles and held < n) or (stored ~= cursor and stored ~= cursor + n) then
+local settles = to_settle(stored, cursor, n, held)
+if settles == nil then
   return { 'lost' }
 end
 redis.call('LLEN', errors)
-redis.call('HLEN', ledger)
+check_counts(ledger, 'taken')
 
 if settles then
   redis.call('LTRIM', inflight, n, -1)
@@ -25,10 +25,4 @@ if settles then
   stored = stored + n
   held = held - n
 end
-
-if held > 0 then
-  return { 'turn', stored, redis.call('LRANGE', inflight, 0, -1) }
-end
-local claimed = want > 0 and redis.call('LPOP', errors, want) or {}
-push_all('RPUSH', inflight, claimed)
-return { 'turn', stored, claimed }
+return { 'turn', stored, held > 0 and redis.call('LRANGE', inflight, 0, -1) or claim(errors, inflight, want) }

@@ -1,39 +1,48 @@
 -- turn: the one step of a lane. Settles what it handled, then claims what comes next.
 -- KEYS   members member inflight ready bell errors ledger [journal]
--- ARGV   incarnation lane cursor n want {index reason}...
---        cursor: messages this lane had settled before; n: how many of its list, from the head, it settles now; the
---        pairs name those among them that failed (index from 0). A journal is written if its key is given.
--- Answer {'turn', cursor, {element...}}: the lane's whole list after the step · {'lost'}
--- Invariant: a settle is applied once, however often it is repeated, and only by the member that holds the messages.
+-- ARGV   incarnation lane try cursor n want {index reason}...
+--        try: grows with every sending, repeats included; cursor: messages this lane had settled before; n: how many of
+--        its list, from the head, it settles now; the pairs name those among them that failed (index from 0). A journal
+--        is written if its key is given.
+-- Answer {'turn', cursor, {element...}}: the lane's whole list after the step · {'lost'} · {'late'}
+-- Invariant: a settle is applied once, however often it is repeated, and only by the member that holds the messages. A
+-- sending that was overtaken by its own repeat does nothing: it would claim for a lane that does not listen any more.
 local members, member, inflight, ready, bell = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local errors, ledger, journal = KEYS[6], KEYS[7], KEYS[8]
-local cursor, n, want = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local field = 'cursor:' .. ARGV[2]
+local try, cursor, n, want = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local cursor_field, try_field = 'cursor:' .. ARGV[2], 'try:' .. ARGV[2]
 
 if not redis.call('ZSCORE', members, ARGV[1]) then
   return { 'lost' }
 end
-local facts = redis.call('HMGET', member, field, 'number')
-local stored = tonumber(facts[1] or 0)
+local facts = redis.call('HMGET', member, cursor_field, try_field, 'number')
+local stored, number = tonumber(facts[1] or 0), facts[3]
+if try <= tonumber(facts[2] or 0) then
+  return { 'late' }
+end
 local held = redis.call('LLEN', inflight)
-local settles = n > 0 and stored == cursor
-if (settles and held < n) or (stored ~= cursor and stored ~= cursor + n) then
+local settles = to_settle(stored, cursor, n, held)
+if settles == nil then
   return { 'lost' }
 end
-redis.call('LLEN', ready)
 redis.call('LLEN', bell)
 redis.call('LLEN', errors)
-redis.call('HLEN', ledger)
+check_counts(ledger, 'done', 'failed')
 if journal then
   redis.call('XLEN', journal)
+end
+-- A message whose handler died travels alone from then on, so that one that kills its handlers takes no others along.
+local next_one = redis.call('LINDEX', ready, 0)
+if next_one and not string.find(next_one, '^%d+ %d+ 1 ') then
+  want = math.min(want, 1)
 end
 
 if settles then
   local failed, failed_ids = {}, {}
-  local now = #ARGV > 5 and text(now_ms())
-  for i = 6, #ARGV, 2 do
+  local now = #ARGV > 6 and text(now_ms())
+  for i = 7, #ARGV, 2 do
     local element = redis.call('LINDEX', inflight, ARGV[i])
-    failed[#failed + 1] = error_element(element, now, facts[2], ARGV[i + 1])
+    failed[#failed + 1] = error_element(element, now, number, ARGV[i + 1])
     failed_ids[#failed_ids + 1] = string.match(element, '^%d+') or '0'
   end
   if journal then
@@ -42,11 +51,10 @@ if settles then
       ids[i] = string.match(element, '^%d+') or '0'
     end
     redis.call('XADD', journal, '*', 'ids', table.concat(ids, ' '), 'errors', table.concat(failed_ids, ' '),
-      'member', facts[2])
+      'member', number)
   end
   push_all('RPUSH', errors, failed)
   redis.call('LTRIM', inflight, n, -1)
-  redis.call('HSET', member, field, text(stored + n))
   redis.call('HINCRBY', ledger, 'done', n - #failed)
   if #failed > 0 then
     redis.call('HINCRBY', ledger, 'failed', #failed)
@@ -54,11 +62,8 @@ if settles then
   stored = stored + n
   held = held - n
 end
+redis.call('HSET', member, cursor_field, text(stored), try_field, text(try))
 
-if held > 0 then
-  return { 'turn', stored, redis.call('LRANGE', inflight, 0, -1) }
-end
-local claimed = want > 0 and redis.call('LPOP', ready, want) or {}
-push_all('RPUSH', inflight, claimed)
+local holds = held > 0 and redis.call('LRANGE', inflight, 0, -1) or claim(ready, inflight, want)
 ring_bell(ready, bell)
-return { 'turn', stored, claimed }
+return { 'turn', stored, holds }

@@ -20,10 +20,24 @@ pub enum Health {
     Ahead,
 }
 
+impl Health {
+    fn from_word(word: &str) -> Option<Self> {
+        match word {
+            "well" => Some(Self::Well),
+            "expired" => Some(Self::Expired),
+            "absent" => Some(Self::Absent),
+            "ahead" => Some(Self::Ahead),
+            _ => None,
+        }
+    }
+}
+
 /// Where a member stands, as `beat` tells it.
 #[derive(Clone, Debug)]
 pub(crate) struct Stand {
     pub now_ms: u64,
+    /// This member's own lease had run out before this beat.
+    pub overslept: bool,
     /// Place in the line of succession; 0 is the heir.
     pub rank: u64,
     pub office: Office,
@@ -36,7 +50,7 @@ pub(crate) struct Stand {
 pub(crate) enum Office {
     Empty,
     Mine(Epoch),
-    Held { by: MemberId, incarnation: Incarnation, health: Health },
+    Held { by: Incarnation, health: Health },
 }
 
 pub(crate) enum Beat {
@@ -151,19 +165,9 @@ impl Reply {
         self.number().map(MemberId)
     }
 
-    pub fn incarnation(&mut self) -> Result<Incarnation> {
-        let text = self.text()?;
-        text.parse().map_err(|_| unexpected(self.script, &text))
-    }
-
     pub fn health(&mut self) -> Result<Health> {
-        match self.text()?.as_str() {
-            "well" => Ok(Health::Well),
-            "expired" => Ok(Health::Expired),
-            "absent" => Ok(Health::Absent),
-            "ahead" => Ok(Health::Ahead),
-            other => Err(unexpected(self.script, &other)),
-        }
+        let word = self.text()?;
+        Health::from_word(&word).ok_or_else(|| unexpected(self.script, &word))
     }
 
     pub fn list(&mut self) -> Result<Reply> {
@@ -203,24 +207,16 @@ pub(crate) fn beat(mut reply: Reply) -> Result<Beat> {
     match reply.text()?.as_str() {
         "lost" => Ok(Beat::Lost),
         "stands" => {
-            let (now_ms, rank) = (reply.number()?, reply.number()?);
-            let (state, by, holder) = (reply.text()?, reply.member()?, reply.text()?);
-            let epoch = Epoch(reply.number()?);
+            let (now_ms, overslept, rank) = (reply.number()?, reply.number()? == 1, reply.number()?);
+            let (state, holder, epoch) = (reply.text()?, reply.text()?, Epoch(reply.number()?));
             let (published, outstanding) = (reply.number()?, reply.number()?);
-            let health = match state.as_str() {
-                "none" | "me" | "well" => Health::Well,
-                "expired" => Health::Expired,
-                "absent" => Health::Absent,
-                "ahead" => Health::Ahead,
-                other => return reply.unknown(other),
+            let office = match (state.as_str(), Health::from_word(&state), holder.parse()) {
+                ("me", ..) => Office::Mine(epoch),
+                ("none", ..) => Office::Empty,
+                (_, Some(health), Ok(by)) => Office::Held { by, health },
+                _ => return reply.unknown(&format!("{state} {holder}")),
             };
-            let office = match (state.as_str(), holder.parse()) {
-                ("me", _) => Office::Mine(epoch),
-                ("none", _) => Office::Empty,
-                (_, Ok(incarnation)) => Office::Held { by, incarnation, health },
-                (_, Err(_)) => return reply.unknown(&holder),
-            };
-            Ok(Beat::Stands(Stand { now_ms, rank, office, published, outstanding }))
+            Ok(Beat::Stands(Stand { now_ms, overslept, rank, office, published, outstanding }))
         }
         other => reply.unknown(other),
     }
@@ -257,7 +253,7 @@ pub(crate) fn publish(mut reply: Reply) -> Result<Publish> {
 
 pub(crate) fn turn<T>(mut reply: Reply, read: impl Fn(Vec<u8>) -> T) -> Result<Turn<T>> {
     match reply.text()?.as_str() {
-        "lost" => Ok(Turn::Lost),
+        "lost" | "late" => Ok(Turn::Lost),
         "turn" => {
             let cursor = reply.number()?;
             let held = reply.elements()?.into_iter().map(read).collect();
@@ -275,7 +271,11 @@ pub(crate) fn suspects(mut reply: Reply) -> Result<Suspects> {
     let (now_ms, unrung) = (reply.number()?, reply.number()? == 1);
     let mut list = Vec::new();
     while !reply.is_empty() {
-        list.push((reply.incarnation()?, reply.health()?));
+        let (name, health) = (reply.text()?, reply.health()?);
+        // What somebody else put among our members is none of ours to judge.
+        if let Ok(incarnation) = name.parse() {
+            list.push((incarnation, health));
+        }
     }
     Ok(Suspects { now_ms, unrung, list })
 }

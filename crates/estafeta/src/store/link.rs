@@ -10,7 +10,6 @@
 //! at once. On that channel the ring calls the heir when the office was vacated; the call wakes [`Link::called`].
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use backon::BackoffBuilder as _;
@@ -69,7 +68,10 @@ pub(crate) struct Link {
     reports: mpsc::UnboundedSender<u64>,
     called: Notify,
     trouble: watch::Sender<Option<String>>,
-    troubled: AtomicBool,
+    /// Calls that wait because of some trouble, and tries to reconnect.
+    waiting: Mutex<usize>,
+    /// Since when what is seen of others may be taken seriously, apart from the age of the connection.
+    awake_since: Mutex<Instant>,
 }
 
 /// What the keeper of a link owns: the reports of its users and the pushes of the current connection.
@@ -90,7 +92,9 @@ impl Link {
             reports,
             called: Notify::new(),
             trouble: watch::Sender::new(None),
-            troubled: AtomicBool::new(false),
+            waiting: Mutex::new(0),
+            // A new link has overslept nothing.
+            awake_since: Mutex::new(Instant::now() - Duration::from_secs(3600)),
         };
         let (live, pushes) = link.connect(1).await.map_err(|trouble| link.error(trouble))?;
         link.live.send_replace(Some(live));
@@ -117,6 +121,7 @@ impl Link {
             self.live.send_replace(None);
             generation += 1;
             let mut pauses = pauses();
+            let mut waiting = None;
             loop {
                 let attempt = tokio::select! {
                     () = stop.cancelled() => return,
@@ -129,7 +134,7 @@ impl Link {
                         break;
                     }
                     Err(trouble) => {
-                        self.complain(&trouble);
+                        waiting.get_or_insert_with(|| self.complain(&trouble));
                         let pause = pauses.next().unwrap_or_default();
                         tokio::select! {
                             () = stop.cancelled() => return,
@@ -177,14 +182,16 @@ impl Link {
             silent = Some(push_sender);
         }
         let client = Client::open(self.endpoint.info(protocol))?;
-        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await;
+        let mut connection = connection.map_err(|error| Attempt::of_greeting(error, protocol))?;
+        // First of all: until then the ring takes this member for absent.
+        let channel = self.channel.lock().expect("no panic while held").clone();
+        if let Some(channel) = channel.filter(|_| speaks_resp3) {
+            connection.subscribe(channel).await?;
+        }
         let info: String = redis::cmd("INFO").arg("server").query_async(&mut connection).await?;
         let server = Server::read(&info);
         server.check_version()?;
-        let channel = self.channel.lock().expect("no panic while held").clone();
-        if let Some(channel) = channel {
-            connection.subscribe(channel).await?;
-        }
         let since = Instant::now();
         let live = Live { connection, generation, since, server, speaks_resp3, _silent: silent };
         Ok((live, pushes))
@@ -206,10 +213,7 @@ impl Link {
     pub async fn send(&self, live: &Live, command: &Cmd) -> Result<Value, Trouble> {
         let answer = live.connection.clone().send_packed_command(command).await;
         match answer.and_then(Value::extract_error) {
-            Ok(value) => {
-                self.recover();
-                Ok(value)
-            }
+            Ok(value) => Ok(value),
             Err(error) => {
                 let trouble = Trouble::from(error);
                 if matches!(trouble, Trouble::Broken(_)) {
@@ -249,26 +253,31 @@ impl Link {
     }
 
     /// Whether what is seen of others through this connection may be believed. Right after a restart of Redis, or of
-    /// the network, everybody looks dead to whoever is back first.
-    pub fn is_settled(&self, grace: Duration) -> bool {
+    /// the network, or when this copy itself was asleep, everybody looks dead to whoever is back first.
+    pub fn is_settled(&self, settling: Duration) -> bool {
+        if self.awake_since.lock().expect("no panic while held").elapsed() < settling {
+            return false;
+        }
         self.current().is_some_and(|live| {
-            let old_enough = live.since.elapsed() >= grace;
-            let first_on_an_old_server = live.generation == 1 && live.server.uptime > grace;
+            let old_enough = live.since.elapsed() >= settling;
+            let first_on_an_old_server = live.generation == 1 && live.server.uptime > settling;
             old_enough || first_on_an_old_server
         })
     }
 
-    /// Tells once that Redis is in trouble, until it is well again.
-    pub fn complain(&self, trouble: &Trouble) {
-        if !self.troubled.swap(true, Ordering::Relaxed) {
-            self.trouble.send_replace(Some(trouble.to_string()));
-        }
+    /// From now on it takes a while until what is seen of others is believed again.
+    pub fn unsettle(&self) {
+        *self.awake_since.lock().expect("no panic while held") = Instant::now();
     }
 
-    fn recover(&self) {
-        if self.troubled.load(Ordering::Relaxed) && self.troubled.swap(false, Ordering::Relaxed) {
-            self.trouble.send_replace(None);
+    /// Tells that Redis is in trouble, once, until nobody waits because of it any more.
+    pub fn complain(&self, trouble: &Trouble) -> Waiting<'_> {
+        let mut waiting = self.waiting.lock().expect("no panic while held");
+        *waiting += 1;
+        if *waiting == 1 {
+            self.trouble.send_replace(Some(trouble.to_string()));
         }
+        Waiting(self)
     }
 
     /// What is wrong with Redis, while something is.
@@ -282,6 +291,20 @@ impl Link {
         match trouble {
             Trouble::Broken(reason) => Error::Unreachable { address, reason },
             other => Error::Refused { address, reason: other.to_string() },
+        }
+    }
+}
+
+/// Somebody waits because of some trouble with Redis.
+pub(crate) struct Waiting<'a>(&'a Link);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.0.waiting.lock().expect("no panic while held");
+        *waiting -= 1;
+        if *waiting == 0 {
+            self.0.unsettle();
+            self.0.trouble.send_replace(None);
         }
     }
 }
@@ -302,12 +325,23 @@ enum Attempt {
     Failed(Trouble),
 }
 
+impl Attempt {
+    /// A server or proxy that answers the greeting with an error, unless it is about the password, may still speak the
+    /// older protocol.
+    fn of_greeting(error: RedisError, protocol: ProtocolVersion) -> Self {
+        let about_password = error.kind() == ErrorKind::AuthenticationFailed
+            || matches!(error.code(), Some("WRONGPASS" | "NOAUTH"));
+        let answered = error.kind() == ErrorKind::RESP3NotSupported || error.code().is_some();
+        if protocol == ProtocolVersion::RESP3 && answered && !about_password {
+            return Self::NoResp3;
+        }
+        Self::Failed(error.into())
+    }
+}
+
 impl From<RedisError> for Attempt {
     fn from(error: RedisError) -> Self {
-        match error.kind() {
-            ErrorKind::RESP3NotSupported => Self::NoResp3,
-            _ => Self::Failed(error.into()),
-        }
+        Self::Failed(error.into())
     }
 }
 

@@ -10,8 +10,10 @@ mod script;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::{Cmd, FromRedisValue, Value};
@@ -23,7 +25,6 @@ pub(crate) use link::{Keeper, Link};
 use link::{Live, Trouble, pauses};
 use script::Script;
 
-use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::keys::{Keys, RingName, SCHEMA};
 use crate::member_id::{Epoch, Incarnation, MemberId};
@@ -47,6 +48,9 @@ pub(crate) struct Introduction<'a> {
     pub host: &'a str,
     pub lease: Duration,
     pub presence: bool,
+    /// How what it held is to be given back if it dies.
+    pub max_attempts: u32,
+    pub journal: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,10 +60,11 @@ pub(crate) enum Kind {
 }
 
 /// What never changes about a member, and must be known to bury it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     pub lanes: usize,
     pub presence: bool,
+    pub lease: Duration,
 }
 
 /// What a candidate knows when it reaches for the office.
@@ -96,18 +101,8 @@ pub(crate) struct Settlement {
     pub want: usize,
 }
 
-/// How `bury` and `leave` give back what was held.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HandBack {
-    pub max_attempts: u32,
-    pub journal: bool,
-}
-
-impl HandBack {
-    pub fn of(config: &Config) -> Self {
-        Self { max_attempts: config.max_attempts, journal: config.journal }
-    }
-}
+/// Counts the sendings of `turn`, so that one which was overtaken by its own repeat is known as late.
+static TRIES: AtomicU64 = AtomicU64::new(0);
 
 impl Store {
     pub fn new(link: Arc<Link>, ring: RingName) -> Self {
@@ -154,6 +149,7 @@ impl Store {
             Kind::Reader => "reader",
         });
         call.arg(me.lanes).arg(me.host).arg(std::process::id()).arg(millis(me.lease)).arg(flag(me.presence));
+        call.arg(me.max_attempts).arg(flag(me.journal));
         let mut reply = self.run(&script::JOIN, &call).await?;
         match reply.text()?.as_str() {
             "joined" => reply.member(),
@@ -223,16 +219,18 @@ impl Store {
             &keys.ledger,
             &keys.journal,
         ];
-        let mut call = script::TURN.call(if journal { &names[..] } else { &names[..7] });
-        call.arg(me.to_string())
-            .arg(lane)
-            .arg(settlement.cursor)
-            .arg(settlement.settled)
-            .arg(settlement.want);
-        for (index, reason) in &settlement.failures {
-            call.arg(index).arg(reason);
-        }
-        answer::turn(self.run(&script::TURN, &call).await?, answer::message)
+        let names = if journal { &names[..] } else { &names[..7] };
+        let build = || {
+            let mut call = script::TURN.call(names);
+            let this_try = TRIES.fetch_add(1, Ordering::Relaxed) + 1;
+            call.arg(me.to_string()).arg(lane).arg(this_try).arg(settlement.cursor);
+            call.arg(settlement.settled).arg(settlement.want);
+            for (index, reason) in &settlement.failures {
+                call.arg(index).arg(reason);
+            }
+            Cow::Owned(call)
+        };
+        answer::turn(self.run_anew(&script::TURN, build).await?, answer::message)
     }
 
     pub async fn take(&self, me: Incarnation, settlement: &Settlement) -> Result<Turn<FailedMessage>> {
@@ -250,37 +248,43 @@ impl Store {
         answer::suspects(self.run(&script::SUSPECTS, &call).await?)
     }
 
+    /// `judge` is the member that asks, if a member asks.
     pub async fn bury(
         &self,
         victim: Incarnation,
         facts: &Facts,
         absent_since_ms: u64,
         grace: Duration,
-        hand_back: HandBack,
+        judge: Option<Incarnation>,
     ) -> Result<Bury> {
-        let mut call = script::BURY.call(&self.farewell_keys(victim, facts.lanes));
+        let mut names = self.farewell_keys(victim);
+        names.push(self.keys.journal.clone());
+        names.extend((0..facts.lanes).map(|lane| self.keys.inflight(victim, lane)));
+        let mut call = script::BURY.call(&names);
         call.arg(victim.to_string()).arg(&self.keys.channels).arg(absent_since_ms).arg(millis(grace));
-        call.arg(hand_back.max_attempts).arg(flag(hand_back.journal));
+        call.arg(judge.map(|judge| judge.to_string()).unwrap_or_default());
         answer::bury(self.run(&script::BURY, &call).await?)
     }
 
     /// Leaves the ring; answers how many messages went back to the queue.
-    pub async fn leave(&self, me: Incarnation, lanes: usize, hand_back: HandBack) -> Result<u64> {
-        let mut call = script::LEAVE.call(&self.farewell_keys(me, lanes));
+    pub async fn leave(&self, me: Incarnation, lanes: usize) -> Result<u64> {
+        let mut names = self.farewell_keys(me);
+        names.extend((0..lanes).map(|lane| self.keys.inflight(me, lane)));
+        let mut call = script::LEAVE.call(&names);
         call.arg(me.to_string()).arg(&self.keys.channels);
-        call.arg(hand_back.max_attempts).arg(flag(hand_back.journal));
         let mut reply = self.run(&script::LEAVE, &call).await?;
         reply.text()?;
         reply.number()
     }
 
-    /// The keys of the two scripts by which a member goes.
-    fn farewell_keys(&self, member: Incarnation, lanes: usize) -> Vec<String> {
+    /// The keys that both scripts by which a member goes begin with.
+    fn farewell_keys(&self, member: Incarnation) -> Vec<String> {
         let keys = &self.keys;
         let mut names = vec![keys.members.clone(), keys.succession.clone(), keys.member(member)];
-        names.extend([&keys.leader, &keys.ready, &keys.bell, &keys.errors, &keys.ledger].map(Clone::clone));
-        names.extend([&keys.events, &keys.journal].map(Clone::clone));
-        names.extend((0..lanes).map(|lane| keys.inflight(member, lane)));
+        names.extend(
+            [&keys.leader, &keys.ready, &keys.bell, &keys.errors, &keys.ledger, &keys.events]
+                .map(Clone::clone),
+        );
         names
     }
 
@@ -323,33 +327,37 @@ impl Store {
         self.read(redis::cmd("LLEN").arg(&self.keys.errors)).await
     }
 
-    pub async fn members(&self) -> Result<Vec<Incarnation>> {
-        let names: Vec<String> =
-            self.read(redis::cmd("ZRANGE").arg(&self.keys.members).arg(0).arg(-1)).await?;
-        Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
+    /// All entries of the member list; those that are not ours do not read as an incarnation.
+    pub async fn members(&self) -> Result<Vec<String>> {
+        self.read(redis::cmd("ZRANGE").arg(&self.keys.members).arg(0).arg(-1)).await
     }
 
     /// None if there is no such member any more.
     pub async fn facts(&self, member: Incarnation) -> Result<Option<Facts>> {
         let mut call = redis::cmd("HMGET");
-        call.arg(self.keys.member(member)).arg("lanes").arg("presence");
-        let (lanes, presence): (Option<usize>, Option<u8>) = self.read(&call).await?;
-        Ok(lanes.map(|lanes| Facts { lanes, presence: presence == Some(1) }))
+        call.arg(self.keys.member(member)).arg("lanes").arg("presence").arg("lease");
+        let (lanes, presence, lease): (Option<usize>, Option<u8>, Option<u64>) = self.read(&call).await?;
+        let lease = Duration::from_millis(lease.unwrap_or(0));
+        Ok(lanes.map(|lanes| Facts { lanes, presence: presence == Some(1), lease }))
     }
 
-    /// The raw snapshot, or None if these are not the members of this moment.
-    pub async fn snapshot(&self, roll: &[(Incarnation, usize)], events: usize) -> Result<Option<Reply>> {
+    /// The raw snapshot, or None if these are not the members of this moment. `known` counts all entries of the member
+    /// list, `roll` names those that are ours, with their lanes.
+    pub async fn snapshot(
+        &self,
+        known: usize,
+        roll: &[(Incarnation, usize)],
+        events: usize,
+    ) -> Result<Option<Reply>> {
         let keys = &self.keys;
         let mut names: Vec<String> = [
             &keys.members,
             &keys.succession,
             &keys.leader,
-            &keys.epoch,
             &keys.ready,
             &keys.errors,
             &keys.ledger,
             &keys.events,
-            &keys.schema,
         ]
         .map(Clone::clone)
         .into();
@@ -358,7 +366,7 @@ impl Store {
             names.extend((0..*lanes).map(|lane| keys.inflight(*member, lane)));
         }
         let mut call = script::SNAPSHOT.call(&names);
-        call.arg(&keys.channels).arg(events);
+        call.arg(&keys.channels).arg(events).arg(known);
         for (member, lanes) in roll {
             call.arg(member.to_string()).arg(lanes);
         }
@@ -383,7 +391,7 @@ impl Store {
         // writes in between would upset the balance of the next one.
         let mut ours: BTreeSet<String> =
             self.keys.fixed().into_iter().map(|(key, _)| key.to_owned()).collect();
-        for member in self.members().await? {
+        for member in self.members().await?.iter().filter_map(|name| name.parse().ok()) {
             if let Some(facts) = self.facts(member).await? {
                 ours.extend((0..facts.lanes).map(|lane| self.keys.inflight(member, lane)));
             }
@@ -404,12 +412,18 @@ impl Store {
 
     /// Calls a script and returns its tagged answer.
     async fn run(&self, script: &'static Script, call: &Cmd) -> Result<Reply> {
+        self.run_anew(script, || Cow::Borrowed(call)).await
+    }
+
+    /// Calls a script whose call is built anew for each try.
+    async fn run_anew<'a>(&self, script: &'static Script, build: impl Fn() -> Cow<'a, Cmd>) -> Result<Reply> {
         tracing::trace!(step = script.name);
+        let build = &build;
         self.try_until_answered(|live| async move {
-            match self.link.send(&live, call).await {
+            match self.link.send(&live, &build()).await {
                 Err(Trouble::NoScript) => {
                     self.link.send(&live, redis::cmd("SCRIPT").arg("LOAD").arg(script.code)).await?;
-                    self.link.send(&live, call).await
+                    self.link.send(&live, &build()).await
                 }
                 other => other,
             }
@@ -432,6 +446,7 @@ impl Store {
         F: Future<Output = Result<T, Trouble>>,
     {
         let mut pauses = pauses();
+        let mut waiting = None;
         loop {
             let live = match (&self.patient_until, self.link.current()) {
                 (_, Some(live)) => live,
@@ -450,7 +465,7 @@ impl Store {
             let Some(end) = &self.patient_until else {
                 return Err(self.explain(trouble).await);
             };
-            self.link.complain(&trouble);
+            waiting.get_or_insert_with(|| self.link.complain(&trouble));
             tokio::select! {
                 () = end.cancelled() => return Err(Error::Stopped),
                 () = tokio::time::sleep(pauses.next().unwrap_or_default()) => {}

@@ -44,17 +44,18 @@ macro_rules! scripts {
 }
 
 scripts! {
-    JOIN = "join" [" flags=allow-oom"] uses "clock" "events";
+    JOIN = "join" [" flags=allow-oom"] uses "clock" "events" "ledger";
     BEAT = "beat" [" flags=allow-oom"] uses "clock" "presence";
-    LEAD = "lead" [" flags=allow-oom"] uses "clock" "events" "presence";
+    LEAD = "lead" [" flags=allow-oom"] uses "clock" "events" "ledger" "presence";
     RESIGN = "resign" [" flags=allow-oom"] uses "events" "office";
-    PUBLISH = "publish" [""] uses "clock" "bell";
-    TURN = "turn" [" flags=allow-oom"] uses "clock" "bell" "elements";
-    TAKE = "take" [" flags=allow-oom"] uses "clock" "elements";
+    PUBLISH = "publish" [""] uses "clock" "bell" "ledger";
+    TURN = "turn" [" flags=allow-oom"] uses "clock" "bell" "elements" "ledger" "claims";
+    TAKE = "take" [" flags=allow-oom"] uses "clock" "ledger" "claims";
     SUSPECTS = "suspects" [" flags=no-writes"] uses "clock" "presence";
-    BURY = "bury" [" flags=allow-oom"] uses "clock" "events" "bell" "elements" "presence" "office" "give_back";
-    LEAVE = "leave" [" flags=allow-oom"] uses "clock" "events" "bell" "elements" "office" "give_back";
+    BURY = "bury" [" flags=allow-oom"]
+        uses "clock" "events" "bell" "elements" "ledger" "presence" "office" "give_back";
+    LEAVE = "leave" [" flags=allow-oom"] uses "clock" "events" "bell" "elements" "ledger" "office" "give_back";
     RING = "ring" [" flags=allow-oom"] uses "bell";
-    RESOLVE = "resolve" [" flags=allow-oom"] uses "events" "bell" "elements";
+    RESOLVE = "resolve" [" flags=allow-oom"] uses "events" "bell" "elements" "ledger";
     SNAPSHOT = "snapshot" [" flags=no-writes"] uses "clock" "presence";
 }

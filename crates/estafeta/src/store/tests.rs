@@ -8,7 +8,6 @@ use super::*;
 
 const LEASE: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_millis(100);
-const HAND_BACK: HandBack = HandBack { max_attempts: 3, journal: true };
 
 /// A store on a Redis of its own, and what tests look at from outside.
 struct Bench {
@@ -36,9 +35,7 @@ impl Bench {
 
     async fn join(&self, kind: Kind, lanes: usize) -> Actor {
         let incarnation = Incarnation::random();
-        let introduction =
-            Introduction { incarnation, kind, lanes, host: "here", lease: LEASE, presence: false };
-        let number = self.store.join(&introduction).await.unwrap();
+        let number = self.store.join(&introduction(incarnation, kind, lanes, false)).await.unwrap();
         Actor { incarnation, number, lanes }
     }
 
@@ -74,8 +71,8 @@ impl Bench {
     }
 
     async fn bury(&self, actor: Actor) -> Bury {
-        let facts = Facts { lanes: actor.lanes, presence: false };
-        self.store.bury(actor.incarnation, &facts, 0, GRACE, HAND_BACK).await.unwrap()
+        let facts = Facts { lanes: actor.lanes, ..Facts::default() };
+        self.store.bury(actor.incarnation, &facts, 0, GRACE, None).await.unwrap()
     }
 
     fn expire(&self, actor: Actor) {
@@ -116,6 +113,19 @@ impl Bench {
     async fn assert_balanced(&self) {
         let snapshot = crate::snapshot::read(&self.store, &RingName::default(), 0).await.unwrap();
         assert!(snapshot.balanced, "{snapshot:?}");
+    }
+}
+
+fn introduction(incarnation: Incarnation, kind: Kind, lanes: usize, presence: bool) -> Introduction<'static> {
+    Introduction {
+        incarnation,
+        kind,
+        lanes,
+        host: "here",
+        lease: LEASE,
+        presence,
+        max_attempts: 3,
+        journal: true,
     }
 }
 
@@ -294,10 +304,10 @@ async fn a_burial_returns_what_all_lanes_held_in_order_and_gives_up_in_the_end()
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c", "d", "e"]).await;
     for attempt in 1..=3_u64 {
-        let handler = bench.join(Kind::Member, 3).await;
-        bench.claim(handler, 2, 1).await;
-        bench.claim(handler, 0, 2).await;
-        bench.claim(handler, 1, 1).await;
+        let handler = bench.join(Kind::Member, 4).await;
+        for lane in [2, 0, 3, 1] {
+            bench.claim(handler, lane, 1).await;
+        }
         assert!(matches!(bench.bury(handler).await, Bury::Alive), "a member that looks well");
         bench.expire(handler);
         let Bury::Buried { returned, gave_up, .. } = bench.bury(handler).await else { panic!("not buried") };
@@ -325,12 +335,18 @@ async fn the_returned_messages_come_first_with_one_more_attempt() {
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c"]).await;
     bench.claim(handler, 0, 2).await;
-    let returned = bench.store.leave(handler.incarnation, 1, HAND_BACK).await.unwrap();
+    let returned = bench.store.leave(handler.incarnation, 1).await.unwrap();
     assert_eq!(returned, 2);
-    let next = bench.join(Kind::Member, 1).await;
-    let claimed = bench.claim(next, 0, 3).await;
-    let seen: Vec<_> = claimed.iter().map(|message| (message.id, message.attempt, message.body())).collect();
-    assert_eq!(seen, [(1, 2, &b"a"[..]), (2, 2, b"b"), (3, 1, b"c")]);
+    let next = bench.join(Kind::Member, 3).await;
+    let mut seen = Vec::new();
+    for lane in 0..3 {
+        let claimed = bench.claim(next, lane, 3).await;
+        seen.extend(
+            claimed.iter().map(|message| (lane, message.id, message.attempt, message.text().into_owned())),
+        );
+    }
+    let expected = [(0, 1, 2, "a"), (1, 2, 2, "b"), (2, 3, 1, "c")];
+    assert_eq!(seen, expected.map(|(lane, id, attempt, text)| (lane, id, attempt, text.to_owned())));
 }
 
 #[tokio::test]
@@ -369,24 +385,16 @@ async fn a_deadline_that_a_clock_jump_left_too_far_off_is_cut_to_one_lease() {
 async fn a_member_that_subscribed_is_buried_only_after_two_looks_a_grace_apart() {
     let bench = Bench::new().await;
     let incarnation = Incarnation::random();
-    let introduction = Introduction {
-        incarnation,
-        kind: Kind::Member,
-        lanes: 1,
-        host: "here",
-        lease: LEASE,
-        presence: true,
-    };
-    bench.store.join(&introduction).await.unwrap();
+    bench.store.join(&introduction(incarnation, Kind::Member, 1, true)).await.unwrap();
     let facts = bench.store.facts(incarnation).await.unwrap().unwrap();
     let now = bench.store.suspects(LEASE).await.unwrap().now_ms;
     for since in [0, now, now - 50] {
         let verdict =
-            bench.store.bury(incarnation, &facts, since, Duration::from_secs(5), HAND_BACK).await.unwrap();
+            bench.store.bury(incarnation, &facts, since, Duration::from_secs(5), None).await.unwrap();
         assert!(matches!(verdict, Bury::Alive), "missed since {since}");
     }
     assert!(bench.store.show_presence(incarnation).await.unwrap());
-    let verdict = bench.store.bury(incarnation, &facts, now - 200, GRACE, HAND_BACK).await.unwrap();
+    let verdict = bench.store.bury(incarnation, &facts, now - 200, GRACE, None).await.unwrap();
     assert!(matches!(verdict, Bury::Alive), "it is back");
 }
 
@@ -438,14 +446,7 @@ async fn a_key_of_another_type_is_named_to_whoever_joins() {
         bench.plant_foreign(key, expected);
         let before = bench.everything();
         let incarnation = Incarnation::random();
-        let stranger = Introduction {
-            incarnation,
-            kind: Kind::Member,
-            lanes: 1,
-            host: "",
-            lease: LEASE,
-            presence: false,
-        };
+        let stranger = introduction(incarnation, Kind::Member, 1, false);
         let error = bench.store.join(&stranger).await.map(drop).unwrap_err();
         let named = matches!(&error, Error::ForeignKey { key: found, .. } if found == key);
         assert!(named, "{key}: {error}");
@@ -476,13 +477,13 @@ async fn a_step_that_fails_on_a_key_of_another_type_has_written_nothing() {
             let failures = vec![(0, "x".into())];
             let settlement = Settlement { settled: 1, failures, want: 1, ..Settlement::default() };
             let next = messages(term.epoch, 4, &["d"]);
-            let facts = Facts { lanes: 1, presence: false };
+            let facts = Facts { lanes: 1, ..Facts::default() };
             let outcome = match step {
                 0 => bench.store.turn(me, 0, &settlement, true).await.map(drop),
                 1 => bench.store.publish(me, &batch(term.epoch, 1, &next)).await.map(drop),
                 2 => bench.store.lead(me, LEASE, &Candidacy { renew: true, ..candidacy() }).await.map(drop),
-                3 => bench.store.leave(me, 1, HAND_BACK).await.map(drop),
-                4 => bench.store.bury(dead.incarnation, &facts, 0, GRACE, HAND_BACK).await.map(drop),
+                3 => bench.store.leave(me, 1).await.map(drop),
+                4 => bench.store.bury(dead.incarnation, &facts, 0, GRACE, None).await.map(drop),
                 5 => bench.store.resign(me, term.epoch).await,
                 6 => bench.store.resolve("retry", &[element]).await.map(drop),
                 _ => bench.store.beat(me, LEASE).await.map(drop),
@@ -494,4 +495,163 @@ async fn a_step_that_fails_on_a_key_of_another_type_has_written_nothing() {
         }
     }
     assert!(failed > 30, "only {failed} steps failed: are the keys still the right ones?");
+}
+
+#[tokio::test]
+async fn a_turn_that_its_own_repeat_overtook_claims_nothing() {
+    let bench = Bench::new().await;
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(generator).await;
+    assert!(
+        bench.claim(handler, 0, 5).await.is_empty(),
+        "the repeat finds nothing, and its lane goes to sleep"
+    );
+    bench.publish(generator, &term, 0, &["a"]).await;
+
+    let keys = &bench.store.keys;
+    let (member, inflight) = (keys.member(handler.incarnation), keys.inflight(handler.incarnation, 0));
+    let names = [
+        &keys.members,
+        &member,
+        &inflight,
+        &keys.ready,
+        &keys.bell,
+        &keys.errors,
+        &keys.ledger,
+        &keys.journal,
+    ];
+    let mut late = script::TURN.call(&names);
+    late.arg(handler.incarnation.to_string()).arg(0).arg(0).arg(0).arg(0).arg(5);
+    let before = bench.everything();
+    assert_eq!(bench.store.run(&script::TURN, &late).await.unwrap().text().unwrap(), "late");
+    assert_eq!(bench.everything(), before);
+}
+
+#[tokio::test]
+async fn a_message_that_kills_its_handlers_takes_no_others_along() {
+    let bench = Bench::new().await;
+    let generator = bench.join(Kind::Member, 1).await;
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["good", "poison", "good"]).await;
+    let mut claimed = Vec::new();
+    while bench.ledger("failed") == 0 {
+        let handler = bench.join(Kind::Member, 1).await;
+        let held = bench.claim(handler, 0, 10).await;
+        claimed.push(held.len());
+        if held.iter().any(|message| message.body() == b"poison") {
+            bench.expire(handler);
+            bench.bury(handler).await;
+        } else {
+            let settlement = Settlement { settled: held.len(), ..Settlement::default() };
+            bench.turn(handler, 0, settlement).await.unwrap();
+        }
+    }
+    assert_eq!(claimed, [3, 1, 1, 1], "all at first, then one by one");
+    let errors = bench.store.errors(0, 9).await.unwrap();
+    assert_eq!(errors.iter().map(|error| error.id).collect::<Vec<_>>(), [2]);
+    bench.assert_balanced().await;
+}
+
+#[tokio::test]
+async fn whoever_leaves_in_peace_makes_no_message_an_error() {
+    let bench = Bench::new().await;
+    let generator = bench.join(Kind::Member, 1).await;
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a"]).await;
+    for _ in 0..10 {
+        let handler = bench.join(Kind::Member, 1).await;
+        assert_eq!(bench.claim(handler, 0, 1).await.len(), 1);
+        assert_eq!(bench.store.leave(handler.incarnation, 1).await.unwrap(), 1);
+    }
+    assert_eq!((bench.ready().len(), bench.ledger("failed")), (1, 0));
+}
+
+#[tokio::test]
+async fn whoever_overslept_its_own_lease_has_no_say_about_others() {
+    let bench = Bench::new().await;
+    let (old, judge) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    bench.lead(old).await;
+    bench.expire(old);
+    bench.expire(judge);
+    let facts = bench.store.facts(old.incarnation).await.unwrap().unwrap();
+    let bury =
+        async || bench.store.bury(old.incarnation, &facts, 0, GRACE, Some(judge.incarnation)).await.unwrap();
+    assert!(matches!(bury().await, Bury::Alive));
+    let answer = bench.store.lead(judge.incarnation, LEASE, &candidacy()).await.unwrap();
+    assert!(matches!(answer, Lead::Follows));
+
+    let overslept = async || match bench.store.beat(judge.incarnation, LEASE).await.unwrap() {
+        Beat::Stands(stand) => stand.overslept,
+        Beat::Lost => panic!("a member"),
+    };
+    assert!(overslept().await);
+    assert!(!overslept().await);
+    assert!(matches!(bury().await, Bury::Buried { .. }));
+}
+
+#[tokio::test]
+async fn a_tick_that_a_clock_jump_left_far_off_is_brought_back() {
+    let bench = Bench::new().await;
+    let one = bench.join(Kind::Member, 1).await;
+    let term = bench.lead(one).await;
+    let far = term.now_ms + 3_600_000;
+    bench.ask::<()>(&["HSET", "{estafeta}:leader", "due", &far.to_string()]);
+    let Publish::Published { due_ms, now_ms } = bench.publish(one, &term, 0, &["a"]).await else {
+        panic!("not published")
+    };
+    assert!(due_ms <= now_ms + 1000, "{due_ms} is {} ms off", due_ms - now_ms);
+}
+
+#[tokio::test]
+async fn large_messages_are_claimed_a_few_at_a_time_whatever_was_asked_for() {
+    let bench = Bench::new().await;
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(generator).await;
+    let large = "x".repeat(100_000);
+    for n in 0..20 {
+        let messages = messages(term.epoch, n * 10 + 1, &[large.as_str(); 10]);
+        let batch = Batch { max_waiting: 1000, limit: 0, ..batch(term.epoch, n, &messages) };
+        bench.store.publish(generator.incarnation, &batch).await.unwrap();
+    }
+    let claimed = bench.claim(handler, 0, 200).await.len();
+    assert!((10..=32).contains(&claimed), "{claimed}");
+    bench.assert_balanced().await;
+}
+
+#[tokio::test]
+async fn counts_that_are_no_numbers_stop_a_step_before_it_writes() {
+    let bench = Bench::new().await;
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a"]).await;
+    bench.claim(handler, 0, 1).await;
+    for field in ["done", "failed", "returned", "buried", "published"] {
+        bench.ask::<()>(&["HSET", "{estafeta}:ledger", field, "abc"]);
+    }
+    bench.expire(generator);
+    let before = bench.everything();
+    let settlement = Settlement { settled: 1, ..Settlement::default() };
+    assert!(bench.store.turn(handler.incarnation, 0, &settlement, false).await.is_err());
+    assert!(bench.store.leave(handler.incarnation, 1).await.is_err());
+    let facts = Facts { lanes: 1, ..Facts::default() };
+    assert!(bench.store.bury(generator.incarnation, &facts, 0, GRACE, None).await.is_err());
+    assert_eq!(bench.everything(), before);
+}
+
+#[tokio::test]
+async fn what_is_half_or_not_at_all_a_member_bothers_nobody() {
+    let bench = Bench::new().await;
+    let one = bench.join(Kind::Member, 1).await;
+    bench.ask::<()>(&["ZADD", "{estafeta}:members", "0", "bob", "0", "00000000000000aa"]);
+    let snapshot = crate::snapshot::read(&bench.store, &RingName::default(), 0).await.unwrap();
+    assert_eq!(snapshot.members.len(), 1, "{snapshot:?}");
+    let suspects = bench.store.suspects(LEASE).await.unwrap().list;
+    let half = "00000000000000aa".parse().unwrap();
+    assert!(
+        suspects.contains(&(half, Health::Expired)) && suspects.len() == 2,
+        "{suspects:?} {:?}",
+        one.incarnation
+    );
+    let verdict = bench.store.bury(half, &Facts::default(), 0, GRACE, None).await.unwrap();
+    assert!(matches!(verdict, Bury::Buried { returned: 0, .. }));
 }

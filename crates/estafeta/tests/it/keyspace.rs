@@ -97,7 +97,7 @@ async fn the_recommended_rights_are_enough() {
 
     let limited = Ring::connect(settings.redis.clone(), RingName::default()).await.unwrap();
     assert!(limited.snapshot(5).await.unwrap().balanced);
-    limited.sweep(5).await.unwrap();
+    limited.sweep().await.unwrap();
     let mut reader = ErrorReader::join(settings).await.unwrap();
     assert!(!reader.next().await.unwrap().is_empty());
     reader.release().await.unwrap();

@@ -7,9 +7,10 @@ use estafeta::{Message, Notice, Observer};
 
 use super::printer::Printer;
 use crate::escape::escape;
-use crate::output::{BAD, FAINT, GOOD, NOTABLE, OFFICE, Paint, grouped};
+use crate::output::{BAD, FAINT, GOOD, NOTABLE, OFFICE, Paint, counted, grouped};
 
-/// Messages that get a line of their own within one second; the rest is summed up.
+/// Messages that get a line of their own within one second. Where there are more, the second after has none and only
+/// its sum is told.
 const LINES_A_SECOND: usize = 20;
 /// Characters of a body that are shown.
 const SHOWN: usize = 60;
@@ -23,16 +24,22 @@ pub struct Human {
 /// What happened within the current second beyond the lines that were printed.
 struct Second {
     started: Instant,
-    lines: usize,
+    /// Lines that may still be printed.
+    lines_left: usize,
     generated: u64,
     handled: u64,
     errors: u64,
 }
 
+impl Second {
+    fn new(lines_left: usize) -> Self {
+        Self { started: Instant::now(), lines_left, generated: 0, handled: 0, errors: 0 }
+    }
+}
+
 impl Human {
     pub fn new(printer: Printer, paint: Paint) -> Self {
-        let second = Second { started: Instant::now(), lines: 0, generated: 0, handled: 0, errors: 0 };
-        Self { printer, paint, second: second.into() }
+        Self { printer, paint, second: Second::new(LINES_A_SECOND).into() }
     }
 
     /// Sums up the second that is over, if anything in it had no line of its own. To be called now and then, so that
@@ -46,14 +53,15 @@ impl Human {
     fn sum_up(&self) {
         let mut second = self.second.lock().expect("no panic while held");
         let (generated, handled, errors) = (second.generated, second.handled, second.errors);
-        *second = Second { started: Instant::now(), lines: 0, generated: 0, handled: 0, errors: 0 };
+        let calm = generated + handled + errors <= LINES_A_SECOND as u64;
+        *second = Second::new(if calm { LINES_A_SECOND } else { 0 });
         drop(second);
         let parts = [(generated, "generated"), (handled, "handled"), (errors, "errors")];
         let told: Vec<_> = parts.iter().filter(|(count, _)| *count > 0).collect();
         if !told.is_empty() {
             let told: Vec<_> =
                 told.iter().map(|(count, what)| format!("{} {what}", grouped(*count))).collect();
-            self.say(&self.paint.paint(FAINT, &format!("... and {} within a second", told.join(", "))));
+            self.say(&self.paint.paint(FAINT, &format!("... {} within a second", told.join(", "))));
         }
     }
 
@@ -64,10 +72,10 @@ impl Human {
     /// Says a line about one message, or only counts it when there are too many of them.
     fn say_or_count(&self, line: impl FnOnce() -> String, count: impl FnOnce(&mut Second)) {
         let mut second = self.second.lock().expect("no panic while held");
-        if second.lines < LINES_A_SECOND {
-            second.lines += 1;
+        if second.lines_left > 0 && self.printer.has_room() {
+            second.lines_left -= 1;
             drop(second);
-            self.printer.print_when_room(format!("{}\n", line()).into_bytes());
+            self.say(&line());
         } else {
             count(&mut second);
         }
@@ -110,7 +118,7 @@ impl Observer for Human {
                 self.say(&self.paint.paint(OFFICE, &line));
             }
             Notice::BecameHandler => {
-                self.say(&self.paint.paint(NOTABLE, "became handler: another copy is generator"))
+                self.say(&self.paint.paint(NOTABLE, "became handler: the office is lost"))
             }
             Notice::Generated { messages } => {
                 for message in messages {
@@ -128,7 +136,7 @@ impl Observer for Human {
                 self.say(&format!("the limit of {} messages is reached", grouped(limit)))
             }
             Notice::RedisLost { reason } => {
-                let line = format!("Redis is lost, trying to get it back: {}", escape(reason.as_bytes()));
+                let line = format!("Redis does not serve us, trying again: {}", escape(reason.as_bytes()));
                 self.say(&self.paint.paint(BAD, &line));
             }
             Notice::RedisBack => self.say(&self.paint.paint(GOOD, "Redis is back")),
@@ -140,7 +148,7 @@ impl Observer for Human {
                 self.sum_up();
                 match returned {
                     0 => self.say("left the ring"),
-                    _ => self.say(&format!("left the ring, {returned} messages returned")),
+                    _ => self.say(&format!("left the ring, {} returned", counted(returned, "message"))),
                 }
             }
             _ => {}

@@ -9,7 +9,7 @@ use estafeta::{Message, Notice, Observer};
 use serde_json::{Value, json};
 
 use super::printer::Printer;
-use crate::output::json_body;
+use crate::output::{json_body, json_line};
 
 pub struct Json {
     printer: Printer,
@@ -93,5 +93,5 @@ fn about(kind: &str, message: &Message) -> Value {
 }
 
 fn line(object: &Value) -> Vec<u8> {
-    format!("{object}\r\n").into_bytes()
+    format!("{}\r\n", json_line(object)).into_bytes()
 }

@@ -49,11 +49,20 @@ impl Printer {
         }
     }
 
-    /// Appends a line when there is room; for the parts that work.
+    /// Appends a line when there is room; for the parts that work, on the runtime's threads.
     pub fn print_when_room(&self, line: Vec<u8>) {
-        let crowded = |queue: &mut Queue| queue.lines.len() >= MANY && !queue.open_ended;
-        drop(self.shared.1.wait_while(self.queue(), crowded).expect("no panic while held"));
+        if !self.has_room() {
+            let crowded = |queue: &mut Queue| queue.lines.len() >= MANY && !queue.open_ended;
+            let wait = || drop(self.shared.1.wait_while(self.queue(), crowded).expect("no panic while held"));
+            // Others that run on this thread, such as the one that hears signals, go on elsewhere.
+            tokio::task::block_in_place(wait);
+        }
         self.print(line);
+    }
+
+    pub fn has_room(&self) -> bool {
+        let queue = self.queue();
+        queue.lines.len() < MANY || queue.open_ended
     }
 
     /// From now on nobody waits for room any more.

@@ -40,17 +40,19 @@ impl Source for RandomText {
 pub struct FaultFinder {
     error_rate: f64,
     per_char: Duration,
-    seed: u64,
+    seed: Option<u64>,
 }
 
 impl FaultFinder {
     pub fn new(work: &Work) -> Self {
-        let seed = work.seed.unwrap_or_else(rand::random);
-        Self { error_rate: work.error_rate, per_char: work.per_char, seed }
+        Self { error_rate: work.error_rate, per_char: work.per_char, seed: work.seed }
     }
 
     fn is_faulty(&self, message: &Message) -> bool {
-        let seed = self.seed ^ message.id.rotate_left(20) ^ u64::from(message.attempt);
+        let Some(seed) = self.seed else {
+            return rand::rng().random_bool(self.error_rate);
+        };
+        let seed = seed ^ message.id.rotate_left(20) ^ u64::from(message.attempt);
         SmallRng::seed_from_u64(seed).random_bool(self.error_rate)
     }
 }

@@ -11,7 +11,7 @@ end
 local function collect(kind, lists, keys, max_attempts)
   redis.call('LLEN', keys.ready)
   redis.call('LLEN', keys.errors)
-  redis.call('HLEN', keys.ledger)
+  check_counts(keys.ledger, 'returned', 'failed', 'buried')
   if keys.journal then
     redis.call('XLEN', keys.journal)
   end
@@ -38,6 +38,7 @@ local function collect(kind, lists, keys, max_attempts)
   return held
 end
 
+-- Answers how many messages went back to the queue.
 local function give_back(held, keys, number, now)
   local reversed = {}
   for i = #held.back, 1, -1 do
@@ -58,10 +59,10 @@ local function give_back(held, keys, number, now)
       redis.call('XADD', keys.journal, '*', 'ids', list, 'errors', list, 'member', number)
     end
   end
-  if held.kind ~= 'reader' then
-    redis.call('HINCRBY', keys.ledger, 'returned', #held.back)
-  end
   for _, list in ipairs(held.lists) do
     redis.call('DEL', list)
   end
+  local returned = held.kind == 'reader' and 0 or #held.back
+  redis.call('HINCRBY', keys.ledger, 'returned', returned)
+  return returned
 end
