@@ -54,11 +54,15 @@ impl<O: Observer> Heartbeat<O> {
             self.observer.notice(Notice::Joined { member: me.number });
             self.beat_until_lost(me, &end).await?;
             self.standing.send_replace(Standing::Away);
-            if end.is_cancelled() {
+            // A copy that stops is lost because it has left, or has nothing to come back for.
+            if self.quiet.is_cancelled() {
                 return Ok(());
             }
             self.observer.notice(Notice::DeclaredDead);
             me = join(&self.store, &self.config, Kind::Member).await?;
+            if self.quiet.is_cancelled() {
+                return self.store.leave(me.incarnation, self.config.concurrency).await.map(drop);
+            }
         }
     }
 

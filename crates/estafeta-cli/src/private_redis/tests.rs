@@ -89,12 +89,16 @@ fn of_eight_in_the_same_instant_one_starts_it() {
 }
 
 const COPY: &str = "ESTAFETA_TEST_COPY";
+/// The file by which a copy tells that it has its server.
+const FOUND: &str = "a-copy-found-it";
 
 /// The body of a copy that other tests start as a process, and kill. Among the other tests it has nothing to do.
 #[test]
 fn a_copy() {
     if let Some(directory) = std::env::var_os(COPY) {
-        PrivateRedis::at(directory.into()).unwrap().ensure().unwrap();
+        let redis = PrivateRedis::at(directory.into()).unwrap();
+        redis.ensure().unwrap();
+        std::fs::write(redis.directory().join(FOUND), "").unwrap();
         thread::sleep(Duration::from_secs(60));
     }
 }
@@ -138,7 +142,7 @@ fn the_server_and_its_lock_outlive_a_killed_copy() {
 fn a_living_copy_does_not_hold_the_lock_of_a_dead_server() {
     let (_data, redis) = place();
     let mut copy = Copy::start(&redis);
-    eventually(SOON, "the copy starts the server", || redis.is_running().then_some(()));
+    eventually(SOON, "the copy starts the server", || redis.directory().join(FOUND).exists().then_some(()));
     let server = nix::unistd::Pid::from_raw(pid(&redis).try_into().unwrap());
     nix::sys::signal::kill(server, nix::sys::signal::Signal::SIGKILL).unwrap();
     eventually(SOON, "the lock is free", || (!redis.lock_is_held().unwrap()).then_some(()));

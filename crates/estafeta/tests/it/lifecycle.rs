@@ -150,6 +150,28 @@ async fn a_handler_whose_settles_redis_forgot_joins_again() {
     other.stop().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_has_left_does_not_come_back() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    // A heart that beats all the time meets the moment between leaving and ending.
+    settings.look = Duration::from_millis(1);
+    settings.lease = Duration::from_millis(200);
+    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    one.ears.hear("generated").await;
+    let ring = ring(&redis).await;
+    for _ in 0..30 {
+        let other = Running::start(settings.clone(), Counter(0), Keep::default());
+        other.ears.hear("handled").await;
+        let ears = other.ears.clone();
+        other.stop().await.unwrap();
+        assert!(!ears.heard().contains(&"DeclaredDead".to_owned()), "{:?}", ears.heard());
+        let snapshot = ring.snapshot(0).await.unwrap();
+        assert_eq!(snapshot.members.len(), 1, "{snapshot:?}");
+    }
+    one.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_ring_of_another_version_is_left_alone() {
     let redis = RedisServer::start();
