@@ -15,17 +15,15 @@ use std::time::{Duration, Instant};
 use backon::BackoffBuilder as _;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError,
-    ServerErrorKind, Value,
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError, Value,
 };
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::server::Server;
+use super::trouble::Trouble;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
-
-/// The oldest Redis whose scripts can be flagged and call `PUBSUB`.
-const OLDEST: (u32, u32) = (7, 0);
 
 /// A connection of the moment.
 #[derive(Clone)]
@@ -37,26 +35,6 @@ pub(crate) struct Live {
     speaks_resp3: bool,
     /// Without RESP3 nothing is ever pushed; the channel stays open all the same, for its end means a disconnect.
     _silent: Option<mpsc::UnboundedSender<PushInfo>>,
-}
-
-/// What a server says of itself.
-#[derive(Clone, Debug, Default)]
-struct Server {
-    version: String,
-    uptime: Duration,
-}
-
-/// Why a call failed.
-#[derive(Clone, Debug)]
-pub(crate) enum Trouble {
-    /// The connection is gone or silent; nobody knows whether the call was carried out.
-    Broken(String),
-    /// Redis does not know the script (any more).
-    NoScript,
-    /// One of our keys holds another type.
-    WrongType,
-    /// Redis answered with an error.
-    Refused(String),
 }
 
 pub(crate) struct Link {
@@ -348,55 +326,5 @@ impl From<RedisError> for Attempt {
 impl From<Trouble> for Attempt {
     fn from(trouble: Trouble) -> Self {
         Self::Failed(trouble)
-    }
-}
-
-impl From<RedisError> for Trouble {
-    fn from(error: RedisError) -> Self {
-        let told = || error.detail().map_or_else(|| error.category().to_owned(), ToOwned::to_owned);
-        match (error.kind(), error.code()) {
-            (ErrorKind::Server(ServerErrorKind::NoScript), _) => Self::NoScript,
-            (_, Some("WRONGTYPE")) => Self::WrongType,
-            (ErrorKind::Io | ErrorKind::Parse, _) => Self::Broken(error.to_string()),
-            (ErrorKind::AuthenticationFailed, _) => {
-                Self::Refused(format!("authentication failed: {}", told()))
-            }
-            (_, Some(code)) => Self::Refused(format!("{code} {}", told())),
-            _ if error.is_unrecoverable_error() => Self::Broken(error.to_string()),
-            _ => Self::Refused(error.to_string()),
-        }
-    }
-}
-
-impl std::fmt::Display for Trouble {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Broken(reason) | Self::Refused(reason) => f.write_str(reason),
-            Self::NoScript => f.write_str("it does not keep our scripts"),
-            Self::WrongType => f.write_str("a key of the ring holds another type"),
-        }
-    }
-}
-
-impl Server {
-    fn read(info: &str) -> Self {
-        let field = |name: &str| {
-            let value = |line: &str| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned());
-            info.lines().find_map(value).unwrap_or_default()
-        };
-        Self {
-            version: field("redis_version"),
-            uptime: Duration::from_secs(field("uptime_in_seconds").parse().unwrap_or(0)),
-        }
-    }
-
-    fn check_version(&self) -> Result<(), Trouble> {
-        let mut parts = self.version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-        let found = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
-        if found >= OLDEST {
-            return Ok(());
-        }
-        let (major, minor) = OLDEST;
-        Err(Trouble::Refused(format!("expected Redis {major}.{minor} or newer, got {}", self.version)))
     }
 }

@@ -1,0 +1,122 @@
+//! What is asked of a ring from outside: by commands, monitors and judges. Nothing here moves a message but `resolve`.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::{Facts, Reply, Store, script};
+use crate::error::{Error, Result};
+use crate::keys::SCHEMA;
+use crate::member_id::Incarnation;
+use crate::message::FailedMessage;
+
+impl Store {
+    /// Retries or drops errors; answers how many of them were still there.
+    pub async fn resolve(&self, verb: &str, elements: &[&[u8]]) -> Result<u64> {
+        let keys = &self.keys;
+        let names = [&keys.errors, &keys.ready, &keys.bell, &keys.ledger, &keys.events];
+        let mut call = script::RESOLVE.call(&names);
+        call.arg(verb);
+        for element in elements {
+            call.arg(*element);
+        }
+        let mut reply = self.run(&script::RESOLVE, &call).await?;
+        reply.text()?;
+        reply.number()
+    }
+
+    /// A stretch of the kept errors, oldest first.
+    pub async fn errors(&self, from: u64, count: u64) -> Result<Vec<FailedMessage>> {
+        let mut call = redis::cmd("LRANGE");
+        call.arg(&self.keys.errors).arg(from).arg(from + count.max(1) - 1);
+        let elements: Vec<Vec<u8>> = self.read(&call).await?;
+        Ok(elements.into_iter().map(FailedMessage::parse).collect())
+    }
+
+    /// How many errors are kept and not in a reader's hands.
+    pub async fn error_count(&self) -> Result<u64> {
+        self.read(redis::cmd("LLEN").arg(&self.keys.errors)).await
+    }
+
+    /// All entries of the member list; those that are not ours do not read as an incarnation.
+    pub async fn members(&self) -> Result<Vec<String>> {
+        self.read(redis::cmd("ZRANGE").arg(&self.keys.members).arg(0).arg(-1)).await
+    }
+
+    /// None if there is no such member any more.
+    pub async fn facts(&self, member: Incarnation) -> Result<Option<Facts>> {
+        let mut call = redis::cmd("HMGET");
+        call.arg(self.keys.member(member)).arg("lanes").arg("presence").arg("lease");
+        let (lanes, presence, lease): (Option<usize>, Option<u8>, Option<u64>) = self.read(&call).await?;
+        let lease = Duration::from_millis(lease.unwrap_or(0));
+        Ok(lanes.map(|lanes| Facts { lanes, presence: presence == Some(1), lease }))
+    }
+
+    /// The raw snapshot, or None if these are not the members of this moment. `known` counts all entries of the member
+    /// list, `roll` names those that are ours, with their lanes.
+    pub async fn snapshot(
+        &self,
+        known: usize,
+        roll: &[(Incarnation, usize)],
+        events: usize,
+    ) -> Result<Option<Reply>> {
+        let keys = &self.keys;
+        let mut names: Vec<String> = [
+            &keys.members,
+            &keys.succession,
+            &keys.leader,
+            &keys.ready,
+            &keys.errors,
+            &keys.ledger,
+            &keys.events,
+        ]
+        .map(Clone::clone)
+        .into();
+        for (member, lanes) in roll {
+            names.push(keys.member(*member));
+            names.extend((0..*lanes).map(|lane| keys.inflight(*member, lane)));
+        }
+        let mut call = script::SNAPSHOT.call(&names);
+        call.arg(&keys.channels).arg(events).arg(known);
+        for (member, lanes) in roll {
+            call.arg(member.to_string()).arg(lanes);
+        }
+        let mut reply = self.run(&script::SNAPSHOT, &call).await?;
+        Ok((reply.text()? == "snapshot").then_some(reply))
+    }
+
+    /// Fails if the ring belongs to another version.
+    pub async fn check_schema(&self) -> Result<()> {
+        let found: Option<String> = self.read(redis::cmd("GET").arg(&self.keys.schema)).await?;
+        match found {
+            Some(found) if found != SCHEMA.to_string() => {
+                Err(Error::Schema { ring: self.ring.to_string(), found, expected: SCHEMA })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Deletes the keys of this ring and no others; answers how many there were.
+    pub async fn erase(&self) -> Result<u64> {
+        // Found first and deleted in one step: a copy that lives on must meet the ring whole or not at all, or what it
+        // writes in between would upset the balance of the next one.
+        let mut ours: BTreeSet<String> =
+            self.keys.fixed().into_iter().map(|(key, _)| key.to_owned()).collect();
+        for member in self.members().await?.iter().filter_map(|name| name.parse().ok()) {
+            if let Some(facts) = self.facts(member).await? {
+                ours.extend((0..facts.lanes).map(|lane| self.keys.inflight(member, lane)));
+            }
+        }
+        let mut cursor = 0_u64;
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(self.keys.pattern()).arg("COUNT").arg(1000);
+            let (next, found): (u64, Vec<String>) = self.read(&scan).await?;
+            ours.extend(found.into_iter().filter(|key| self.keys.owns(key)));
+            cursor = next;
+            if cursor == 0 {
+                break;
+            }
+        }
+        self.read(redis::cmd("UNLINK").arg(&ours)).await
+    }
+}

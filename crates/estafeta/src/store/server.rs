@@ -1,0 +1,39 @@
+//! What a Redis server says of itself.
+
+use std::time::Duration;
+
+use super::trouble::Trouble;
+
+/// The oldest Redis whose scripts can be flagged and call `PUBSUB`.
+const OLDEST: (u32, u32) = (7, 0);
+
+/// What we need to know of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Server {
+    version: String,
+    pub uptime: Duration,
+}
+
+impl Server {
+    /// Reads the answer to `INFO server`.
+    pub fn read(info: &str) -> Self {
+        let field = |name: &str| {
+            let value = |line: &str| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned());
+            info.lines().find_map(value).unwrap_or_default()
+        };
+        Self {
+            version: field("redis_version"),
+            uptime: Duration::from_secs(field("uptime_in_seconds").parse().unwrap_or(0)),
+        }
+    }
+
+    pub fn check_version(&self) -> Result<(), Trouble> {
+        let mut parts = self.version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+        let found = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+        if found >= OLDEST {
+            return Ok(());
+        }
+        let (major, minor) = OLDEST;
+        Err(Trouble::Refused(format!("expected Redis {major}.{minor} or newer, got {}", self.version)))
+    }
+}

@@ -1,0 +1,156 @@
+//! The scripts on a real Redis, step by step: repeats, late calls, burials, refusals.
+
+use std::time::Duration;
+
+use estafeta_testbed::RedisServer;
+use redis::FromRedisValue;
+
+use super::*;
+
+mod burials;
+mod publishing;
+mod refusals;
+mod turns;
+
+const LEASE: Duration = Duration::from_secs(60);
+const GRACE: Duration = Duration::from_millis(100);
+
+/// A store on a Redis of its own, and what tests look at from outside.
+struct Bench {
+    redis: RedisServer,
+    store: Store,
+    _keeper: Keeper,
+}
+
+/// A member that lives on its lease alone, so that tests decide when it dies.
+#[derive(Clone, Copy)]
+struct Actor {
+    incarnation: Incarnation,
+    number: MemberId,
+    lanes: usize,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let redis = RedisServer::start();
+        let endpoint = redis.url().parse().unwrap();
+        let (link, keeper) = Link::open(endpoint, Duration::from_secs(10)).await.unwrap();
+        let store = Store::new(Arc::new(link), RingName::default());
+        Self { redis, store, _keeper: keeper }
+    }
+
+    async fn join(&self, kind: Kind, lanes: usize) -> Actor {
+        let incarnation = Incarnation::random();
+        let number = self.store.join(&introduction(incarnation, kind, lanes, false)).await.unwrap();
+        Actor { incarnation, number, lanes }
+    }
+
+    async fn lead(&self, actor: Actor) -> Term {
+        match self.store.lead(actor.incarnation, LEASE, &candidacy()).await.unwrap() {
+            Lead::Leads(term) => term,
+            Lead::Follows => panic!("the office is taken"),
+            Lead::Lost => panic!("no member"),
+        }
+    }
+
+    /// Publishes messages with the next ids.
+    async fn publish(&self, actor: Actor, term: &Term, n: u64, bodies: &[&str]) -> Publish {
+        let first = self.ledger("published") + 1;
+        self.publish_from(actor, term, n, first, bodies).await
+    }
+
+    async fn publish_from(&self, actor: Actor, term: &Term, n: u64, first: u64, bodies: &[&str]) -> Publish {
+        let messages = messages(term.epoch, first, bodies);
+        self.store.publish(actor.incarnation, &batch(term.epoch, n, &messages)).await.unwrap()
+    }
+
+    async fn turn(&self, actor: Actor, lane: usize, settlement: Settlement) -> Option<(u64, Vec<Message>)> {
+        match self.store.turn(actor.incarnation, lane, &settlement, true).await.unwrap() {
+            Turn::Holds { cursor, held } => Some((cursor, held)),
+            Turn::Lost => None,
+        }
+    }
+
+    async fn claim(&self, actor: Actor, lane: usize, want: usize) -> Vec<Message> {
+        let settlement = Settlement { want, ..Settlement::default() };
+        self.turn(actor, lane, settlement).await.expect("a member").1
+    }
+
+    async fn bury(&self, actor: Actor) -> Bury {
+        let facts = Facts { lanes: actor.lanes, ..Facts::default() };
+        self.store.bury(actor.incarnation, &facts, 0, GRACE, None).await.unwrap()
+    }
+
+    fn expire(&self, actor: Actor) {
+        let name = actor.incarnation.to_string();
+        let mut call = redis::cmd("ZADD");
+        call.arg("{estafeta}:members").arg("XX").arg(1).arg(name).exec(&mut self.redis.connect()).unwrap();
+    }
+
+    fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut call = redis::cmd(words[0]);
+        for word in &words[1..] {
+            call.arg(*word);
+        }
+        call.query(&mut self.redis.connect()).unwrap()
+    }
+
+    fn ledger(&self, field: &str) -> u64 {
+        self.ask::<Option<u64>>(&["HGET", "{estafeta}:ledger", field]).unwrap_or(0)
+    }
+
+    fn ready(&self) -> Vec<String> {
+        self.ask(&["LRANGE", "{estafeta}:ready", "0", "-1"])
+    }
+
+    /// Every key with its value, to see whether anything was written.
+    fn everything(&self) -> Vec<(String, Vec<u8>)> {
+        let mut keys: Vec<String> = self.ask(&["KEYS", "*"]);
+        keys.sort();
+        keys.into_iter().map(|key| (key.clone(), self.ask(&["DUMP", &key]))).collect()
+    }
+
+    /// Puts something of another type where one of our keys was.
+    fn plant_foreign(&self, key: &str, expected: &str) {
+        self.ask::<()>(&["DEL", key]);
+        self.ask::<()>(&[if expected == "list" { "SADD" } else { "RPUSH" }, key, "x"]);
+    }
+
+    async fn assert_balanced(&self) {
+        let snapshot = crate::snapshot::read(&self.store, &RingName::default(), 0).await.unwrap();
+        assert!(snapshot.balanced, "{snapshot:?}");
+    }
+}
+
+fn introduction(incarnation: Incarnation, kind: Kind, lanes: usize, presence: bool) -> Introduction<'static> {
+    Introduction {
+        incarnation,
+        kind,
+        lanes,
+        host: "here",
+        lease: LEASE,
+        presence,
+        max_attempts: 3,
+        journal: true,
+    }
+}
+
+fn candidacy() -> Candidacy {
+    Candidacy {
+        absent_since_ms: 0,
+        grace: GRACE,
+        interval: Duration::from_millis(500),
+        silence: Duration::ZERO,
+        known_published: 0,
+        renew: false,
+    }
+}
+
+fn messages(epoch: Epoch, first: u64, bodies: &[&str]) -> Vec<Message> {
+    (first..).zip(bodies).map(|(id, body)| Message::new(id, epoch, 7, body.as_bytes())).collect()
+}
+
+fn batch(epoch: Epoch, n: u64, messages: &[Message]) -> Batch<'_> {
+    let interval = Duration::from_millis(500);
+    Batch { epoch, n, messages, interval, catch_up: false, max_waiting: 10, limit: 100, lease: LEASE }
+}

@@ -1,0 +1,100 @@
+//! Foreign data where ours should be: a step happens as a whole or not at all.
+
+use super::*;
+
+#[tokio::test]
+async fn a_key_of_another_type_is_named_to_whoever_joins() {
+    let keys = Keys::new(&RingName::default());
+    for (key, expected) in keys.fixed() {
+        let bench = Bench::new().await;
+        bench.plant_foreign(key, expected);
+        let before = bench.everything();
+        let incarnation = Incarnation::random();
+        let stranger = introduction(incarnation, Kind::Member, 1, false);
+        let error = bench.store.join(&stranger).await.map(drop).unwrap_err();
+        let named = matches!(&error, Error::ForeignKey { key: found, .. } if found == key);
+        assert!(named, "{key}: {error}");
+        assert_eq!(bench.everything(), before, "{key}");
+    }
+}
+
+/// Redis does not roll a script back, so a step that fails half-way would lose a message. Whichever key goes bad under
+/// a running ring, a step either happens as a whole or not at all.
+#[tokio::test]
+async fn a_step_that_fails_on_a_key_of_another_type_has_written_nothing() {
+    let keys = Keys::new(&RingName::default());
+    let mut failed = 0;
+    for (key, expected) in keys.fixed() {
+        for step in 0..8 {
+            let bench = Bench::new().await;
+            let (leader, dead) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+            let term = bench.lead(leader).await;
+            bench.publish(leader, &term, 0, &["a", "b", "c"]).await;
+            bench.claim(leader, 0, 1).await;
+            bench.claim(dead, 0, 1).await;
+            bench.expire(dead);
+            let element = b"9 1 1 1 1 1 2 no body".as_slice();
+            bench.ask::<()>(&["RPUSH", "{estafeta}:errors", "9 1 1 1 1 1 2 no body"]);
+            bench.plant_foreign(key, expected);
+
+            let (before, me) = (bench.everything(), leader.incarnation);
+            let failures = vec![(0, "x".into())];
+            let settlement = Settlement { settled: 1, failures, want: 1, ..Settlement::default() };
+            let next = messages(term.epoch, 4, &["d"]);
+            let facts = Facts { lanes: 1, ..Facts::default() };
+            let outcome = match step {
+                0 => bench.store.turn(me, 0, &settlement, true).await.map(drop),
+                1 => bench.store.publish(me, &batch(term.epoch, 1, &next)).await.map(drop),
+                2 => bench.store.lead(me, LEASE, &Candidacy { renew: true, ..candidacy() }).await.map(drop),
+                3 => bench.store.leave(me, 1).await.map(drop),
+                4 => bench.store.bury(dead.incarnation, &facts, 0, GRACE, None).await.map(drop),
+                5 => bench.store.resign(me, term.epoch).await,
+                6 => bench.store.resolve("retry", &[element]).await.map(drop),
+                _ => bench.store.beat(me, LEASE).await.map(drop),
+            };
+            if outcome.is_err() {
+                failed += 1;
+                assert_eq!(bench.everything(), before, "step {step} with {key} gone bad");
+            }
+        }
+    }
+    assert!(failed > 30, "only {failed} steps failed: are the keys still the right ones?");
+}
+
+#[tokio::test]
+async fn counts_that_are_no_numbers_stop_a_step_before_it_writes() {
+    let bench = Bench::new().await;
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a"]).await;
+    bench.claim(handler, 0, 1).await;
+    for field in ["done", "failed", "returned", "buried", "published"] {
+        bench.ask::<()>(&["HSET", "{estafeta}:ledger", field, "abc"]);
+    }
+    bench.expire(generator);
+    let before = bench.everything();
+    let settlement = Settlement { settled: 1, ..Settlement::default() };
+    assert!(bench.store.turn(handler.incarnation, 0, &settlement, false).await.is_err());
+    assert!(bench.store.leave(handler.incarnation, 1).await.is_err());
+    let facts = Facts { lanes: 1, ..Facts::default() };
+    assert!(bench.store.bury(generator.incarnation, &facts, 0, GRACE, None).await.is_err());
+    assert_eq!(bench.everything(), before);
+}
+
+#[tokio::test]
+async fn what_is_half_or_not_at_all_a_member_bothers_nobody() {
+    let bench = Bench::new().await;
+    let one = bench.join(Kind::Member, 1).await;
+    bench.ask::<()>(&["ZADD", "{estafeta}:members", "0", "bob", "0", "00000000000000aa"]);
+    let snapshot = crate::snapshot::read(&bench.store, &RingName::default(), 0).await.unwrap();
+    assert_eq!(snapshot.members.len(), 1, "{snapshot:?}");
+    let suspects = bench.store.suspects(LEASE).await.unwrap().list;
+    let half = "00000000000000aa".parse().unwrap();
+    assert!(
+        suspects.contains(&(half, Health::Expired)) && suspects.len() == 2,
+        "{suspects:?} {:?}",
+        one.incarnation
+    );
+    let verdict = bench.store.bury(half, &Facts::default(), 0, GRACE, None).await.unwrap();
+    assert!(matches!(verdict, Bury::Buried { returned: 0, .. }));
+}

@@ -1,0 +1,107 @@
+//! Lanes: claims and settles, their repeats and their late arrivals.
+
+use super::*;
+
+#[tokio::test]
+async fn a_turn_repeated_after_a_lost_reply_settles_once_and_answers_the_same() {
+    let bench = Bench::new().await;
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 2).await);
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a", "b", "c", "d"]).await;
+    let first = bench.claim(handler, 0, 2).await;
+    assert_eq!(first.iter().map(|message| message.id).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(bench.claim(handler, 0, 2).await, first, "a repeated claim claims nothing more");
+
+    let settlement = || Settlement { cursor: 0, settled: 2, failures: vec![(1, "no good".into())], want: 1 };
+    let settled = bench.turn(handler, 0, settlement()).await.unwrap();
+    assert_eq!((settled.0, settled.1[0].id), (2, 3));
+    assert_eq!(bench.turn(handler, 0, settlement()).await.unwrap(), settled);
+    assert_eq!((bench.ledger("done"), bench.ledger("failed")), (1, 1));
+    let errors = bench.store.errors(0, 10).await.unwrap();
+    assert_eq!((errors.len(), errors[0].id, errors[0].body()), (1, 2, &b"b"[..]));
+    assert_eq!((errors[0].member, errors[0].reason.as_str()), (handler.number, "no good"));
+    bench.assert_balanced().await;
+}
+
+#[tokio::test]
+async fn a_settle_from_a_wrong_cursor_or_by_a_buried_member_is_refused_and_writes_nothing() {
+    let bench = Bench::new().await;
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a", "b"]).await;
+    bench.claim(handler, 0, 2).await;
+    let settle = |cursor, settled| Settlement { cursor, settled, want: 5, ..Settlement::default() };
+
+    let before = bench.everything();
+    assert_eq!(bench.turn(handler, 0, settle(5, 2)).await, None);
+    assert_eq!(bench.turn(handler, 0, settle(0, 3)).await, None, "more than it holds");
+    assert_eq!(bench.everything(), before);
+
+    bench.expire(handler);
+    assert!(matches!(bench.bury(handler).await, Bury::Buried { returned: 2, .. }));
+    let before = bench.everything();
+    assert_eq!(bench.turn(handler, 0, settle(0, 2)).await, None);
+    assert_eq!(bench.turn(handler, 0, settle(0, 0)).await, None, "it may not claim either");
+    let beat = bench.store.beat(handler.incarnation, LEASE).await.unwrap();
+    assert!(matches!(beat, Beat::Lost));
+    assert_eq!(bench.everything(), before);
+}
+
+#[tokio::test]
+async fn foreign_elements_fail_one_by_one_and_block_nobody() {
+    let bench = Bench::new().await;
+    let handler = bench.join(Kind::Member, 1).await;
+    bench.ask::<()>(&["RPUSH", "{estafeta}:ready", "what is this"]);
+    let held = bench.claim(handler, 0, 5).await;
+    assert_eq!((held[0].id, held[0].body()), (0, &b"what is this"[..]));
+    let settlement = Settlement { cursor: 0, settled: 1, failures: vec![(0, "foreign".into())], want: 0 };
+    bench.turn(handler, 0, settlement).await.unwrap();
+    let errors = bench.store.errors(0, 9).await.unwrap();
+    assert_eq!((errors[0].id, errors[0].body()), (0, &b"what is this"[..]));
+}
+
+#[tokio::test]
+async fn a_turn_that_its_own_repeat_overtook_claims_nothing() {
+    let bench = Bench::new().await;
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(generator).await;
+    assert!(
+        bench.claim(handler, 0, 5).await.is_empty(),
+        "the repeat finds nothing, and its lane goes to sleep"
+    );
+    bench.publish(generator, &term, 0, &["a"]).await;
+
+    let keys = &bench.store.keys;
+    let (member, inflight) = (keys.member(handler.incarnation), keys.inflight(handler.incarnation, 0));
+    let names = [
+        &keys.members,
+        &member,
+        &inflight,
+        &keys.ready,
+        &keys.bell,
+        &keys.errors,
+        &keys.ledger,
+        &keys.journal,
+    ];
+    let mut late = script::TURN.call(&names);
+    late.arg(handler.incarnation.to_string()).arg(0).arg(0).arg(0).arg(0).arg(5);
+    let before = bench.everything();
+    assert_eq!(bench.store.run(&script::TURN, &late).await.unwrap().text().unwrap(), "late");
+    assert_eq!(bench.everything(), before);
+}
+
+#[tokio::test]
+async fn large_messages_are_claimed_a_few_at_a_time_whatever_was_asked_for() {
+    let bench = Bench::new().await;
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(generator).await;
+    let large = "x".repeat(100_000);
+    for n in 0..20 {
+        let messages = messages(term.epoch, n * 10 + 1, &[large.as_str(); 10]);
+        let batch = Batch { max_waiting: 1000, limit: 0, ..batch(term.epoch, n, &messages) };
+        bench.store.publish(generator.incarnation, &batch).await.unwrap();
+    }
+    let claimed = bench.claim(handler, 0, 200).await.len();
+    assert!((10..=32).contains(&claimed), "{claimed}");
+    bench.assert_balanced().await;
+}

@@ -1,0 +1,43 @@
+//! Why a call to Redis failed, as far as it matters what to do next.
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+/// Why a call failed.
+#[derive(Clone, Debug)]
+pub(crate) enum Trouble {
+    /// The connection is gone or silent; nobody knows whether the call was carried out.
+    Broken(String),
+    /// Redis does not know the script (any more).
+    NoScript,
+    /// One of our keys holds another type.
+    WrongType,
+    /// Redis answered with an error.
+    Refused(String),
+}
+
+impl From<RedisError> for Trouble {
+    fn from(error: RedisError) -> Self {
+        let told = || error.detail().map_or_else(|| error.category().to_owned(), ToOwned::to_owned);
+        match (error.kind(), error.code()) {
+            (ErrorKind::Server(ServerErrorKind::NoScript), _) => Self::NoScript,
+            (_, Some("WRONGTYPE")) => Self::WrongType,
+            (ErrorKind::Io | ErrorKind::Parse, _) => Self::Broken(error.to_string()),
+            (ErrorKind::AuthenticationFailed, _) => {
+                Self::Refused(format!("authentication failed: {}", told()))
+            }
+            (_, Some(code)) => Self::Refused(format!("{code} {}", told())),
+            _ if error.is_unrecoverable_error() => Self::Broken(error.to_string()),
+            _ => Self::Refused(error.to_string()),
+        }
+    }
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Broken(reason) | Self::Refused(reason) => f.write_str(reason),
+            Self::NoScript => f.write_str("it does not keep our scripts"),
+            Self::WrongType => f.write_str("a key of the ring holds another type"),
+        }
+    }
+}
