@@ -58,10 +58,13 @@ impl Store {
                 (None, None) => {
                     return Err(self.link.error(Trouble::Broken("the connection was lost".into())));
                 }
-                (Some(end), None) => tokio::select! {
-                    () = end.cancelled() => return Err(Error::Stopped),
-                    live = self.link.live() => live,
-                },
+                (Some(end), None) => {
+                    waiting.get_or_insert_with(|| self.link.wait_along());
+                    tokio::select! {
+                        () = end.cancelled() => return Err(Error::Stopped),
+                        live = self.link.live() => live,
+                    }
+                }
             };
             let trouble = match send(live).await {
                 Ok(value) => return Ok(value),
@@ -70,7 +73,8 @@ impl Store {
             let Some(end) = &self.patient_until else {
                 return Err(self.explain(trouble).await);
             };
-            waiting.get_or_insert_with(|| self.link.complain(&trouble));
+            waiting.get_or_insert_with(|| self.link.wait_along());
+            self.link.complain(&trouble);
             tokio::select! {
                 () = end.cancelled() => return Err(Error::Stopped),
                 () = tokio::time::sleep(pauses.next().unwrap_or_default()) => {}

@@ -46,7 +46,7 @@ pub(crate) struct Link {
     reports: mpsc::UnboundedSender<u64>,
     called: Notify,
     trouble: watch::Sender<Option<String>>,
-    /// Calls that wait because of some trouble, and tries to reconnect.
+    /// How many calls wait for Redis, tries to reconnect included.
     waiting: Mutex<usize>,
     /// Since when what is seen of others may be taken seriously, apart from the age of the connection.
     awake_since: Mutex<Instant>,
@@ -99,7 +99,7 @@ impl Link {
             self.live.send_replace(None);
             generation += 1;
             let mut pauses = pauses();
-            let mut waiting = None;
+            let _waiting = self.wait_along();
             loop {
                 let attempt = tokio::select! {
                     () = stop.cancelled() => return,
@@ -112,7 +112,7 @@ impl Link {
                         break;
                     }
                     Err(trouble) => {
-                        waiting.get_or_insert_with(|| self.complain(&trouble));
+                        self.complain(&trouble);
                         let pause = pauses.next().unwrap_or_default();
                         tokio::select! {
                             () = stop.cancelled() => return,
@@ -170,6 +170,8 @@ impl Link {
         let info: String = redis::cmd("INFO").arg("server").query_async(&mut connection).await?;
         let server = Server::read(&info);
         server.check_version()?;
+        // A server that is still loading greets and talks about itself, but does not serve yet.
+        redis::cmd("PING").exec_async(&mut connection).await?;
         let since = Instant::now();
         let live = Live { connection, generation, since, server, speaks_resp3, _silent: silent };
         Ok((live, pushes))
@@ -248,14 +250,21 @@ impl Link {
         *self.awake_since.lock().expect("no panic while held") = Instant::now();
     }
 
-    /// Tells that Redis is in trouble, once, until nobody waits because of it any more.
-    pub fn complain(&self, trouble: &Trouble) -> Waiting<'_> {
-        let mut waiting = self.waiting.lock().expect("no panic while held");
-        *waiting += 1;
-        if *waiting == 1 {
-            self.trouble.send_replace(Some(trouble.to_string()));
-        }
+    /// Somebody waits for Redis; as long as anybody does, a trouble that was told is not over.
+    pub fn wait_along(&self) -> Waiting<'_> {
+        *self.waiting.lock().expect("no panic while held") += 1;
         Waiting(self)
+    }
+
+    /// Tells that Redis is in trouble, once, until nobody waits any more.
+    pub fn complain(&self, trouble: &Trouble) {
+        self.trouble.send_if_modified(|told| {
+            let first = told.is_none();
+            if first {
+                *told = Some(trouble.to_string());
+            }
+            first
+        });
     }
 
     /// What is wrong with Redis, while something is.
@@ -273,16 +282,15 @@ impl Link {
     }
 }
 
-/// Somebody waits because of some trouble with Redis.
+/// Somebody waits for Redis.
 pub(crate) struct Waiting<'a>(&'a Link);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut waiting = self.0.waiting.lock().expect("no panic while held");
         *waiting -= 1;
-        if *waiting == 0 {
+        if *waiting == 0 && self.0.trouble.send_if_modified(|told| told.take().is_some()) {
             self.0.unsettle();
-            self.0.trouble.send_replace(None);
         }
     }
 }
