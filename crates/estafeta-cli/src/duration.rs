@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// A duration given by a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(try_from = "String")]
+#[serde(try_from = "Written")]
 pub struct HumanDuration(pub Duration);
 
 impl FromStr for HumanDuration {
@@ -18,11 +18,22 @@ impl FromStr for HumanDuration {
     }
 }
 
-impl TryFrom<String> for HumanDuration {
+/// How a duration stands in a settings file: as text, or as a plain 0.
+#[derive(serde::Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Text(String),
+    Number(i64),
+}
+
+impl TryFrom<Written> for HumanDuration {
     type Error = String;
 
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
+    fn try_from(written: Written) -> Result<Self, String> {
+        match written {
+            Written::Text(text) => text.parse(),
+            Written::Number(number) => number.to_string().parse(),
+        }
     }
 }
 

@@ -24,6 +24,9 @@ pub fn usage(message: impl Into<String>) -> anyhow::Error {
 /// What clap has to say about a wrong call, in one line. It repeats what it did not understand, and that may be a URL
 /// with a password in it.
 pub fn wrong_call(error: &clap::Error) -> anyhow::Error {
+    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return usage("expected a subcommand after it (see --help)");
+    }
     let told = error.to_string();
     let told = told.strip_prefix("error: ").unwrap_or(&told);
     let paragraph = told.split("\n\n").next().unwrap_or_default();

@@ -72,7 +72,9 @@ impl File {
         let shown = path.display();
         let text = read_file(path)?;
         let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-            usage(format!("{shown}: expected TOML: {}", error.message()))
+            let line =
+                error.span().map_or(1, |at| text.get(..at.start).unwrap_or_default().lines().count().max(1));
+            usage(format!("{shown}, line {line}: expected TOML: {}", error.message()))
         })?;
         let known = known_names();
         if let Some(unknown) = table.keys().find(|key| !known.contains(key)) {

@@ -87,8 +87,13 @@ impl Config {
     pub fn validate(&self) -> Result<(), Error> {
         let ms = Duration::from_millis;
         let shown = |value: Duration| format!("{value:?}");
-        if !self.interval.is_zero() && self.interval < ms(1) {
-            return Err(Error::expected("interval", "0 or at least 1ms", shown(self.interval)));
+        let year = Duration::from_secs(365 * 24 * 3600);
+        if !self.interval.is_zero() && !(ms(1)..=year).contains(&self.interval) {
+            return Err(Error::expected(
+                "interval",
+                "0 or at least 1ms and at most a year",
+                shown(self.interval),
+            ));
         }
         if !(ms(200)..=ms(3_600_000)).contains(&self.lease) {
             return Err(Error::expected("lease", "200ms to 1h", shown(self.lease)));

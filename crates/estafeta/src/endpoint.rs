@@ -57,7 +57,7 @@ impl FromStr for Endpoint {
             |why: &str| Error::Expected { what: "Redis URL", expected: EXPECTED.into(), got: why.into() };
         let schemes = ["redis://", "rediss://", "redis+unix://", "unix://", "valkey://", "valkeys://"];
         if !schemes.iter().any(|scheme| url.starts_with(scheme)) {
-            return Err(wrong("another scheme"));
+            return Err(wrong("one that begins otherwise"));
         }
         let info = url
             .into_connection_info()

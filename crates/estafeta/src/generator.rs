@@ -28,6 +28,9 @@ use crate::standing::{Identity, ServerClock, Standing};
 use crate::store::{Batch, Publish, Store, Term};
 use crate::work::Source;
 
+/// Ticks that are later than this were missed; others are made up for, or an interval shorter than a round trip could not
+/// be kept.
+const LATE: Duration = Duration::from_millis(100);
 /// A slow source is not waited for until a batch is full.
 const GATHERING: Duration = Duration::from_millis(2);
 
@@ -165,13 +168,11 @@ impl<S: Source, O: Observer> Generator<S, O> {
             return (MOST as u64).min(self.config.max_waiting);
         }
         tokio::time::sleep_until(progress.clock.instant(progress.due_ms).into()).await;
-        match self.config.missed {
-            Missed::Skip => 1,
-            Missed::CatchUp => {
-                let late = progress.clock.now_ms().saturating_sub(progress.due_ms);
-                (1 + late / interval).min(MOST as u64).min(self.config.max_waiting)
-            }
+        let late = progress.clock.now_ms().saturating_sub(progress.due_ms);
+        if self.config.missed == Missed::Skip && Duration::from_millis(late) > LATE {
+            return 1;
         }
+        (1 + late / interval).min(MOST as u64).min(self.config.max_waiting)
     }
 
     async fn publish(
@@ -190,6 +191,7 @@ impl<S: Source, O: Observer> Generator<S, O> {
             max_waiting: self.config.max_waiting,
             limit: self.config.limit.unwrap_or(0),
             lease: self.config.lease,
+            late: LATE,
         };
         self.store.publish(me.incarnation, &batch).await
     }

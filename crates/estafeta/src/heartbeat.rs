@@ -153,10 +153,11 @@ impl<O: Observer> Heartbeat<O> {
         match self.store.lead(me.incarnation, self.config.lease, &candidacy).await? {
             Lead::Leads(term) => {
                 self.known_published.store(term.published, Ordering::Relaxed);
-                let (epoch, from) = (term.epoch, term.predecessor.filter(|from| *from != me.number));
+                let (epoch, silence) = (term.epoch, term.silence);
+                let from = term.predecessor.filter(|from| *from != me.number);
                 let clock = ServerClock::new(term.now_ms);
                 self.standing.send_replace(Standing::Generator(me, term, clock));
-                self.observer.notice(Notice::BecameGenerator { epoch, from, silence: vacancy.silence });
+                self.observer.notice(Notice::BecameGenerator { epoch, from, silence });
                 Ok(true)
             }
             Lead::Follows => Ok(true),

@@ -105,8 +105,9 @@ impl<S: Source, H: Handler, O: Observer> Member<S, H, O> {
             () = tokio::time::sleep(config.stop_deadline) => None,
             () = stays_away(link.trouble(), config.lease) => None,
         };
-        let returned = leave(&store, &standing, &config).await;
-        observer.notice(Notice::Left { returned });
+        if let Some(returned) = leave(&store, &standing, &config).await {
+            observer.notice(Notice::Left { returned });
+        }
         end.cancel();
         engine.all_to_end().await;
         failed.or(late).map_or(Ok(()), Err)
@@ -243,16 +244,11 @@ async fn open(pulse: &Pulse, config: &Config, silence: Duration) -> Result<(Arc<
     opened.map(|(link, keeper)| (Arc::new(link), keeper))
 }
 
-/// Leaves the ring; if Redis is away, the ring will notice by itself.
-async fn leave(store: &Store, standing: &watch::Receiver<Standing>, config: &Config) -> u64 {
-    let identity = standing.borrow().identity();
-    match identity {
-        Some(me) => {
-            let left = store.leave(me.incarnation, config.concurrency).await;
-            left.inspect_err(|error| tracing::warn!("could not say goodbye: {error}")).unwrap_or(0)
-        }
-        None => 0,
-    }
+/// Leaves the ring; answers how many messages went back. If Redis is away, the ring will notice by itself.
+async fn leave(store: &Store, standing: &watch::Receiver<Standing>, config: &Config) -> Option<u64> {
+    let me = standing.borrow().identity()?;
+    let left = store.leave(me.incarnation, config.concurrency).await;
+    left.inspect_err(|error| tracing::warn!("could not say goodbye, the ring will notice: {error}")).ok()
 }
 
 /// Waits until Redis has been away for `time` without a break: nothing can be settled then, and the ring has given this

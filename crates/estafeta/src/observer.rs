@@ -14,7 +14,8 @@ pub enum Notice<'a> {
         /// Its number.
         member: MemberId,
     },
-    /// The ring had declared the copy dead; what it held has gone back, and it joins again as a new member.
+    /// The ring does not know the copy any more: it was declared dead, and what it held has gone back, or the ring was
+    /// wiped. It joins again as a new member.
     DeclaredDead,
     /// The copy is the generator from now on.
     BecameGenerator {
@@ -22,7 +23,7 @@ pub enum Notice<'a> {
         epoch: Epoch,
         /// Who led before, if anybody did.
         from: Option<MemberId>,
-        /// How long ago this copy last saw the predecessor well.
+        /// For how long the office was vacant, or its holder not heard of.
         silence: Duration,
     },
     /// The copy handles messages from now on.

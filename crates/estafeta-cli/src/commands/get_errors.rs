@@ -11,7 +11,7 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use estafeta::{Config, ErrorReader, FailedMessage};
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -26,6 +26,9 @@ use crate::signals;
 const LAST_LINES: Duration = Duration::from_secs(1);
 
 pub fn run(reach: &Reach, as_json: bool) -> Result<ExitCode> {
+    if stdout_was_closed()? {
+        bail!("stdout is closed: expected a place to print the errors to; they stay in Redis");
+    }
     let endpoint = find_redis::endpoint(&reach.redis)?;
     let config = Config::new(endpoint, reach.ring.clone());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -81,6 +84,15 @@ fn print(chunk: &[FailedMessage], as_json: bool) -> io::Result<()> {
     chunk.iter().try_for_each(|error| write_error(&mut out, error, as_json))?;
     out.flush()?;
     wait_until_read(out.get_ref())
+}
+
+/// A program that starts with a closed stdout gets /dev/null in its place, for reading and writing; somebody who wants to
+/// throw the errors away opens it for writing.
+fn stdout_was_closed() -> io::Result<bool> {
+    let flags = rustix::fs::fcntl_getfl(io::stdout())?;
+    let (stdout, null) = (rustix::fs::fstat(io::stdout())?, rustix::fs::stat("/dev/null"));
+    let is_null = null.is_ok_and(|null| null.st_rdev == stdout.st_rdev && null.st_ino == stdout.st_ino);
+    Ok(is_null && flags.contains(rustix::fs::OFlags::RDWR))
 }
 
 /// What still lies in a pipe when its reader goes has reached nobody, so it must not be let go of before.

@@ -62,10 +62,12 @@ fn a_url_that_is_none_is_told_with_an_example() {
 fn clap_refuses_what_it_cannot_read() {
     let ring = ring_with_errors();
     let url = ring.redis.url();
-    let cases: [(&[&str], &[&str]); 9] = [
+    let cases: [(&[&str], &[&str]); 11] = [
         (&["--no-such-flag"], &["--no-such-flag"]),
         (&["run", "--no-such-flag"], &["--no-such-flag"]),
         (&["nonsense"], &["nonsense"]),
+        (&["errors"], &["expected a subcommand"]),
+        (&["run", "--interval", "300000000000y"], &["interval", "at most a year"]),
         (&["run", "--interval", "-5ms"], &["--interval", "expected a duration such as 500ms", "-5ms"]),
         (&["run", "--interval", "fast"], &["--interval", "expected a duration", "fast"]),
         (&["run", "--limit", "-1"], &["--limit", "-1"]),

@@ -160,6 +160,23 @@ fn one_line_through_head_leaves_all_the_others() {
 
 #[cfg(target_os = "linux")]
 #[test]
+fn a_closed_stdout_is_refused_and_loses_none() {
+    let ring = TestRing::new();
+    ring.plant_errors(1..=3, |_| b"body".to_vec());
+    let program = env!("CARGO_BIN_EXE_estafeta");
+    let line = format!("'{program}' getErrors --redis '{}' >&-", ring.redis.url());
+    let envs: [(&str, &str); 0] = [];
+    let shell = estafeta_testbed::Process::spawn("/bin/sh".as_ref(), ["-c", &line], envs);
+    assert_eq!(shell.wait(SOON).code(), Some(1));
+    assert!(shell.stderr_lines()[0].contains("stdout is closed"), "{:?}", shell.stderr_lines());
+    assert_eq!(ring.success(&["errors", "count"]), "3\n");
+    let thrown_away = line.replace(">&-", "> /dev/null");
+    let shell = estafeta_testbed::Process::spawn("/bin/sh".as_ref(), ["-c", &thrown_away], envs);
+    assert!(shell.wait(SOON).success());
+    assert_eq!(ring.success(&["errors", "count"]), "0\n");
+}
+
+#[test]
 fn a_full_disk_is_told_and_loses_none() {
     let ring = ring_with_errors();
     let words = ["-c", r#"exec "$0" getErrors > /dev/full"#, env!("CARGO_BIN_EXE_estafeta")];

@@ -85,3 +85,19 @@ fn the_same_seed_finds_the_same_errors_whoever_handles_them() {
     assert!((50..150).contains(&ids.len()), "{}", ids.len());
     assert_eq!(ids, faulty(4));
 }
+
+#[test]
+fn a_reader_that_does_not_read_holds_up_neither_the_ring_nor_a_stop() {
+    let ring = TestRing::new();
+    let args = ["run", "--json", "--interval", "0", "--max-waiting", "1000"];
+    let (unread, pipe) = ring.start_unread(&args);
+    ring.eventually(SOON, "a generator", |status| !status["generator"].is_null());
+    let _handler = ring.copy(&["--interval", "0", "--max-waiting", "1000"]);
+    ring.eventually(SOON, "far more than a pipe and a queue hold", |status| {
+        status["done"].as_u64() > Some(60_000)
+    });
+    assert_eq!(ring.status()["generator"]["pid"], u64::from(unread.pid()));
+    unread.signal(estafeta_testbed::Signal::SIGTERM);
+    assert!(unread.wait(SOON).success());
+    drop(pipe);
+}

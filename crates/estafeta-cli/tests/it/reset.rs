@@ -109,7 +109,7 @@ fn copies_that_live_through_it_join_again_and_go_on() {
     ring.eventually(SOON, "some work is done", |status| status["done"].as_u64() > Some(20));
     ring.success(&["reset", "--yes", "--force"]);
     for copy in &copies {
-        copy.wait_for_line(SOON, |line| line.starts_with("was declared dead"));
+        copy.wait_for_line(SOON, |line| line.starts_with("the ring gave this copy up"));
     }
     let status = ring.eventually(SOON, "new messages are handled by all who were there", |status| {
         status["done"].as_u64() > Some(5) && status["members"].as_array().unwrap().len() == 3

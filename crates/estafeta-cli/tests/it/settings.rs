@@ -78,7 +78,8 @@ fn the_limit_by_flag_beats_environment_beats_file() {
         let url = ring.redis.url();
         let envs = [envs, &[("REDIS_URL", &url), ("ESTAFETA_CONFIG", file.path())]].concat();
         let copy = copy(args, &envs);
-        copy.wait_for_line(SOON, |line| line.starts_with("the limit of"))
+        let line = copy.wait_for_line(SOON, |line| line.starts_with("the limit of"));
+        line.split(';').next().unwrap().to_owned()
     };
     let env = [("ESTAFETA_LIMIT", "3")];
     assert_eq!(reached(&[], &[]), "the limit of 2 messages is reached");

@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::{Duration, Instant};
 
-use estafeta_testbed::Signal;
+use estafeta_testbed::{Signal, eventually};
 
 use crate::support::{SOON, TestRing};
 
@@ -51,6 +51,9 @@ fn a_second_signal_stops_at_once_and_the_ring_takes_back_what_was_held() {
     ring.eventually(SOON, "a message in hand", |status| status["in_flight"] == 1);
     handler.signal(Signal::SIGTERM);
     handler.wait_for_line(SOON, |line| line.starts_with("stopping"));
+    // One that came at the same moment as the first would be the same request.
+    let start = Instant::now();
+    eventually(SOON, "a moment", || (start.elapsed() > Duration::from_millis(200)).then_some(()));
     assert!(handler.is_running());
     handler.signal(Signal::SIGTERM);
     let status = handler.wait(Duration::from_secs(5));
@@ -58,6 +61,33 @@ fn a_second_signal_stops_at_once_and_the_ring_takes_back_what_was_held() {
     ring.eventually(SOON, "the message is back", |status| {
         status["returned"] == 1 && status["in_flight"] == 0
     });
+}
+
+#[test]
+fn two_signals_at_the_same_moment_are_one() {
+    let ring = TestRing::new();
+    for _ in 0..5 {
+        let copy = ring.copy(&["--interval", "20ms"]);
+        copy.signal(Signal::SIGTERM);
+        copy.signal(Signal::SIGINT);
+        assert!(copy.wait(SOON).success());
+        assert_eq!(copy.stdout_lines().last().unwrap(), "left the ring");
+    }
+}
+
+#[test]
+fn a_copy_that_cannot_write_stops_and_says_why() {
+    let ring = TestRing::new();
+    let program = env!("CARGO_BIN_EXE_estafeta");
+    for json in ["", "--json"] {
+        let line =
+            format!("'{program}' run --interval 20ms {json} --redis '{}' > /dev/full", ring.redis.url());
+        let envs: [(&str, &str); 0] = [];
+        let shell = estafeta_testbed::Process::spawn("/bin/sh".as_ref(), ["-c", &line], envs);
+        assert_eq!(shell.wait(SOON).code(), Some(1));
+        let told = shell.stderr_lines();
+        assert!(told.len() == 1 && told[0].contains("cannot write to stdout"), "{told:?}");
+    }
 }
 
 #[test]

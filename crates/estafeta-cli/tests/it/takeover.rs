@@ -167,6 +167,11 @@ fn a_generator_frozen_for_three_leases_publishes_nothing_more_and_comes_back_as_
         !status["generator"].is_null() && status["generator"]["epoch"] != old
     });
     let takeover = status["generator"]["epoch"].as_u64().unwrap();
+    let pid = status["generator"]["pid"].as_u64().unwrap();
+    let successor = copies.iter().find(|copy| u64::from(copy.pid()) == pid).unwrap();
+    let told = successor.wait_for_line(SOON, |line| line.contains("tookOffice"));
+    let silence = serde_json::from_str::<Value>(&told).unwrap()["silence_ms"].as_u64().unwrap();
+    assert!((1000..start.elapsed().as_millis() as u64 + 1000).contains(&silence), "{told}");
     eventually(SOON, "three leases", || (start.elapsed() > Duration::from_secs(3)).then_some(()));
     frozen.thaw();
     frozen.wait_for_line(SOON, |line| line.contains("declaredDead"));

@@ -2,9 +2,10 @@
 -- KEYS   members succession member leader epoch ledger events
 -- ARGV   incarnation lease-ms channel-prefix absent-since grace-ms interval-ms silence-ms known-published renew(0|1)
 --        absent-since: Redis time at which the caller first missed the leader (0: never); silence-ms: how long ago it
---        last saw the leader well; known-published: messages the caller knows to be published; renew: the caller leads
---        already and wants a new epoch, because the server behind the connection changed.
--- Answer {'leads', epoch, sent, published, due, now, predecessor} · {'follows'} · {'lost'}
+--        last saw the leader connected; known-published: messages the caller knows to be published; renew: the caller
+--        leads already and wants a new epoch, because Redis has lost what it acknowledged.
+-- Answer {'leads', epoch, sent, published, due, now, predecessor, silence} · {'follows'} · {'lost'}
+--        silence: for how long the office was vacant, or its holder not heard of, in ms.
 -- Invariant: epochs only grow, also when the stored one was rolled back: they are never below Redis' time.
 local members, member, leader, epochs, ledger, events = KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local me, lease, interval = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[6])
@@ -14,18 +15,26 @@ if not deadline or not redis.call('ZSCORE', KEYS[2], me) then
   return { 'lost' }
 end
 local now = now_ms()
-local office = redis.call('HMGET', leader, 'member', 'number', 'epoch', 'sent', 'due', 'presence', 'lease', 'last')
+local office = redis.call('HMGET', leader, 'member', 'number', 'epoch', 'sent', 'due', 'presence', 'lease', 'last',
+  'vacated')
 local incumbent, due = office[1], tonumber(office[5] or now)
 local published = tonumber(redis.call('HGET', ledger, 'published') or 0)
 
 if incumbent == me and ARGV[9] == '0' then
-  return { 'leads', tonumber(office[3]), tonumber(office[4]), published, due, now, 0 }
-elseif incumbent and incumbent ~= me then
+  return { 'leads', tonumber(office[3]), tonumber(office[4]), published, due, now, 0, 0 }
+end
+local silence = tonumber(ARGV[7])
+if incumbent and incumbent ~= me then
   local state = look_at(members, incumbent, ARGV[3] .. incumbent, office[6] == '1', tonumber(office[7]), now)
   -- Whoever overslept its own lease has no say about that of others.
   if tonumber(deadline) < now or not is_dead(state, tonumber(ARGV[4]), tonumber(ARGV[5]), now) then
     return { 'follows' }
+  elseif state == 'expired' then
+    -- One that is frozen looks connected to the last; it was last heard of when it extended its lease.
+    silence = now - tonumber(redis.call('ZSCORE', members, incumbent)) + tonumber(office[7])
   end
+elseif not incumbent and office[9] then
+  silence = now - tonumber(office[9])
 end
 local facts = redis.call('HMGET', member, 'number', 'presence')
 local number = facts[1]
@@ -45,8 +54,8 @@ if published < tonumber(ARGV[8]) then
 end
 if predecessor ~= '0' and predecessor ~= number then
   redis.call('HINCRBY', ledger, 'takeovers', 1)
-  announce(events, 'took-over', 'member', number, 'from', predecessor, 'silence', ARGV[7], 'epoch', text(epoch))
+  announce(events, 'took-over', 'member', number, 'from', predecessor, 'silence', text(silence), 'epoch', text(epoch))
 else
   announce(events, 'took-office', 'member', number, 'epoch', text(epoch))
 end
-return { 'leads', epoch, 0, published, due, now, tonumber(predecessor) }
+return { 'leads', epoch, 0, published, due, now, tonumber(predecessor), silence }

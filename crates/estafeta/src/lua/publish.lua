@@ -1,14 +1,14 @@
 -- publish: appends messages to the queue, if the caller is the generator of this very epoch.
 -- KEYS   members leader ledger ready bell
--- ARGV   incarnation epoch n first-id interval-ms catch-up(0|1) max-waiting limit lease-ms element...
---        n: how many publishes of this term went before; limit 0: none.
+-- ARGV   incarnation epoch n first-id interval-ms catch-up(0|1) max-waiting limit lease-ms late-ms element...
+--        n: how many publishes of this term went before; limit 0: none; late-ms: a tick that is later was missed.
 -- Answer {'published', due, now} · {'already', due, now} (the first try arrived, its reply was lost) ·
 --        {'expected', next-id} · {'full', now} · {'limit'} · {'fenced'}
 -- Invariant: ids are 1, 2, 3 ... without gap, in the order of the queue. A refusal writes nothing, except that a
 -- fenced one is counted.
 local members, leader, ledger, ready, bell = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local me, n, interval, limit = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[8])
-local first, count = 10, #ARGV - 9
+local first, count = 11, #ARGV - 10
 
 local office = redis.call('HMGET', leader, 'member', 'epoch', 'sent', 'due')
 local now = now_ms()
@@ -36,11 +36,13 @@ check_counts(ledger, 'published')
 if interval > 0 then
   due = math.min(due, now + interval)
 end
--- The beat keeps its phase: ticks that were missed are passed over, or made up for one by one.
-if interval > 0 and ARGV[6] == '1' then
+-- The beat keeps its phase. Ticks that were missed are made up for one by one or passed over; those of the last moment
+-- are not missed but late, and are made up for in any case.
+if interval > 0 then
   due = due + interval * count
-elseif interval > 0 then
-  due = due + interval * math.max(1, math.floor((now - due) / interval) + 1)
+  if ARGV[6] == '0' and due < now - tonumber(ARGV[10]) then
+    due = due + interval * (math.floor((now - due) / interval) + 1)
+  end
 end
 for from = first, #ARGV, 500 do
   redis.call('RPUSH', ready, unpack(ARGV, from, math.min(from + 499, #ARGV)))

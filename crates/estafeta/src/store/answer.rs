@@ -1,5 +1,7 @@
 //! The answers of the scripts as Rust types: what is expected to happen is an answer, not an error.
 
+use std::time::Duration;
+
 use redis::Value;
 
 use crate::error::{Error, Result};
@@ -68,6 +70,8 @@ pub(crate) struct Term {
     pub now_ms: u64,
     /// Who held the office before, if anybody did.
     pub predecessor: Option<MemberId>,
+    /// For how long the office was vacant, or its holder not heard of.
+    pub silence: Duration,
 }
 
 pub(crate) enum Lead {
@@ -233,6 +237,7 @@ pub(crate) fn lead(mut reply: Reply) -> Result<Lead> {
             due_ms: reply.number()?,
             now_ms: reply.number()?,
             predecessor: Some(reply.member()?).filter(|member| member.0 > 0),
+            silence: Duration::from_millis(reply.number()?),
         })),
         other => reply.unknown(other),
     }

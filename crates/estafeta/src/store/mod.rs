@@ -90,6 +90,8 @@ pub(crate) struct Batch<'a> {
     pub max_waiting: u64,
     pub limit: u64,
     pub lease: Duration,
+    /// A tick that is later than this was missed.
+    pub late: Duration,
 }
 
 /// One call of `turn` or `take`: what was handled and how much more is wanted.
@@ -195,6 +197,7 @@ impl Store {
         let first_id = batch.messages.first().map_or(0, |message| message.id);
         call.arg(me.to_string()).arg(batch.epoch.0).arg(batch.n).arg(first_id).arg(millis(batch.interval));
         call.arg(flag(batch.catch_up)).arg(batch.max_waiting).arg(batch.limit).arg(millis(batch.lease));
+        call.arg(millis(batch.late));
         for message in batch.messages {
             call.arg(message.element());
         }

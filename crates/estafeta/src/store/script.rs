@@ -47,7 +47,7 @@ scripts! {
     JOIN = "join" [" flags=allow-oom"] uses "clock" "events" "ledger";
     BEAT = "beat" [" flags=allow-oom"] uses "clock" "presence";
     LEAD = "lead" [" flags=allow-oom"] uses "clock" "events" "ledger" "presence";
-    RESIGN = "resign" [" flags=allow-oom"] uses "events" "office";
+    RESIGN = "resign" [" flags=allow-oom"] uses "clock" "events" "office";
     PUBLISH = "publish" [""] uses "clock" "bell" "ledger";
     TURN = "turn" [" flags=allow-oom"] uses "clock" "bell" "elements" "ledger" "claims";
     TAKE = "take" [" flags=allow-oom"] uses "clock" "ledger" "claims";

@@ -22,6 +22,7 @@ impl From<RedisError> for Trouble {
             (ErrorKind::Server(ServerErrorKind::NoScript), _) => Self::NoScript,
             (_, Some("WRONGTYPE")) => Self::WrongType,
             (ErrorKind::Io | ErrorKind::Parse, _) => Self::Broken(error.to_string()),
+            (_, Some("NOAUTH")) => Self::Refused("NOAUTH: it wants a password, and none was given".into()),
             (ErrorKind::AuthenticationFailed, _) => {
                 Self::Refused(format!("authentication failed: {}", told()))
             }

@@ -108,7 +108,9 @@ impl Observer for Human {
         match notice {
             Notice::Joined { member } => self.say(&format!("joined as member {member}")),
             Notice::DeclaredDead => {
-                self.say(&self.paint.paint(NOTABLE, "was declared dead by the ring; joining again"));
+                self.say(
+                    &self.paint.paint(NOTABLE, "the ring gave this copy up or was wiped; joining again"),
+                );
             }
             Notice::BecameGenerator { epoch, from: None, .. } => {
                 self.say(&self.paint.paint(OFFICE, &format!("became generator (epoch {epoch})")));
@@ -132,18 +134,14 @@ impl Observer for Human {
                     format!("member {member} is dead: {returned} messages returned, {gave_up} given up");
                 self.say(&self.paint.paint(NOTABLE, &line));
             }
-            Notice::LimitReached { limit } => {
-                self.say(&format!("the limit of {} messages is reached", grouped(limit)))
-            }
+            Notice::LimitReached { limit } => self
+                .say(&format!("the limit of {} is reached; handlers do the rest", counted(limit, "message"))),
             Notice::RedisLost { reason } => {
                 let line = format!("Redis does not serve us, trying again: {}", escape(reason.as_bytes()));
                 self.say(&self.paint.paint(BAD, &line));
             }
             Notice::RedisBack => self.say(&self.paint.paint(GOOD, "Redis is back")),
-            Notice::Stopping => {
-                self.printer.open_ended();
-                self.say("stopping: finishing what is in hand");
-            }
+            Notice::Stopping => self.say("stopping: finishing what is in hand"),
             Notice::Left { returned } => {
                 self.sum_up();
                 match returned {

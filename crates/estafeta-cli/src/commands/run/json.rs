@@ -16,19 +16,29 @@ pub struct Json {
     generated: AtomicU64,
     processed: AtomicU64,
     errors: AtomicU64,
+    skipped: AtomicU64,
 }
 
 impl Json {
     pub fn new(printer: Printer) -> Self {
-        Self { printer, generated: 0.into(), processed: 0.into(), errors: 0.into() }
+        Self { printer, generated: 0.into(), processed: 0.into(), errors: 0.into(), skipped: 0.into() }
     }
 
     fn say(&self, object: &Value) {
         self.printer.print(line(object));
     }
 
-    fn say_when_room(&self, object: &Value) {
-        self.printer.print_when_room(line(object));
+    /// For what there may be very much of: whoever reads too slowly misses some of it, and is told how much.
+    fn say_if_room(&self, object: &Value) {
+        if !self.printer.has_room() {
+            self.skipped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let skipped = self.skipped.swap(0, Ordering::Relaxed);
+        if skipped > 0 {
+            self.say(&json!({"msg": "skipped", "objects": skipped}));
+        }
+        self.say(object);
     }
 
     fn settled(&self, messages: &[Message], failures: &[(usize, String)]) {
@@ -38,7 +48,7 @@ impl Json {
             if let Some((_, reason)) = failures.next_if(|(failed, _)| *failed == index) {
                 object["error"] = json!(reason);
             }
-            self.say_when_room(&object);
+            self.say_if_room(&object);
         }
     }
 }
@@ -60,28 +70,25 @@ impl Observer for Json {
                 for message in messages {
                     let mut object = about("generatedMessage", message);
                     json_body(&mut object, message.body());
-                    self.say_when_room(&object);
+                    self.say_if_room(&object);
                 }
                 let new = messages.len() as u64;
                 let total = self.generated.fetch_add(new, Ordering::Relaxed) + new;
-                self.say(&json!({"msg": "generated", "total": total}));
+                self.say_if_room(&json!({"msg": "generated", "total": total}));
             }
             Notice::Settled { messages, failures } => {
                 self.settled(messages, failures);
                 let (new, failed) = (messages.len() as u64, failures.len() as u64);
                 let total = self.processed.fetch_add(new, Ordering::Relaxed) + new;
                 let errors = self.errors.fetch_add(failed, Ordering::Relaxed) + failed;
-                self.say(&json!({"msg": "processed", "total": total, "errors": errors}));
+                self.say_if_room(&json!({"msg": "processed", "total": total, "errors": errors}));
             }
             Notice::Buried { member, returned, gave_up } => self
                 .say(&json!({"msg": "buried", "member": member, "returned": returned, "gave_up": gave_up})),
             Notice::LimitReached { limit } => self.say(&json!({"msg": "limitReached", "limit": limit})),
             Notice::RedisLost { reason } => self.say(&json!({"msg": "redisLost", "reason": reason})),
             Notice::RedisBack => self.say(&json!({"msg": "redisBack"})),
-            Notice::Stopping => {
-                self.printer.open_ended();
-                self.say(&json!({"msg": "stopping"}));
-            }
+            Notice::Stopping => self.say(&json!({"msg": "stopping"})),
             Notice::Left { returned } => self.say(&json!({"msg": "left", "returned": returned})),
             _ => {}
         }

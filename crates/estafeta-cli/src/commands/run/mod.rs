@@ -9,10 +9,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use estafeta::{Member, Notice, Observer};
 use tokio_util::sync::CancellationToken;
 
+use super::is_closed_pipe;
 use crate::cli::RunArgs;
 use crate::find_redis;
 use crate::output::{Paint, colour_for};
@@ -31,7 +32,7 @@ pub fn run(reach: &Reach, args: RunArgs) -> Result<ExitCode> {
     let config = args.config(endpoint, reach.ring.clone())?;
 
     let stop = CancellationToken::new();
-    let (printer, writer) = Printer::start(std::io::stdout(), stop.clone());
+    let printer = Printer::start(std::io::stdout(), stop.clone());
     let observer = if args.json == Some(true) {
         Voice::Json(Json::new(printer.clone()))
     } else {
@@ -46,13 +47,16 @@ pub fn run(reach: &Reach, args: RunArgs) -> Result<ExitCode> {
         tokio::spawn(tick(observer));
         member.run(stop.cancelled_owned()).await
     });
-    printer.finish();
-    // A thread that hangs in a write to a stuck pipe ends with the process.
-    drop(writer);
+    let printed = printer.finish();
     // A handler that does not end is not waited for: its message went back to the queue.
     runtime.shutdown_background();
     outcome?;
-    Ok(ExitCode::SUCCESS)
+    match printed {
+        Err(error) if !is_closed_pipe(&error) => {
+            Err(error).context("cannot write to stdout, so the copy stopped")
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
 }
 
 enum Voice {
@@ -80,10 +84,15 @@ async fn tick(voice: Arc<Voice>) {
     }
 }
 
+/// Signals that come as close together as this are one.
+const SAME_SIGNAL: Duration = Duration::from_millis(100);
+
 /// The first signal stops the copy in stages, the second one at once.
 async fn obey_signals(stop: CancellationToken) {
     told_to_stop().await;
     stop.cancel();
+    // Some senders, `timeout` among them, signal both the process and its group: that is one request, not two.
+    tokio::time::sleep(SAME_SIGNAL).await;
     let signal = told_to_stop().await;
     std::process::exit(signals::exit_code(signal).into());
 }

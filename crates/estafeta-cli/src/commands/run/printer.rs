@@ -1,18 +1,18 @@
 //! Writes the lines of a running copy to stdout, from a thread of its own.
 //!
-//! Whoever reads our output may be slow, or stop reading. The parts that keep the copy alive must never wait for it, so
-//! they only append to a queue; the parts that work do wait when the queue is long, which is all the back-pressure that
-//! is needed. When the reader is gone (a closed pipe), the copy stops as if it was told to.
+//! Whoever reads our output may be slow, or stop reading, and no part of the copy may ever wait for that: a generator that
+//! waits holds up the whole ring. So lines go into a queue, and where that is long, those about single messages are left
+//! out by their makers, who count them. When the output is gone (a closed pipe, a full disk), the copy stops as if it was
+//! told to.
 
 use std::collections::VecDeque;
-use std::io::Write;
+use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-/// Lines in the queue before working parts have to wait.
+/// Lines in the queue before those about single messages are left out.
 const MANY: usize = 10_000;
 /// How long the last lines may take when the copy ends.
 const FLUSH: Duration = Duration::from_secs(2);
@@ -20,10 +20,9 @@ const FLUSH: Duration = Duration::from_secs(2);
 #[derive(Default)]
 struct Queue {
     lines: VecDeque<Vec<u8>>,
-    /// No more waiting for room: the copy stops, or nobody reads.
-    open_ended: bool,
     finished: bool,
-    written: bool,
+    /// How the writing ended.
+    written: Option<io::Result<()>>,
 }
 
 #[derive(Clone, Default)]
@@ -33,54 +32,39 @@ pub struct Printer {
 
 impl Printer {
     /// Starts the thread that writes to `out`; `closed` is cancelled when that fails.
-    pub fn start(out: impl Write + Send + 'static, closed: CancellationToken) -> (Self, JoinHandle<()>) {
+    pub fn start(out: impl Write + Send + 'static, closed: CancellationToken) -> Self {
         let printer = Self::default();
         let writer = printer.clone();
-        let thread = std::thread::spawn(move || writer.write_all(out, &closed));
-        (printer, thread)
+        // Not joined: one that hangs in a write to a stuck pipe ends with the process.
+        std::thread::spawn(move || writer.write_all(out, &closed));
+        printer
     }
 
-    /// Appends a line at once; for the parts that keep the copy alive.
+    /// Appends a line.
     pub fn print(&self, line: Vec<u8>) {
         let mut queue = self.queue();
-        if !queue.finished {
+        if queue.written.is_none() {
             queue.lines.push_back(line);
             self.shared.1.notify_all();
         }
     }
 
-    /// Appends a line when there is room; for the parts that work, on the runtime's threads.
-    pub fn print_when_room(&self, line: Vec<u8>) {
-        if !self.has_room() {
-            let crowded = |queue: &mut Queue| queue.lines.len() >= MANY && !queue.open_ended;
-            let wait = || drop(self.shared.1.wait_while(self.queue(), crowded).expect("no panic while held"));
-            // Others that run on this thread, such as the one that hears signals, go on elsewhere.
-            tokio::task::block_in_place(wait);
-        }
-        self.print(line);
-    }
-
+    /// Whether there is room for lines that can be left out.
     pub fn has_room(&self) -> bool {
-        let queue = self.queue();
-        queue.lines.len() < MANY || queue.open_ended
+        self.queue().lines.len() < MANY
     }
 
-    /// From now on nobody waits for room any more.
-    pub fn open_ended(&self) {
-        self.queue().open_ended = true;
-        self.shared.1.notify_all();
-    }
-
-    /// Lets the last lines out, for a bounded time.
-    pub fn finish(&self) {
+    /// Lets the last lines out, for a bounded time; answers whether everything could be written.
+    pub fn finish(&self) -> io::Result<()> {
         let mut queue = self.queue();
         queue.finished = true;
         self.shared.1.notify_all();
         let until = Instant::now() + FLUSH;
-        while !queue.written && Instant::now() < until {
+        while queue.written.is_none() && Instant::now() < until {
             let left = until.saturating_duration_since(Instant::now());
             queue = self.shared.1.wait_timeout(queue, left).expect("no panic while held").0;
         }
+        queue.written.take().unwrap_or(Ok(()))
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -94,19 +78,65 @@ impl Printer {
             let lines = std::mem::take(&mut queue.lines);
             let last = queue.finished;
             drop(queue);
-            self.shared.1.notify_all();
             let written = lines.iter().try_for_each(|line| out.write_all(line)).and_then(|()| out.flush());
+            if written.is_err() {
+                closed.cancel();
+            }
             if written.is_err() || last {
-                let mut queue = self.queue();
-                queue.open_ended = true;
-                queue.finished = true;
-                queue.written = true;
+                self.queue().written = Some(written);
                 self.shared.1.notify_all();
-                if written.is_err() {
-                    closed.cancel();
-                }
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes what is written when it is told to.
+    struct Slow(std::sync::mpsc::Receiver<()>, Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.recv().map_err(|_| io::ErrorKind::BrokenPipe)?;
+            self.1.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_reader_that_does_not_read() {
+        let (go, gate) = std::sync::mpsc::channel();
+        let read = Arc::new(Mutex::new(Vec::new()));
+        let printer = Printer::start(Slow(gate, Arc::clone(&read)), CancellationToken::new());
+        let mut left_out = 0;
+        for _ in 0..3 * MANY {
+            match printer.has_room() {
+                true => printer.print(b"x".to_vec()),
+                false => left_out += 1,
+            }
+        }
+        assert!(left_out > 0);
+        let printed = 3 * MANY - left_out;
+        (0..printed).for_each(|_| go.send(()).unwrap());
+        printer.finish().unwrap();
+        assert_eq!(read.lock().unwrap().len(), printed);
+    }
+
+    #[test]
+    fn an_output_that_is_gone_stops_the_copy_and_is_told() {
+        let (go, gate) = std::sync::mpsc::channel();
+        drop(go);
+        let closed = CancellationToken::new();
+        let printer = Printer::start(Slow(gate, Arc::default()), closed.clone());
+        printer.print(b"x".to_vec());
+        assert_eq!(printer.finish().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert!(closed.is_cancelled());
     }
 }

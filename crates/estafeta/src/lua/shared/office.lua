@@ -2,6 +2,7 @@
 -- remembered as long as there is somebody who can take over from it.
 local function vacate(leader, succession, number)
   redis.call('HDEL', leader, 'member', 'number', 'last')
+  redis.call('HSET', leader, 'vacated', text(now_ms()))
   if redis.call('ZCARD', succession) > 1 then
     redis.call('HSET', leader, 'last', number)
   end

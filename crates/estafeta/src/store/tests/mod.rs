@@ -152,5 +152,15 @@ fn messages(epoch: Epoch, first: u64, bodies: &[&str]) -> Vec<Message> {
 
 fn batch(epoch: Epoch, n: u64, messages: &[Message]) -> Batch<'_> {
     let interval = Duration::from_millis(500);
-    Batch { epoch, n, messages, interval, catch_up: false, max_waiting: 10, limit: 100, lease: LEASE }
+    Batch {
+        epoch,
+        n,
+        messages,
+        interval,
+        catch_up: false,
+        max_waiting: 10,
+        limit: 100,
+        lease: LEASE,
+        late: GRACE,
+    }
 }

@@ -76,6 +76,21 @@ async fn the_beat_keeps_its_phase_over_a_take_over() {
 }
 
 #[tokio::test]
+async fn ticks_of_the_last_moment_are_late_and_not_missed() {
+    let bench = Bench::new().await;
+    let one = bench.join(Kind::Member, 1).await;
+    let term = bench.lead(one).await;
+    let due = term.now_ms - 50;
+    bench.ask::<()>(&["HSET", "{estafeta}:leader", "due", &due.to_string()]);
+    let messages = messages(term.epoch, 1, &["a", "b", "c"]);
+    let interval = Duration::from_millis(10);
+    let late = Duration::from_secs(10);
+    let batch = Batch { interval, late, ..batch(term.epoch, 0, &messages) };
+    let answer = bench.store.publish(one.incarnation, &batch).await.unwrap();
+    assert!(matches!(answer, Publish::Published { due_ms, .. } if due_ms == due + 30), "{answer:?}");
+}
+
+#[tokio::test]
 async fn nobody_takes_office_from_a_living_generator_and_the_same_call_is_answered_the_same() {
     let bench = Bench::new().await;
     let (one, other) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
