@@ -17,6 +17,7 @@ mod tests;
 pub const NO_ENV: [(&str, &str); 0] = [];
 
 const POLL: Duration = Duration::from_millis(2);
+const LAST_LINES: Duration = Duration::from_secs(2);
 
 /// A running program, usually a copy of estafeta. Dropped, it is killed and reaped.
 ///
@@ -106,13 +107,23 @@ impl Process {
     pub fn wait(&self, timeout: Duration) -> ExitStatus {
         let deadline = Instant::now() + timeout;
         loop {
-            if let Some(status) = self.child().exit_status() {
+            let ended = self.child().exit_status();
+            if let Some(status) = ended {
+                self.await_last_lines();
                 return status;
             }
             if Instant::now() >= deadline {
                 panic!("{} still runs after {timeout:?}\n{}", self.name, self.all_output());
             }
             std::thread::sleep(POLL);
+        }
+    }
+
+    /// What an ended program wrote may still be on its way to us; something else may also hold its output open.
+    fn await_last_lines(&self) {
+        let deadline = Instant::now() + LAST_LINES;
+        for stream in [Stream::Out, Stream::Err] {
+            self.capture.wait_until(stream, deadline, |c| c.ended.then_some(()));
         }
     }
 

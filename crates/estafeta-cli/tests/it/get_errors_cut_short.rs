@@ -167,8 +167,10 @@ fn a_closed_stdout_is_refused_and_loses_none() {
     let line = format!("'{program}' getErrors --redis '{}' >&-", ring.redis.url());
     let envs: [(&str, &str); 0] = [];
     let shell = estafeta_testbed::Process::spawn("/bin/sh".as_ref(), ["-c", &line], envs);
-    assert_eq!(shell.wait(SOON).code(), Some(1));
-    assert!(shell.stderr_lines()[0].contains("stdout is closed"), "{:?}", shell.stderr_lines());
+    let output = shell.output(SOON);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("stdout is closed"), "{told}");
     assert_eq!(ring.success(&["errors", "count"]), "3\n");
     let thrown_away = line.replace(">&-", "> /dev/null");
     let shell = estafeta_testbed::Process::spawn("/bin/sh".as_ref(), ["-c", &thrown_away], envs);
