@@ -73,12 +73,10 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
 
 /// Options of `run` in front of another command would be ignored without a word.
 fn refuse_run_options(matches: &ArgMatches) -> Result<()> {
-    if let Some(name) = ["getErrors", "cleanTemp"]
-        .into_iter()
-        .zip(["get_errors", "clean_temp"])
-        .find_map(|(name, id)| matches.get_flag(id).then_some(name))
-    {
-        return Err(failure::usage(format!("--{name}: expected it alone, or the command {name}")));
+    for (name, id) in [("getErrors", "get_errors"), ("cleanTemp", "clean_temp")] {
+        if matches.get_flag(id) {
+            return Err(failure::usage(format!("--{name}: expected it alone, or the command {name}")));
+        }
     }
     refuse_run_options_but(&[], matches)
 }

@@ -7,8 +7,7 @@ use crate::error::Error;
 use crate::keys::RingName;
 
 /// What happens to ticks that nobody could publish because there was no generator, no Redis or no room.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Missed {
     /// They are passed over; the beat keeps its phase.
     #[default]

@@ -71,7 +71,7 @@ pub use error::{Error, Result};
 pub use errors::ErrorReader;
 pub use keys::{RingName, SCHEMA};
 pub use member::Member;
-pub use member_id::{Epoch, Incarnation, MemberId};
+pub use member_id::{Epoch, MemberId};
 pub use message::{FailedMessage, Message};
 pub use observer::{Notice, Observer};
 pub use ring::{Ring, Selection};

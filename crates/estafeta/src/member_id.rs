@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A member's number: 1 for the first copy that ever joined the ring, and so on. Numbers are for people; a member is
-/// told apart from all others by its [`Incarnation`].
+/// told apart from all others by a random incarnation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(transparent)]
 pub struct MemberId(pub u64);

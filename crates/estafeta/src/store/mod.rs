@@ -211,18 +211,7 @@ impl Store {
         settlement: &Settlement,
         journal: bool,
     ) -> Result<Turn<Message>> {
-        let keys = &self.keys;
-        let (member, inflight) = (keys.member(me), keys.inflight(me, lane));
-        let names = [
-            &keys.members,
-            &member,
-            &inflight,
-            &keys.ready,
-            &keys.bell,
-            &keys.errors,
-            &keys.ledger,
-            &keys.journal,
-        ];
+        let names = self.turn_keys(me, lane);
         let names = if journal { &names[..] } else { &names[..7] };
         let build = || {
             let mut call = script::TURN.call(names);
@@ -235,6 +224,15 @@ impl Store {
             Cow::Owned(call)
         };
         answer::turn(self.run_anew(&script::TURN, build).await?, answer::message)
+    }
+
+    /// The keys of `turn`, the journal last.
+    fn turn_keys(&self, me: Incarnation, lane: usize) -> [String; 8] {
+        let keys = &self.keys;
+        let shared = [&keys.ready, &keys.bell, &keys.errors, &keys.ledger, &keys.journal];
+        let [ready, bell, errors, ledger, journal] = shared.map(Clone::clone);
+        let (member, inflight) = (keys.member(me), keys.inflight(me, lane));
+        [keys.members.clone(), member, inflight, ready, bell, errors, ledger, journal]
     }
 
     pub async fn take(&self, me: Incarnation, settlement: &Settlement) -> Result<Turn<FailedMessage>> {

@@ -71,18 +71,7 @@ async fn a_turn_that_its_own_repeat_overtook_claims_nothing() {
     );
     bench.publish(generator, &term, 0, &["a"]).await;
 
-    let keys = &bench.store.keys;
-    let (member, inflight) = (keys.member(handler.incarnation), keys.inflight(handler.incarnation, 0));
-    let names = [
-        &keys.members,
-        &member,
-        &inflight,
-        &keys.ready,
-        &keys.bell,
-        &keys.errors,
-        &keys.ledger,
-        &keys.journal,
-    ];
+    let names = bench.store.turn_keys(handler.incarnation, 0);
     let mut late = script::TURN.call(&names);
     late.arg(handler.incarnation.to_string()).arg(0).arg(0).arg(0).arg(0).arg(5);
     let before = bench.everything();
