@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -29,6 +29,7 @@ pub(super) fn launch(directory: &Path, socket: &Path, lock: File, deadline: Inst
         }
         _ => {}
     }
+    cut_torn_tail(&program, directory);
     let log_path = directory.join(LOG);
     let mut log = open_log(&log_path).map_err(io_error("opening", &log_path))?;
     let said_before = log.seek(SeekFrom::End(0)).map_err(io_error("reading", &log_path))?;
@@ -47,6 +48,28 @@ pub(super) fn launch(directory: &Path, socket: &Path, lock: File, deadline: Inst
     }
     reap_in_the_background(server);
     Ok(())
+}
+
+/// A server that is killed may leave half a transaction at the end of its file. Redis skips it when it loads the file,
+/// but leaves its beginning there, and with the next transaction after it, the restart after next would carry it out:
+/// half a script. Redis' own tool cuts it off whole. Where the tool is missing or finds worse, the server has the last
+/// word.
+fn cut_torn_tail(program: &Path, directory: &Path) {
+    let manifest = directory.join("appendonlydir/appendonly.aof.manifest");
+    let tool = program.with_file_name(match program.file_name() {
+        Some(name) if name == "valkey-server" => "valkey-check-aof",
+        _ => "redis-check-aof",
+    });
+    if !manifest.exists() {
+        return;
+    }
+    let mut command = Command::new(tool);
+    command.arg("--fix").arg(manifest).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    if let Ok(mut check) = command.spawn() {
+        // It asks before it cuts.
+        let _ = check.stdin.take().map(|mut stdin| stdin.write_all(b"y\n"));
+        let _ = check.wait();
+    }
 }
 
 /// The first of [`PROGRAMS`] on the search path.

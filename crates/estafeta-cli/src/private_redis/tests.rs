@@ -59,6 +59,33 @@ fn what_was_written_survives_a_stop() {
 }
 
 #[test]
+fn half_a_transaction_at_the_end_of_the_file_never_comes_back() {
+    let (_data, redis) = place();
+    let both = || {
+        let mut pipe = redis::pipe();
+        pipe.atomic().rpush("list", "x").ignore().incr("count", 1).ignore();
+        pipe.exec(&mut client(&redis)).unwrap();
+    };
+    redis.ensure().unwrap();
+    both();
+    both();
+    redis.stop().unwrap();
+    // As if the server had been killed while it wrote the second one.
+    let file = redis.directory().join("appendonlydir/appendonly.aof.1.incr.aof");
+    let written = std::fs::read(&file).unwrap();
+    let torn = written.windows(5).rposition(|bytes| bytes.eq_ignore_ascii_case(b"count")).unwrap();
+    std::fs::write(&file, &written[..torn]).unwrap();
+
+    redis.ensure().unwrap();
+    both();
+    redis.stop().unwrap();
+    redis.ensure().unwrap();
+    let (list, count): (usize, usize) =
+        (client(&redis).llen("list").unwrap(), client(&redis).get("count").unwrap());
+    assert_eq!((list, count), (2, 2));
+}
+
+#[test]
 fn stop_without_a_server_creates_nothing() {
     let (_data, redis) = place();
     assert!(!redis.stop().unwrap());
