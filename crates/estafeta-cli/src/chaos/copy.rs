@@ -14,6 +14,7 @@ use nix::sys::signal::Signal;
 
 use super::LEASE;
 use crate::offspring;
+use crate::record::{self, Step};
 
 /// The ids of all processes that chaos has started: whoever else is in the ring is a stranger.
 pub type Pids = Arc<Mutex<BTreeSet<u32>>>;
@@ -82,7 +83,12 @@ impl Copy {
         let own = ["--work-per-char", "100us", "--lease", &lease, "--record", &record];
         let args = [&usual[..], &own, options].concat();
         let url = self.family.endpoint.secret_url_through(self.proxy.port());
-        *self.child() = Some(self.family.start(&args, &url, &self.log())?);
+        let mut child = self.child();
+        // Whoever comes second finds it running.
+        let runs = child.as_mut().map(Child::try_wait).transpose()?.is_some_and(|ended| ended.is_none());
+        if !runs {
+            *child = Some(self.family.start(&args, &url, &self.log())?);
+        }
         Ok(())
     }
 
@@ -112,6 +118,13 @@ impl Copy {
             Some(child) => child.try_wait()?,
             None => None,
         })
+    }
+
+    /// Whether the process that was started last got as far as joining the ring.
+    pub fn has_joined(&self) -> Result<bool> {
+        let record = record::read(&std::fs::read_to_string(self.record())?).map_err(anyhow::Error::msg)?;
+        let since_start = record.iter().rev().take_while(|line| !matches!(line.step, Step::Started { .. }));
+        Ok(since_start.into_iter().any(|line| matches!(line.step, Step::Joined { .. })))
     }
 
     /// Waits for its process to end by itself, in good order.

@@ -7,7 +7,7 @@
 //! 1. *Start*: the ring must be untouched; all copies join.
 //! 2. *Attack*: strikes by the plan. Meanwhile the ring is watched: every snapshot must balance. A reader takes the errors
 //!    out now and then, as a user would.
-//! 3. *Recovery*: when the last fault is over, the ring must have a generator that publishes within [`RECOVERY`].
+//! 3. *Recovery*: when the last fault is over, all copies must be in the ring and one of them publish within [`RECOVERY`].
 //! 4. *Stop*: all copies are told to stop, and do so in good order.
 //! 5. *Drain*: new copies handle what is left, without generating more, and end by themselves within [`DRAIN`]; the last
 //!    errors are taken.
@@ -46,6 +46,7 @@ use judge::{Evidence, Reading};
 use redis::OwnRedis;
 use watch::{Glance, Seen, Watch};
 
+use crate::failure::REDIS;
 use crate::record::{self, Line};
 
 /// The lease of the copies: shorter than usual, so that more happens in a minute.
@@ -54,6 +55,8 @@ pub const LEASE: Duration = Duration::from_secs(1);
 pub const RECOVERY: Duration = Duration::from_secs(10);
 /// How long it may take to stop, and then to empty the queue.
 pub const DRAIN: Duration = Duration::from_secs(30);
+/// How often somebody looks whether all copies still run.
+const SUPERVISION: Duration = Duration::from_millis(50);
 /// How often a reader takes the errors out.
 const READING: Duration = Duration::from_secs(7);
 
@@ -176,7 +179,8 @@ impl<S: Spectator> Course<'_, S> {
     async fn start(&self, glance: &signal::Receiver<Glance>) -> Result<()> {
         self.spectator.stage("starting the copies");
         self.arena.copies.iter().try_for_each(|copy| copy.start(&[]))?;
-        self.until_publishing(glance, 0).await
+        let whole = tokio::time::timeout(DRAIN, self.until_whole(glance, 0)).await;
+        whole.context("the copies do not come together")?
     }
 
     /// The plan, with a reader now and then.
@@ -205,17 +209,24 @@ impl<S: Spectator> Course<'_, S> {
     async fn look_on(&self, glance: &signal::Receiver<Glance>, over: &CancellationToken) -> Result<()> {
         while !over.is_cancelled() {
             self.spectator.progress(glance.borrow().published);
-            self.refuse_early_ends()?;
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            self.supervise()?;
+            tokio::time::sleep(SUPERVISION).await;
         }
         Ok(())
     }
 
-    /// A copy ends when it is killed or told to stop, and never otherwise.
-    fn refuse_early_ends(&self) -> Result<()> {
+    /// A copy ends when it is killed or told to stop, and never otherwise; except that one which does not find Redis when
+    /// it starts says so and ends, and is started again, as any supervisor would.
+    fn supervise(&self) -> Result<()> {
         for copy in &self.arena.copies {
-            if let Some(status) = copy.ended()? {
-                bail!("copy {} ended by itself ({status}): {}", copy.index + 1, copy.last_words());
+            match copy.ended()? {
+                None => {}
+                Some(status) if status.code() == Some(REDIS.into()) && !copy.has_joined()? => {
+                    copy.start(&[])?
+                }
+                Some(status) => {
+                    bail!("copy {} ended by itself ({status}): {}", copy.index + 1, copy.last_words())
+                }
             }
         }
         Ok(())
@@ -252,24 +263,25 @@ impl<S: Spectator> Course<'_, S> {
         Ok(Reading { ids: text.lines().filter_map(id).collect(), whole: status.success() })
     }
 
-    /// Waits for the ring to work again, and says how long that took.
+    /// Waits for the ring to work again, and says how long that took; None if it takes too long.
     async fn recover(&self, glance: &signal::Receiver<Glance>) -> Result<Option<Duration>> {
         self.spectator.stage("waiting for the ring to recover");
         let start = Instant::now();
         let published = glance.borrow().published;
-        match tokio::time::timeout(RECOVERY, self.until_publishing(glance, published)).await {
-            Ok(done) => done.map(|()| Some(start.elapsed())),
-            Err(_) => Ok(None),
-        }
+        let recovered = tokio::time::timeout(RECOVERY, self.until_whole(glance, published)).await;
+        Ok(recovered.ok().transpose()?.map(|()| start.elapsed()))
     }
 
-    async fn until_publishing(&self, glance: &signal::Receiver<Glance>, after: u64) -> Result<()> {
-        let works = |glance: &Glance| glance.generator.is_some() && glance.published > after;
-        let mut glance = glance.clone();
-        let started = tokio::time::timeout(DRAIN, glance.wait_for(works)).await;
-        self.refuse_early_ends()?;
-        started.context("the ring does not publish anything")??;
-        Ok(())
+    /// Waits until all copies are in the ring and one of them has published something more.
+    async fn until_whole(&self, glance: &signal::Receiver<Glance>, published: u64) -> Result<()> {
+        loop {
+            let now = *glance.borrow();
+            if now.generator.is_some() && now.published > published && now.copies == self.order.copies {
+                return Ok(());
+            }
+            self.supervise()?;
+            tokio::time::sleep(SUPERVISION).await;
+        }
     }
 
     async fn stop(&self) -> Result<()> {

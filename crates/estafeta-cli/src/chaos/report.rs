@@ -228,7 +228,7 @@ fn chart(samples: &[Sample], axis: &Axis, top: f64) -> String {
     let _ = writeln!(
         svg,
         "<text x=\"0\" y=\"{:.1}\">messages</text><text x=\"0\" y=\"{:.1}\">a second</text>\
-         <text class=\"faint\" x=\"0\" y=\"{:.1}\">{} at most</text>",
+         <text class=\"faint\" x=\"0\" y=\"{:.1}\">max {}</text>",
         top + 12.0,
         top + 26.0,
         top + 44.0,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use estafeta::{Endpoint, Ring, RingName, Snapshot};
+use estafeta::{Endpoint, Health, MemberView, Ring, RingName, Role, Snapshot};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +30,8 @@ pub struct Seen {
 pub struct Glance {
     pub generator: Option<u64>,
     pub published: u64,
+    /// Members that are alive, readers of errors aside.
+    pub copies: usize,
 }
 
 pub struct Watch {
@@ -97,7 +99,9 @@ impl Watch {
             ));
         }
         let generator = snapshot.generator.as_ref().map(|generator| generator.pid);
-        self.glance.send_replace(Glance { generator, published: snapshot.published });
+        let works = |member: &&MemberView| member.role != Role::Reader && member.state == Health::Well;
+        let copies = snapshot.members.iter().filter(works).count();
+        self.glance.send_replace(Glance { generator, published: snapshot.published, copies });
         Ok(())
     }
 }
