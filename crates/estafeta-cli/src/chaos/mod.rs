@@ -92,8 +92,13 @@ pub fn now_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Runs it all, with everything it needs in `directory`.
-pub async fn run(order: &Order, directory: &Path, spectator: impl Spectator) -> Result<Outcome> {
+/// Runs it all, with everything it needs in `directory`. None if it was told to stop before its end.
+pub async fn run(
+    order: &Order,
+    directory: &Path,
+    spectator: impl Spectator,
+    stop: impl Future<Output = ()>,
+) -> Result<Option<Outcome>> {
     let own = order.redis.is_none().then(|| OwnRedis::start(directory)).transpose()?;
     let endpoint = match (&own, &order.redis) {
         (Some(own), _) => own.endpoint()?,
@@ -125,9 +130,13 @@ pub async fn run(order: &Order, directory: &Path, spectator: impl Spectator) -> 
     let arena = Arc::new(Arena::new(copies, own));
     let side_door = Proxy::start(upstream).await?;
     let course = Course { order, ring, family, arena, side_door, spectator };
-    let outcome = course.run(endpoint).await?;
+    let outcome = tokio::select! {
+        outcome = course.run(endpoint) => Some(outcome?),
+        () = stop => None,
+    };
+    course.arena.copies.iter().try_for_each(Copy::kill)?;
     // What is left on a Redis of others is cleared away, unless it is needed to see what went wrong.
-    if order.redis.is_some() && outcome.verdict.is_good() {
+    if order.redis.is_some() && outcome.as_ref().is_none_or(|outcome| outcome.verdict.is_good()) {
         course.ring.reconnect().await?.erase().await?;
     }
     Ok(outcome)

@@ -6,6 +6,7 @@ mod support;
 
 mod bad_input;
 mod bad_redis;
+mod chaos;
 mod clean_temp;
 mod errors;
 mod exactly_once;
@@ -14,6 +15,7 @@ mod get_errors_cut_short;
 mod lost_redis;
 mod output;
 mod private_redis;
+mod record;
 mod reset;
 mod settings;
 mod status;
