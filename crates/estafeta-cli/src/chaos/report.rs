@@ -319,8 +319,9 @@ fn table(verdict: &Verdict) -> String {
         add(row.kind.map_or("none of them", Kind::name), row.struck, &row.take_overs, row.repeats);
     }
     add("all", verdict.struck(), &verdict.take_overs(), verdict.repeats());
-    table.push_str("</table>\n<p>A take-over is put down to the fault that hit the former generator last, and so is a repeat, \
-         which is a message whose handling began again because its first copy was lost.</p>\n");
+    table.push_str("</table>\n<p>The time of a take-over is that in which nobody published. It is put down to the fault that \
+         hit the former generator last, and so is a repeat, which is a message whose handling began again because its first \
+         copy was lost.</p>\n");
     table
 }
 

@@ -38,7 +38,7 @@ pub struct Verdict {
 pub struct Row {
     pub kind: Option<Kind>,
     pub struck: usize,
-    /// How long the office was empty each time, in ms, sorted.
+    /// For how long nobody published before each of them, in ms, sorted.
     pub take_overs: Vec<u64>,
     pub repeats: usize,
 }
