@@ -22,6 +22,8 @@ mod private_redis;
 mod redis_forgets;
 mod redis_refuses;
 mod reset;
+#[cfg(target_os = "linux")]
+mod scarce;
 mod settings;
 mod status;
 mod stopping;
