@@ -5,6 +5,7 @@
 mod support;
 
 mod bad_input;
+mod bad_lines;
 mod bad_redis;
 mod clean_temp;
 mod clock_jumps;
@@ -16,6 +17,7 @@ mod foreign_data;
 mod freezes;
 mod get_errors;
 mod get_errors_cut_short;
+mod kill_points;
 mod lost_redis;
 mod output;
 mod private_redis;

@@ -1,5 +1,6 @@
 //! A ring of real processes on a Redis of its own.
 
+pub mod line;
 pub mod recovery;
 
 use std::fs::File;
