@@ -3,7 +3,7 @@
 
 use estafeta_testbed::eventually;
 
-use crate::support::recovery::{BUSY, misses};
+use crate::support::recovery::{BUSY, await_back, misses};
 use crate::support::{SOON, TestRing};
 
 /// Puts a foreign value in the place of a key, in one step, and keeps what was there.
@@ -24,11 +24,12 @@ fn put_back(ring: &TestRing, key: &str) {
     ring.redis_cli(&["EVAL", script, "2", key, "aside"]);
 }
 
-/// A key of this kind that is there now.
-fn key_like(ring: &TestRing, pattern: &str) -> String {
-    eventually(SOON, pattern, || {
-        let keys: Vec<String> = redis::from_redis_value(ring.redis_cli(&["KEYS", pattern])).unwrap();
-        keys.into_iter().next()
+/// A handler that holds something now.
+fn busy_handler(ring: &TestRing) -> String {
+    eventually(SOON, "something in flight", || {
+        let keys = ring.redis_cli(&["KEYS", "{estafeta}:inflight:*"]);
+        let keys: Vec<String> = redis::from_redis_value(keys).unwrap();
+        keys.first().map(|key| key.split(':').nth(2).unwrap().to_owned())
     })
 }
 
@@ -47,18 +48,18 @@ fn a_foreign_value_at_a_key_of_daily_work_stops_the_ring_only_meanwhile() {
         "errors",
         "ledger",
         "journal",
-        "member:*",
-        "inflight:*",
+        "member:<incarnation>",
+        "inflight:<incarnation>:0",
     ];
     for name in names {
-        let key = format!("{{estafeta}}:{name}");
-        let key = if name.ends_with('*') { key_like(&ring, &key) } else { key };
+        let key = format!("{{estafeta}}:{name}").replace("<incarnation>", &busy_handler(&ring));
         let before: usize = copies.iter().map(misses).sum();
         plant(&ring, &key);
         eventually(SOON, &format!("a copy that stumbles over {key}"), || {
             (copies.iter().map(misses).sum::<usize>() > before).then_some(())
         });
         put_back(&ring, &key);
+        await_back(&copies);
         ring.flows();
     }
     ring.assert_recovered(&copies);
@@ -83,6 +84,7 @@ fn a_foreign_value_at_a_key_of_elections_delays_the_next_one() {
             (copies.iter().map(misses).sum::<usize>() > before).then_some(())
         });
         put_back(&ring, &key);
+        await_back(&copies);
         copies.push(ring.copy(&BUSY));
     }
     ring.assert_recovered(&copies);
@@ -108,7 +110,8 @@ fn a_ring_that_is_marked_as_newer_works_on_and_takes_nobody_in() {
     frozen.thaw();
     let output = frozen.output(SOON);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(String::from_utf8(output.stderr).unwrap().contains(told));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains(told), "{stderr}");
 
     let settled = |ring: &TestRing| -> u64 {
         redis::from_redis_value(ring.redis_cli(&["HGET", "{estafeta}:ledger", "done"])).unwrap()

@@ -14,9 +14,21 @@ pub fn settled(status: &Value) -> u64 {
     ["done", "errors_kept", "errors_taken"].map(|count| status[count].as_u64().unwrap()).iter().sum()
 }
 
+fn times_said(copy: &Process, words: &str) -> usize {
+    copy.stdout_lines().iter().filter(|line| line.starts_with(words)).count()
+}
+
 /// How often this copy has said that it misses Redis.
 pub fn misses(copy: &Process) -> usize {
-    copy.stdout_lines().iter().filter(|line| line.starts_with("Redis does not serve us")).count()
+    times_said(copy, "Redis does not serve us")
+}
+
+/// Waits until every copy that said it misses Redis has said that it is back.
+#[track_caller]
+pub fn await_back(copies: &[Process]) {
+    eventually(SOON, "every copy has Redis back", || {
+        copies.iter().all(|copy| times_said(copy, "Redis is back") == misses(copy)).then_some(())
+    });
 }
 
 /// Waits until every copy has said, once more than before, that it misses Redis.
