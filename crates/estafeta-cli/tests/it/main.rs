@@ -17,6 +17,7 @@ mod foreign_data;
 mod freezes;
 mod get_errors;
 mod get_errors_cut_short;
+mod hostile_text;
 mod kill_points;
 mod lost_redis;
 mod output;
