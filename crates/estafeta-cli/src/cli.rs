@@ -6,6 +6,7 @@ use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
 
+use crate::chaos::Wanted;
 use crate::duration::HumanDuration;
 
 /// One elected producer, many workers, every message handled once; the copies meet only in Redis.
@@ -51,6 +52,8 @@ pub enum Command {
     CleanTemp(JsonArg),
     /// Delete everything of the ring from Redis
     Reset(ResetArgs),
+    /// Attack a ring of real copies by a plan, and judge whether every message was handled exactly once
+    Chaos(ChaosArgs),
     /// The private Redis that is started where no other is found
     Redis {
         #[command(subcommand)]
@@ -118,6 +121,33 @@ pub struct ResetArgs {
     /// Even while members are alive
     #[arg(long)]
     pub force: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ChaosArgs {
+    /// Copies to start, 2 to 200
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub copies: usize,
+
+    /// How long to attack
+    #[arg(long = "for", value_name = "TIME", default_value = "60s")]
+    pub length: HumanDuration,
+
+    /// Kinds of faults: all, or some of kill, freeze, cut, lag, half-open, lost-reply, redis-kill, redis-stall,
+    /// script-flush, client-kill, flood, separated by commas; with --redis only the first six
+    #[arg(long, value_name = "KINDS", default_value = "all")]
+    pub faults: Wanted,
+
+    /// Decides what is done to whom and when [default: random]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+
+    #[command(flatten)]
+    pub output: JsonArg,
+
+    /// Write a page with a picture of the run
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
 }
 
 /// Where the ring is; for every command.
@@ -241,6 +271,10 @@ pub struct RunArgs {
     #[arg(long, env = "ESTAFETA_JOURNAL", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_parser = BoolishValueParser::new(), value_name = "BOOL")]
     pub journal: Option<bool>,
+
+    /// Append every step of this copy to a file, one line each, so that it survives a kill
+    #[arg(long, value_name = "FILE", env = "ESTAFETA_RECORD")]
+    pub record: Option<PathBuf>,
 
     /// Tell what happens as JSON objects on stdout
     #[arg(long, env = "ESTAFETA_JSON", num_args = 0..=1, require_equals = true,

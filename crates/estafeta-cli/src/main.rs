@@ -1,13 +1,16 @@
 //! The `estafeta` program. See `cli` for what it understands and `commands` for what it does.
 
+mod chaos;
 mod cli;
 mod commands;
 mod duration;
 mod escape;
 mod failure;
 mod find_redis;
+mod offspring;
 mod output;
 mod private_redis;
+mod record;
 mod settings;
 mod signals;
 
@@ -67,6 +70,7 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         Command::Status(args) => commands::status::run(&reach, &args),
         Command::CleanTemp(output) => commands::clean_temp::run(&reach, output.json),
         Command::Reset(args) => commands::reset::run(&reach, &args),
+        Command::Chaos(args) => commands::chaos::run(&reach, &args),
         Command::Redis { .. } => unreachable!("handled above"),
     }
 }

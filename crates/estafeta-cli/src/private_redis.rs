@@ -45,6 +45,9 @@ use std::time::{Duration, Instant};
 use directory::Prepared;
 use probe::Probe;
 
+pub use launch::cut_torn_tail;
+pub use probe::url as socket_url;
+
 mod directory;
 mod launch;
 mod probe;
@@ -141,6 +144,11 @@ pub struct Status {
     pub directory: PathBuf,
 }
 
+/// The server program on the search path.
+pub fn find_program() -> Option<PathBuf> {
+    launch::find(std::env::var_os("PATH").as_deref())
+}
+
 /// The private server of this user, running or not.
 #[derive(Clone, Debug)]
 pub struct PrivateRedis {
@@ -171,7 +179,7 @@ impl PrivateRedis {
 
     /// The socket as a URL for a Redis client.
     pub fn url(&self) -> String {
-        probe::url(&self.socket())
+        socket_url(&self.socket())
     }
 
     /// Whether a server answers right now.

@@ -216,6 +216,7 @@ impl RunArgs {
             lease: self.lease.or(lower.lease),
             missed: self.missed.or(lower.missed),
             journal: self.journal.or(lower.journal),
+            record: self.record.or(lower.record),
             json: self.json.or(lower.json),
             seed: self.seed.or(lower.seed),
         }

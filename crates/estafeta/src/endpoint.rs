@@ -1,6 +1,7 @@
 //! Where Redis is and how to get in, without ever showing the password.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
@@ -35,6 +36,25 @@ impl Endpoint {
         self.0.redis_settings().password().is_some()
     }
 
+    /// Where the server listens; None where that is hidden behind TLS.
+    pub fn address(&self) -> Option<Address> {
+        match self.0.addr() {
+            ConnectionAddr::Tcp(host, port) => Some(Address::Tcp(host.clone(), *port)),
+            ConnectionAddr::Unix(path) => Some(Address::Unix(path.clone())),
+            _ => None,
+        }
+    }
+
+    /// The URL, secrets included, by which the same database is reached through another port of this machine.
+    pub fn secret_url_through(&self, port: u16) -> String {
+        let settings = self.0.redis_settings();
+        let user = settings.username().map(encoded).unwrap_or_default();
+        let password = settings.password().map(|password| format!(":{}", encoded(password)));
+        let credentials = user + &password.unwrap_or_default();
+        let at = if credentials.is_empty() { "" } else { "@" };
+        format!("redis://{credentials}{at}127.0.0.1:{port}/{}", settings.db())
+    }
+
     pub(crate) fn info(&self, protocol: ProtocolVersion) -> ConnectionInfo {
         let settings = self.0.redis_settings().clone();
         let settings = settings.set_protocol(protocol).set_skip_set_lib_name();
@@ -44,6 +64,24 @@ impl Endpoint {
     pub(crate) fn uses_tls(&self) -> bool {
         matches!(self.0.addr(), ConnectionAddr::TcpTls { .. })
     }
+}
+
+/// The place where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A host and a port.
+    Tcp(String, u16),
+    /// A socket in the file system.
+    Unix(PathBuf),
+}
+
+/// Safe in any part of a URL.
+fn encoded(text: &str) -> String {
+    let encode = |byte: u8| match byte {
+        byte if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    };
+    text.bytes().map(encode).collect()
 }
 
 impl FromStr for Endpoint {
@@ -97,5 +135,22 @@ mod tests {
             assert!(!shown.contains("s3cret"), "{shown}");
             assert!(shown.contains("expected a URL such as"), "{shown}");
         }
+    }
+
+    #[test]
+    fn the_way_through_another_port_keeps_everything_but_the_place() {
+        let secret = "p@ss:w/ord";
+        let endpoint: Endpoint = "redis://bob@localhost:7000/2".parse().unwrap();
+        let endpoint = endpoint.with_password(secret);
+        assert_eq!(endpoint.address(), Some(Address::Tcp("localhost".into(), 7000)));
+        let through: Endpoint = endpoint.secret_url_through(4711).parse().unwrap();
+        assert_eq!(through.to_string(), "redis://127.0.0.1:4711/2");
+        let settings = through.0.redis_settings();
+        assert_eq!((settings.username(), settings.password()), (Some("bob"), Some(secret)));
+
+        let socket: Endpoint = "redis+unix:///run/redis.sock".parse().unwrap();
+        assert_eq!(socket.address(), Some(Address::Unix("/run/redis.sock".into())));
+        assert_eq!(socket.secret_url_through(4711), "redis://127.0.0.1:4711/0");
+        assert_eq!("rediss://host".parse::<Endpoint>().unwrap().address(), None);
     }
 }

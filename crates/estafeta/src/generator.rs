@@ -164,15 +164,17 @@ impl<S: Source, O: Observer> Generator<S, O> {
     /// Waits until a tick is due and says how many messages may go at once.
     async fn ticks_due(&mut self, progress: &Progress) -> u64 {
         let interval = u64::try_from(self.config.interval.as_millis()).unwrap_or(u64::MAX);
+        // A batch that needs most of the room would have to wait until the handlers have nothing left to do.
+        let most = (MOST as u64).min((self.config.max_waiting / 4).max(1));
         if interval == 0 {
-            return (MOST as u64).min(self.config.max_waiting);
+            return most;
         }
         tokio::time::sleep_until(progress.clock.instant(progress.due_ms).into()).await;
         let late = progress.clock.now_ms().saturating_sub(progress.due_ms);
         if self.config.missed == Missed::Skip && Duration::from_millis(late) > LATE {
             return 1;
         }
-        (1 + late / interval).min(MOST as u64).min(self.config.max_waiting)
+        (1 + late / interval).min(most)
     }
 
     async fn publish(

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::Config;
 use crate::endpoint::Endpoint;
 use crate::error::Result;
+use crate::journal::JournalEntry;
 use crate::keys::RingName;
 use crate::message::FailedMessage;
 use crate::snapshot::{self, Snapshot};
@@ -18,6 +19,8 @@ use crate::sweeper::{Burial, Judge};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Errors that pass through memory at once.
 const CHUNK: u64 = 200;
+/// Entries of the journal that are read at once.
+const JOURNAL_CHUNK: usize = 1000;
 
 /// A connection to a ring.
 pub struct Ring {
@@ -93,6 +96,24 @@ impl Ring {
             from += chunk.len() as u64 - gone;
         }
         Ok(resolved)
+    }
+
+    /// Whether Redis has nothing at all of this ring.
+    pub async fn is_untouched(&self) -> Result<bool> {
+        self.store.is_untouched().await
+    }
+
+    /// The whole journal, oldest entry first; empty unless the members were configured to write one.
+    pub async fn journal(&self) -> Result<Vec<JournalEntry>> {
+        let (mut journal, mut last) = (Vec::new(), String::new());
+        loop {
+            let (entries, name) = self.store.journal(&last, JOURNAL_CHUNK).await?;
+            if entries.is_empty() {
+                return Ok(journal);
+            }
+            journal.extend(entries);
+            last = name;
+        }
     }
 
     /// Deletes the ring's keys and no others. Says how many there were.

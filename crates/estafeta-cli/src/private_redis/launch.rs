@@ -22,7 +22,7 @@ const LOG: &str = "redis.log";
 
 /// Starts the server, leaves it `lock`, and returns when it has answered.
 pub(super) fn launch(directory: &Path, socket: &Path, lock: File, deadline: Instant) -> Result<()> {
-    let program = find(std::env::var_os("PATH").as_deref()).ok_or(PrivateRedisError::NotInstalled)?;
+    let program = super::find_program().ok_or(PrivateRedisError::NotInstalled)?;
     match fs::remove_file(socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(io_error("removing", socket)(error));
@@ -54,7 +54,7 @@ pub(super) fn launch(directory: &Path, socket: &Path, lock: File, deadline: Inst
 /// but leaves its beginning there, and with the next transaction after it, the restart after next would carry it out:
 /// half a script. Redis' own tool cuts it off whole. Where the tool is missing or finds worse, the server has the last
 /// word.
-fn cut_torn_tail(program: &Path, directory: &Path) {
+pub fn cut_torn_tail(program: &Path, directory: &Path) {
     let manifest = directory.join("appendonlydir/appendonly.aof.manifest");
     let tool = program.with_file_name(match program.file_name() {
         Some(name) if name == "valkey-server" => "valkey-check-aof",

@@ -48,7 +48,7 @@ pub(super) fn connect(socket: &Path) -> Option<redis::Connection> {
 }
 
 /// The path may hold any byte (on macOS it always holds a space), a URL may not.
-pub(super) fn url(socket: &Path) -> String {
+pub fn url(socket: &Path) -> String {
     let mut url = String::from("redis+unix://");
     for byte in socket.as_os_str().as_bytes() {
         match byte {

@@ -1,10 +1,11 @@
 //! What is asked of a ring from outside: by commands, monitors and judges. Nothing here moves a message but `resolve`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::{Facts, Reply, Store, script};
 use crate::error::{Error, Result};
+use crate::journal::JournalEntry;
 use crate::keys::SCHEMA;
 use crate::member_id::Incarnation;
 use crate::message::FailedMessage;
@@ -95,10 +96,31 @@ impl Store {
         }
     }
 
+    /// Whether no key of this ring exists, of whatever type.
+    pub async fn is_untouched(&self) -> Result<bool> {
+        let existing: u64 = self.read(redis::cmd("EXISTS").arg(&self.own_keys().await?)).await?;
+        Ok(existing == 0)
+    }
+
+    /// The outcomes in the journal that follow the entry `after` (empty: from the start), and the last entry's name.
+    pub async fn journal(&self, after: &str, count: usize) -> Result<(Vec<JournalEntry>, String)> {
+        let from = if after.is_empty() { "-".to_owned() } else { format!("({after}") };
+        let mut call = redis::cmd("XRANGE");
+        call.arg(&self.keys.journal).arg(from).arg("+").arg("COUNT").arg(count);
+        let entries: Vec<(String, HashMap<String, String>)> = self.read(&call).await?;
+        let last = entries.last().map_or_else(|| after.to_owned(), |(name, _)| name.clone());
+        Ok((entries.into_iter().map(|(_, fields)| JournalEntry::parse(&fields)).collect(), last))
+    }
+
     /// Deletes the keys of this ring and no others; answers how many there were.
     pub async fn erase(&self) -> Result<u64> {
         // Found first and deleted in one step: a copy that lives on must meet the ring whole or not at all, or what it
         // writes in between would upset the balance of the next one.
+        self.read(redis::cmd("UNLINK").arg(&self.own_keys().await?)).await
+    }
+
+    /// Every key this ring may have, and every one it has.
+    async fn own_keys(&self) -> Result<BTreeSet<String>> {
         let mut ours: BTreeSet<String> =
             self.keys.fixed().into_iter().map(|(key, _)| key.to_owned()).collect();
         for member in self.members().await?.iter().filter_map(|name| name.parse().ok()) {
@@ -114,9 +136,8 @@ impl Store {
             ours.extend(found.into_iter().filter(|key| self.keys.owns(key)));
             cursor = next;
             if cursor == 0 {
-                break;
+                return Ok(ours);
             }
         }
-        self.read(redis::cmd("UNLINK").arg(&ours)).await
     }
 }

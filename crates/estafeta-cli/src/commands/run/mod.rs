@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use estafeta::{Member, Notice, Observer};
+use estafeta::{Failure, Handler, Member, Message, Notice, Observer};
 use tokio_util::sync::CancellationToken;
 
 use super::is_closed_pipe;
 use crate::cli::RunArgs;
 use crate::find_redis;
 use crate::output::{Paint, colour_for};
+use crate::record::Recorder;
 use crate::settings::Reach;
 use crate::signals::{self, told_to_stop};
 use human::Human;
@@ -38,19 +39,28 @@ pub fn run(reach: &Reach, args: RunArgs) -> Result<ExitCode> {
     } else {
         Voice::Human(Human::new(printer.clone(), Paint(colour_for(&std::io::stdout()))))
     };
-    let observer = Arc::new(observer);
-    let member =
-        Member::new(config, RandomText::new(&work), FaultFinder::new(&work), Shared(Arc::clone(&observer)));
+    let voice = Arc::new(observer);
+    let recorder = args.record.as_deref().map(|path| {
+        let recorder = Recorder::open(path, stop.clone());
+        recorder.with_context(|| format!("cannot write the record {}", path.display()))
+    });
+    let recorder = recorder.transpose()?.map(Arc::new);
+    let handler = Recorded { inner: FaultFinder::new(&work), recorder: recorder.clone() };
+    let observer = Recorded { inner: Shared(Arc::clone(&voice)), recorder: recorder.clone() };
+    let member = Member::new(config, RandomText::new(&work), handler, observer);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let outcome = runtime.block_on(async {
         tokio::spawn(obey_signals(stop.clone()));
-        tokio::spawn(tick(observer));
+        tokio::spawn(tick(voice));
         member.run(stop.cancelled_owned()).await
     });
     let printed = printer.finish();
     // A handler that does not end is not waited for: its message went back to the queue.
     runtime.shutdown_background();
     outcome?;
+    if let Some(recorder) = recorder {
+        recorder.finish().context("cannot write the record, so the copy stopped")?;
+    }
     match printed {
         Err(error) if !is_closed_pipe(&error) => {
             Err(error).context("cannot write to stdout, so the copy stopped")
@@ -72,6 +82,30 @@ impl Observer for Shared {
             Voice::Human(human) => human.notice(notice),
             Voice::Json(json) => json.notice(notice),
         }
+    }
+}
+
+/// Something whose steps are recorded, if that was asked for.
+struct Recorded<T> {
+    inner: T,
+    recorder: Option<Arc<Recorder>>,
+}
+
+impl<O: Observer> Observer for Recorded<O> {
+    fn notice(&self, notice: Notice<'_>) {
+        if let Some(recorder) = &self.recorder {
+            recorder.notice(&notice);
+        }
+        self.inner.notice(notice);
+    }
+}
+
+impl<H: Handler> Handler for Recorded<H> {
+    async fn handle(&self, message: &Message) -> Result<(), Failure> {
+        if let Some(recorder) = &self.recorder {
+            recorder.begins(message);
+        }
+        self.inner.handle(message).await
     }
 }
 

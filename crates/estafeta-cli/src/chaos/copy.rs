@@ -1,0 +1,160 @@
+//! One copy under attack: a real process behind a proxy of its own, and what is known of it.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use estafeta::{Endpoint, RingName};
+use estafeta_proxy::{Proxy, Upstream};
+use nix::sys::signal::Signal;
+
+use super::LEASE;
+use crate::offspring;
+use crate::record::{self, Step};
+
+/// The ids of all processes that chaos has started: whoever else is in the ring is a stranger.
+pub type Pids = Arc<Mutex<BTreeSet<u32>>>;
+
+/// What is the same for all copies.
+#[derive(Clone)]
+pub struct Family {
+    pub program: PathBuf,
+    pub directory: PathBuf,
+    pub endpoint: Endpoint,
+    pub ring: RingName,
+    pub pids: Pids,
+}
+
+impl Family {
+    /// A child of this program, which hears of its ring and Redis by the environment alone.
+    pub fn start(&self, args: &[&str], url: &str, log: &Path) -> Result<Child> {
+        let open = || File::options().append(true).create(true).open(log);
+        let mut command = Command::new(&self.program);
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("ESTAFETA_") {
+                command.env_remove(name);
+            }
+        }
+        command
+            .args(args)
+            .env("ESTAFETA_REDIS", url)
+            .env("ESTAFETA_RING", self.ring.to_string())
+            .stdin(Stdio::null())
+            .stdout(open()?)
+            .stderr(open()?);
+        let mut pids = self.pids.lock().expect("no panic while held");
+        let child = offspring::spawn(command).context("cannot start a copy of this program")?;
+        pids.insert(child.id());
+        Ok(child)
+    }
+}
+
+pub struct Copy {
+    pub index: usize,
+    pub proxy: Proxy,
+    family: Family,
+    child: Mutex<Option<Child>>,
+}
+
+impl Copy {
+    pub async fn new(index: usize, family: Family, upstream: Upstream) -> Result<Self> {
+        let proxy = Proxy::start(upstream).await.context("cannot listen on a port of this machine")?;
+        Ok(Self { index, proxy, family, child: Mutex::new(None) })
+    }
+
+    /// The record that all processes of this copy write.
+    pub fn record(&self) -> PathBuf {
+        self.family.directory.join(format!("copy-{}.record", self.index + 1))
+    }
+
+    fn log(&self) -> PathBuf {
+        self.family.directory.join(format!("copy-{}.log", self.index + 1))
+    }
+
+    /// Starts its process, with these options beside the usual ones.
+    pub fn start(&self, options: &[&str]) -> Result<()> {
+        let (record, lease) = (self.record().display().to_string(), format!("{}ms", LEASE.as_millis()));
+        // Quick work, in several lanes: a copy holds a few messages at any moment that it may be killed in.
+        let usual = ["run", "--interval", "0", "--max-waiting", "1000", "--concurrency", "4", "--journal"];
+        let own = ["--work-per-char", "100us", "--lease", &lease, "--record", &record];
+        let args = [&usual[..], &own, options].concat();
+        let url = self.family.endpoint.secret_url_through(self.proxy.port());
+        let mut child = self.child();
+        // Whoever comes second finds it running.
+        let runs = child.as_mut().map(Child::try_wait).transpose()?.is_some_and(|ended| ended.is_none());
+        if !runs {
+            *child = Some(self.family.start(&args, &url, &self.log())?);
+        }
+        Ok(())
+    }
+
+    pub fn pid(&self) -> Option<u32> {
+        self.child().as_ref().map(Child::id)
+    }
+
+    /// kill -9; also of one that is frozen.
+    pub fn kill(&self) -> Result<()> {
+        if let Some(mut child) = self.child().take() {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        if let Some(child) = &*self.child() {
+            offspring::signal(child, signal)?;
+        }
+        Ok(())
+    }
+
+    /// The exit status of a process that ended although nobody killed it.
+    pub fn ended(&self) -> Result<Option<ExitStatus>> {
+        Ok(match &mut *self.child() {
+            Some(child) => child.try_wait()?,
+            None => None,
+        })
+    }
+
+    /// Whether the process that was started last got as far as joining the ring.
+    pub fn has_joined(&self) -> Result<bool> {
+        let record = record::read(&std::fs::read_to_string(self.record())?).map_err(anyhow::Error::msg)?;
+        let since_start = record.iter().rev().take_while(|line| !matches!(line.step, Step::Started { .. }));
+        Ok(since_start.into_iter().any(|line| matches!(line.step, Step::Joined { .. })))
+    }
+
+    /// Waits for its process to end by itself, in good order.
+    pub async fn finish(&self, within: Duration) -> Result<()> {
+        let deadline = Instant::now() + within;
+        loop {
+            match self.ended()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => bail!("copy {} ended with {status}: {}", self.index + 1, self.last_words()),
+                None if Instant::now() > deadline => {
+                    bail!("copy {} did not end within {} s", self.index + 1, within.as_secs())
+                }
+                None => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    }
+
+    /// The last line it wrote.
+    pub fn last_words(&self) -> String {
+        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+        log.lines().next_back().unwrap_or("it said nothing").to_owned()
+    }
+
+    fn child(&self) -> MutexGuard<'_, Option<Child>> {
+        self.child.lock().expect("no panic while held")
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}

@@ -1,0 +1,149 @@
+use estafeta::MemberId;
+
+use super::*;
+
+/// A ring of three copies with one take-over, an error, a kill and a repeat, in which everything is right.
+fn peace() -> Evidence {
+    let record = |steps: Vec<Step>| {
+        (1..).zip(steps).map(|(at, step)| Line { at_ms: at * 10, step }).collect::<Vec<_>>()
+    };
+    let began = |id, attempt| Step::Began { id, attempt, epoch: 5, digest: id * 100 };
+    Evidence {
+        published: 4,
+        journal: vec![
+            JournalEntry { member: MemberId(2), ids: vec![1, 2], errors: vec![2] },
+            JournalEntry { member: MemberId(3), ids: vec![3], errors: vec![] },
+            JournalEntry { member: MemberId(3), ids: vec![4], errors: vec![] },
+        ],
+        records: vec![
+            record(vec![
+                Step::Joined { member: 1 },
+                Step::TookOffice { epoch: 5, from: None, silence_ms: 0 },
+                Step::Published { epoch: 5, messages: vec![(1, 100), (2, 200), (3, 300)] },
+            ]),
+            record(vec![
+                Step::Joined { member: 2 },
+                began(1, 1),
+                began(2, 1),
+                Step::Settled { done: vec![1], failed: vec![2] },
+                began(3, 1),
+                Step::TookOffice { epoch: 6, from: Some(1), silence_ms: 120 },
+                Step::Published { epoch: 6, messages: vec![(4, 400)] },
+            ]),
+            record(vec![
+                Step::Joined { member: 3 },
+                began(3, 2),
+                Step::Settled { done: vec![3], failed: vec![] },
+                began(4, 1),
+                Step::Settled { done: vec![4], failed: vec![] },
+                Step::Left,
+            ]),
+        ],
+        readers: vec![Reading { ids: vec![2], whole: true }],
+    }
+}
+
+/// What is found after one thing was changed.
+fn breaches(change: impl FnOnce(&mut Evidence)) -> String {
+    let mut evidence = peace();
+    change(&mut evidence);
+    let breaches: Vec<_> = judge(&evidence).breaches.into_iter().map(|breach| breach.what).collect();
+    breaches.join("; ")
+}
+
+fn step(evidence: &mut Evidence, copy: usize, line: usize) -> &mut Step {
+    &mut evidence.records[copy][line].step
+}
+
+#[test]
+fn a_ring_that_kept_its_promises_is_acquitted() {
+    let findings = judge(&peace());
+    assert_eq!(findings.breaches, []);
+    assert_eq!((findings.outcomes, findings.errors, findings.epochs), (4, 1, 2));
+    assert_eq!(findings.take_overs, [TakeOver { at_ms: 60, from: 0, silence_ms: 120 }]);
+    assert_eq!(findings.repeats, [Repeat { at_ms: 20, first: 1 }]);
+    assert_eq!(findings.bodies_compared, 4);
+}
+
+#[test]
+fn lost_and_repeated_outcomes_are_found() {
+    let lost = breaches(|evidence| evidence.journal[1].ids.clear());
+    assert!(lost.contains("#3 has no outcome"), "{lost}");
+    assert!(lost.contains("#3 was settled by member 3, and the journal does not know"), "{lost}");
+    let twice = breaches(|evidence| {
+        evidence.journal.push(JournalEntry { member: MemberId(3), ids: vec![1], errors: vec![] });
+    });
+    assert!(twice.contains("#1 has two outcomes: from member 2 and member 3"), "{twice}");
+    let invented = breaches(|evidence| evidence.journal[2].ids.push(5));
+    assert!(invented.contains("#5 has an outcome but was never published"), "{invented}");
+}
+
+#[test]
+fn records_that_contradict_the_journal_are_found() {
+    let other = breaches(|evidence| evidence.journal[0].errors.clear());
+    assert!(other.contains("#2: member 2 wrote down Failed, the journal has Done by member 2"), "{other}");
+    let thief = breaches(|evidence| evidence.journal[2].member = MemberId(2));
+    assert!(thief.contains("#4: member 3 wrote down Done, the journal has Done by member 2"), "{thief}");
+    let twice = breaches(|evidence| *step(evidence, 1, 4) = Step::Settled { done: vec![3], failed: vec![] });
+    assert!(twice.contains("#3 was settled by two copies"), "{twice}");
+    let forgotten = breaches(|evidence| *step(evidence, 2, 4) = Step::BecameHandler);
+    assert!(forgotten.contains("member 3, which left in good order and knows nothing of it"), "{forgotten}");
+    let killed = breaches(|evidence| {
+        evidence.records[2].truncate(4);
+    });
+    assert_eq!(killed, "", "one that was killed may have missed its last step");
+}
+
+#[test]
+fn two_generators_are_found() {
+    let late = breaches(|evidence| {
+        *step(evidence, 0, 2) = Step::Published { epoch: 5, messages: vec![(1, 100), (2, 200), (4, 400)] };
+        *step(evidence, 1, 6) = Step::Published { epoch: 6, messages: vec![(3, 300)] };
+    });
+    assert!(late.contains("#4 was published in epoch 5, after epoch 6 had begun"), "{late}");
+    let both = breaches(|evidence| {
+        *step(evidence, 1, 6) = Step::Published { epoch: 6, messages: vec![(3, 300), (4, 400)] };
+    });
+    assert!(both.contains("#3 was published in epoch 5 and in epoch 6"), "{both}");
+    let same = breaches(|evidence| {
+        *step(evidence, 1, 5) = Step::TookOffice { epoch: 5, from: Some(1), silence_ms: 1 };
+    });
+    assert!(same.contains("copies 1 and 2 were both in office in epoch 5"), "{same}");
+}
+
+#[test]
+fn changed_bodies_and_double_hand_outs_are_found() {
+    let body = breaches(|evidence| {
+        *step(evidence, 2, 3) = Step::Began { id: 4, attempt: 1, epoch: 6, digest: 401 };
+    });
+    assert!(body.contains("#4 changed its body on the way"), "{body}");
+    let double = breaches(|evidence| {
+        *step(evidence, 2, 1) = Step::Began { id: 3, attempt: 1, epoch: 5, digest: 300 };
+    });
+    assert!(double.contains("#3 was handed out twice under attempt 1"), "{double}");
+}
+
+#[test]
+fn errors_that_nobody_or_two_were_given_are_found() {
+    let nobody = breaches(|evidence| evidence.readers.clear());
+    assert!(nobody.contains("the error #2 never came out of getErrors"), "{nobody}");
+    let two = breaches(|evidence| evidence.readers.push(Reading { ids: vec![2], whole: true }));
+    assert!(two.contains("the error #2 came out of getErrors twice"), "{two}");
+    let cut_short = breaches(|evidence| evidence.readers.push(Reading { ids: vec![2], whole: false }));
+    assert_eq!(cut_short, "");
+    let no_error = breaches(|evidence| evidence.readers[0].ids.push(1));
+    assert!(no_error.contains("#1 came out of getErrors and is no error"), "{no_error}");
+}
+
+#[test]
+fn the_story_of_a_message_is_told_in_order() {
+    let told: Vec<String> = story(&peace(), 3).into_iter().map(|(_, told)| told).collect();
+    let expected = [
+        "copy 3 begins to handle it, attempt 2",
+        "copy 1 has published it in epoch 5",
+        "copy 3 has settled it as done",
+        "copy 2 begins to handle it, attempt 1",
+        "the journal has it as done, by member 3",
+    ];
+    assert_eq!(told, expected);
+}

@@ -1,0 +1,111 @@
+//! The Redis that is attacked: one of chaos' own, with everything on disk before it is acknowledged, or a given one.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use estafeta::Endpoint;
+use nix::sys::signal::Signal;
+
+use crate::offspring;
+use crate::private_redis::{PrivateRedisError, cut_torn_tail, find_program, socket_url};
+
+const START: Duration = Duration::from_secs(20);
+
+/// A server of chaos' own. It ends with this value.
+pub struct OwnRedis {
+    directory: PathBuf,
+    program: PathBuf,
+    server: Mutex<Child>,
+}
+
+impl OwnRedis {
+    pub fn start(directory: &Path) -> Result<Self> {
+        let program = find_program().ok_or(PrivateRedisError::NotInstalled)?;
+        let server = launch(&program, directory).context("cannot start redis-server")?;
+        let redis = Self { directory: directory.to_owned(), program, server: Mutex::new(server) };
+        redis.wait_until_it_answers()?;
+        Ok(redis)
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        socket_in(&self.directory)
+    }
+
+    pub fn endpoint(&self) -> Result<Endpoint> {
+        Ok(socket_url(&self.socket()).parse()?)
+    }
+
+    /// A connection for what only an administrator does.
+    pub fn connect(&self) -> redis::RedisResult<redis::Connection> {
+        let connection = redis::Client::open(socket_url(&self.socket()))?.get_connection()?;
+        connection.set_read_timeout(Some(START))?;
+        Ok(connection)
+    }
+
+    /// kill -9.
+    pub fn kill(&self) -> io::Result<()> {
+        let mut server = self.server.lock().expect("no panic while held");
+        server.kill()?;
+        server.wait().map(drop)
+    }
+
+    pub fn start_again(&self) -> Result<()> {
+        cut_torn_tail(&self.program, &self.directory);
+        *self.server.lock().expect("no panic while held") = launch(&self.program, &self.directory)?;
+        self.wait_until_it_answers()
+    }
+
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        offspring::signal(&self.server.lock().expect("no panic while held"), signal)
+    }
+
+    fn wait_until_it_answers(&self) -> Result<()> {
+        let deadline = Instant::now() + START;
+        let answers = || self.connect().and_then(|mut connection| redis::cmd("PING").exec(&mut connection));
+        while let Err(error) = answers() {
+            if let Some(status) = self.server.lock().expect("no panic while held").try_wait()? {
+                bail!("redis-server ended ({status}); see {}", self.directory.join(LOG).display());
+            }
+            if Instant::now() > deadline {
+                return Err(error).context("redis-server does not answer");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for OwnRedis {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}
+
+const LOG: &str = "redis.log";
+
+fn socket_in(directory: &Path) -> PathBuf {
+    directory.join("redis.sock")
+}
+
+/// With `always`, what Redis acknowledged outlives its own kill -9: that is what the ring's promise is about.
+fn launch(program: &Path, directory: &Path) -> io::Result<Child> {
+    let log = File::options().append(true).create(true).open(directory.join(LOG))?;
+    let mut command = Command::new(program);
+    command
+        .args(["--port", "0", "--daemonize", "no", "--save", ""])
+        .args(["--appendonly", "yes", "--appendfsync", "always"])
+        .arg("--unixsocket")
+        .arg(socket_in(directory))
+        .arg("--dir")
+        .arg(directory)
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log);
+    offspring::spawn(command)
+}

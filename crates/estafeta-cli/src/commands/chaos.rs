@@ -1,0 +1,163 @@
+//! `estafeta chaos`: attacks a ring of real copies and judges whether it kept its promises.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::chaos::{self, Kind, Order, Outcome, Spectator, Wanted};
+use crate::cli::ChaosArgs;
+use crate::failure::{FAILED, usage};
+use crate::output::{Paint, colour_for, grouped, json_line};
+use crate::settings::{Reach, Where};
+use crate::signals;
+
+const MOST_COPIES: usize = 200;
+/// How often somebody who has no bar is told how far it is.
+const LINE: Duration = Duration::from_secs(5);
+
+pub fn run(reach: &Reach, args: &ChaosArgs) -> Result<ExitCode> {
+    let order = order(reach, args)?;
+    // A report that cannot be written should not be found out about after a minute.
+    let report = args.report.as_deref().map(std::fs::File::create).transpose();
+    let report = report.context("cannot write the report")?;
+    let directory = tempfile::Builder::new().prefix("estafeta-chaos-").tempdir()?;
+    let show = Show::new(&order)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let outcome = runtime.block_on(async {
+        tokio::select! {
+            outcome = chaos::run(&order, directory.path(), show.clone()) => Some(outcome),
+            signal = signals::told_to_stop() => {
+                show.bar.finish_and_clear();
+                let _ = writeln!(io::stderr(), "estafeta: chaos was stopped; there is no verdict");
+                std::process::exit(signals::exit_code(signal).into())
+            }
+        }
+    });
+    show.bar.finish_and_clear();
+    runtime.shutdown_background();
+    let Some(outcome) = outcome else { return Ok(ExitCode::from(FAILED)) };
+    let outcome = outcome.with_context(|| {
+        let kept = directory.keep();
+        format!("chaos --seed {} broke off; what the copies left is in {}", order.seed, kept.display())
+    });
+    let outcome = outcome?;
+    print(&outcome, args.output.json)?;
+    if let Some(mut file) = report {
+        file.write_all(chaos::page(&outcome).as_bytes()).context("cannot write the report")?;
+    }
+    if outcome.verdict.is_good() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Ok(ExitCode::from(FAILED))
+}
+
+fn order(reach: &Reach, args: &ChaosArgs) -> Result<Order> {
+    if !(2..=MOST_COPIES).contains(&args.copies) {
+        return Err(usage(format!("--copies: expected 2 to {MOST_COPIES}, got {}", args.copies)));
+    }
+    let length = args.length.0;
+    if length < Duration::from_secs(1) {
+        return Err(usage("--for: expected at least 1s".to_owned()));
+    }
+    let redis = match &reach.redis {
+        Where::Given(endpoint) => Some(estafeta::Endpoint::clone(endpoint)),
+        Where::Unsaid(_) => None,
+    };
+    let possible = |kind: &Kind| redis.is_none() || !kind.needs_own_redis();
+    let kinds = match &args.faults {
+        Wanted::All => Kind::ALL.into_iter().filter(possible).collect(),
+        Wanted::These(kinds) => kinds.clone(),
+    };
+    if let Some(kind) = kinds.iter().find(|kind| !possible(kind)) {
+        return Err(usage(format!(
+            "--faults {kind}: expected no --redis with it, as it would hit everybody who uses that Redis"
+        )));
+    }
+    let seed = args.seed.unwrap_or_else(|| rand::random::<u32>().into());
+    Ok(Order { copies: args.copies, length, kinds, seed, ring: reach.ring.clone(), redis })
+}
+
+fn print(outcome: &Outcome, as_json: bool) -> Result<()> {
+    let mut out = io::stdout().lock();
+    if as_json {
+        writeln!(out, "{}", json_line(&outcome.verdict.json()))?;
+    } else {
+        outcome.verdict.write(&mut out, Paint(colour_for(&io::stdout())))?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// Shows what is going on: a bar on a terminal, a line now and then elsewhere.
+#[derive(Clone)]
+struct Show {
+    bar: ProgressBar,
+    start: Arc<Mutex<Told>>,
+    length: Duration,
+}
+
+struct Told {
+    attack: Option<Instant>,
+    last_line: Instant,
+    faults: u64,
+}
+
+impl Show {
+    fn new(order: &Order) -> Result<Self> {
+        let bar = if io::stderr().is_terminal() {
+            let style = ProgressStyle::with_template("{bar:30} {prefix}\n{msg}")?;
+            ProgressBar::new(order.length.as_millis() as u64).with_style(style)
+        } else {
+            ProgressBar::hidden()
+        };
+        let told = Told { attack: None, last_line: Instant::now(), faults: 0 };
+        Ok(Self { bar, start: Arc::new(Mutex::new(told)), length: order.length })
+    }
+
+    fn told(&self) -> std::sync::MutexGuard<'_, Told> {
+        self.start.lock().expect("no panic while held")
+    }
+}
+
+impl Spectator for Show {
+    fn struck(&self, what: &str) {
+        let mut told = self.told();
+        told.faults += 1;
+        let at = told.attack.get_or_insert_with(Instant::now).elapsed();
+        self.bar.set_message(format!("{:5.1} s  {what}", at.as_secs_f64()));
+    }
+
+    fn stage(&self, what: &str) {
+        self.told().attack.get_or_insert_with(Instant::now);
+        if what == "attacking" {
+            self.told().attack = Some(Instant::now());
+        }
+        self.bar.set_message(what.to_owned());
+        if self.bar.is_hidden() {
+            let _ = writeln!(io::stderr(), "estafeta: {what}");
+        }
+    }
+
+    fn progress(&self, published: u64) {
+        let mut told = self.told();
+        let elapsed = told.attack.map_or(Duration::ZERO, |start| start.elapsed()).min(self.length);
+        let line = format!(
+            "{:.0} of {:.0} s, {} faults, {} messages",
+            elapsed.as_secs_f64(),
+            self.length.as_secs_f64(),
+            told.faults,
+            grouped(published)
+        );
+        self.bar.set_position(elapsed.as_millis() as u64);
+        if self.bar.is_hidden() && told.last_line.elapsed() >= LINE {
+            told.last_line = Instant::now();
+            let _ = writeln!(io::stderr(), "estafeta: {line}");
+        }
+        self.bar.set_prefix(line);
+    }
+}

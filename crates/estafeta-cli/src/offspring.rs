@@ -1,0 +1,59 @@
+//! Children that never outlive the program, and that no key of its terminal reaches.
+
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command};
+use std::sync::{LazyLock, Mutex, mpsc};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+type Order = (Command, mpsc::Sender<io::Result<Child>>);
+
+/// The kernel ties a child to the thread that started it, not to its process. So one thread, which never ends, starts
+/// them all.
+static NURSERY: LazyLock<Mutex<mpsc::Sender<Order>>> = LazyLock::new(|| {
+    let (orders, inbox) = mpsc::channel::<Order>();
+    std::thread::spawn(move || {
+        for (mut command, answer) in inbox {
+            let _ = answer.send(command.spawn());
+        }
+    });
+    Mutex::new(orders)
+});
+
+/// Starts a child in a process group of its own, so that Ctrl-C or Ctrl-Z in the terminal does not hit it. On Linux the
+/// kernel kills it when this program ends, even if that was by kill -9.
+pub fn spawn(mut command: Command) -> io::Result<Child> {
+    command.process_group(0);
+    #[cfg(target_os = "linux")]
+    die_with_parent(&mut command);
+    let (answer, child) = mpsc::channel();
+    let order = NURSERY.lock().expect("no panic while held").send((command, answer));
+    order.map_err(io::Error::other)?;
+    child.recv().map_err(io::Error::other)?
+}
+
+#[cfg(target_os = "linux")]
+fn die_with_parent(command: &mut Command) {
+    let parent = nix::unistd::getpid();
+    let in_child = move || {
+        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+        // The parent may be gone already, and then nobody will tell.
+        if nix::unistd::getppid() != parent {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed; these are plain system calls, and neither
+    // they nor the errors made of them allocate.
+    #[allow(unsafe_code)]
+    unsafe {
+        command.pre_exec(in_child);
+    }
+}
+
+pub fn signal(child: &Child, signal: Signal) -> io::Result<()> {
+    let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
+    Ok(kill(Pid::from_raw(pid), signal)?)
+}
