@@ -17,7 +17,7 @@ mod tests;
 
 pub use builder::{Builder, Fsync};
 
-const START_TIMEOUT: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(5);
 const PORT_TRIES: usize = 10;
 

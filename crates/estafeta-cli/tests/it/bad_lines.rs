@@ -7,10 +7,8 @@ use estafeta_proxy::Weather;
 use estafeta_testbed::{Process, eventually};
 
 use crate::support::line::Line;
-use crate::support::recovery::{BUSY, await_misses};
+use crate::support::recovery::{BUSY, LABORIOUS, await_back, await_misses};
 use crate::support::{SOON, TestRing};
-
-const SHORT_LEASE: [&str; 2] = ["--lease", "500ms"];
 
 struct LinedRing {
     ring: TestRing,
@@ -19,10 +17,10 @@ struct LinedRing {
 }
 
 impl LinedRing {
-    fn new(more: &[&str]) -> Self {
+    fn new(args: &[&str]) -> Self {
         let ring = TestRing::new();
         let lines: Vec<_> = (0..3).map(|_| Line::to(&ring.redis)).collect();
-        let copies = lines.iter().map(|line| line.copy(&[&BUSY[..], more].concat())).collect();
+        let copies = lines.iter().map(|line| line.copy(args)).collect();
         ring.flows();
         Self { ring, copies, lines }
     }
@@ -57,7 +55,7 @@ impl LinedRing {
 
 #[test]
 fn slow_lines_make_a_slow_ring_and_no_other_harm() {
-    let lined = LinedRing::new(&[]);
+    let lined = LinedRing::new(&BUSY);
     lined.set_all(Weather::Lag(Duration::from_millis(100)));
     lined.ring.flows();
     lined.lines[0].proxy.set(Weather::Clear);
@@ -69,7 +67,7 @@ fn slow_lines_make_a_slow_ring_and_no_other_harm() {
 #[test]
 fn a_few_bytes_at_a_time_are_enough() {
     // A step takes half a second and more this way.
-    let lined = LinedRing::new(&["--lease", "10s"]);
+    let lined = LinedRing::new(&[&BUSY[..], &["--lease", "10s"]].concat());
     lined.set_all(Weather::Trickle);
     lined.ring.flows();
     lined.set_all(Weather::Clear);
@@ -78,21 +76,22 @@ fn a_few_bytes_at_a_time_are_enough() {
 
 #[test]
 fn a_copy_whose_line_is_cut_is_replaced_and_comes_back() {
-    LinedRing::new(&[]).disturb_until_given_up(Weather::Closed);
+    LinedRing::new(&LABORIOUS).disturb_until_given_up(Weather::Closed);
 }
 
 #[test]
 fn a_copy_whose_line_is_half_open_is_replaced_and_comes_back() {
-    LinedRing::new(&SHORT_LEASE).disturb_until_given_up(Weather::Silent);
+    LinedRing::new(&LABORIOUS).disturb_until_given_up(Weather::Silent);
 }
 
 #[test]
 fn all_lines_may_be_cut_at_once_again_and_again() {
-    let lined = LinedRing::new(&[]);
+    let lined = LinedRing::new(&BUSY);
     for round in 1..=3 {
         lined.set_all(Weather::Closed);
         await_misses(&lined.copies, round);
         lined.set_all(Weather::Clear);
+        await_back(&lined.copies);
         lined.ring.flows();
     }
     lined.ring.assert_recovered(&lined.copies);
@@ -100,7 +99,7 @@ fn all_lines_may_be_cut_at_once_again_and_again() {
 
 #[test]
 fn an_answer_that_is_lost_after_the_step_was_done_changes_nothing() {
-    let lined = LinedRing::new(&[]);
+    let lined = LinedRing::new(&BUSY);
     for round in 1..=15 {
         for line in &lined.lines {
             line.proxy.lose_a_reply();

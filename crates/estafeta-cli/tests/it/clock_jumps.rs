@@ -3,7 +3,7 @@
 
 use estafeta_testbed::{Clock, RedisServer};
 
-use crate::support::recovery::BUSY;
+use crate::support::recovery::{BUSY, LABORIOUS};
 use crate::support::{SOON, TestRing};
 
 const HOUR: i64 = 3600;
@@ -52,14 +52,13 @@ fn a_copy_that_froze_before_the_clock_went_back_is_given_up_all_the_same() {
     let clock = Clock::new();
     let ring = ring_with(&clock);
     clock.set(HOUR);
-    let copies = ring.copies(4, &[&BUSY[..], &["--lease", "500ms"]].concat());
+    let copies = ring.copies(4, &LABORIOUS);
     ring.flows();
     let epoch = ring.epoch();
     let generator = ring.generator(&copies);
     let handler = copies.iter().find(|copy| copy.pid() != generator.pid()).unwrap();
-    for frozen in [generator, handler] {
-        frozen.freeze();
-    }
+    ring.freeze_in_hand(handler);
+    generator.freeze();
     clock.set(0);
     ring.eventually(SOON, "a successor, and both buried", |status| {
         status["generator"]["epoch"].as_u64() > Some(epoch) && status["buried"].as_u64() >= Some(2)

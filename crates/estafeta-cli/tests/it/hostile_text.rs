@@ -57,7 +57,8 @@ fn commands_show_foreign_text_as_text() {
 fn a_copy_shows_the_messages_it_handles_as_text() {
     let ring = hostile_ring();
     let copies = ring.copies(2, &["--error-rate", "0", "--interval", "1h"]);
-    ring.eventually(SOON, "the message is handled", |status| status["done"] == 1);
+    // It is first in line; the generator's own first message may be handled by then as well.
+    ring.eventually(SOON, "the message is handled", |status| status["done"].as_u64() >= Some(1));
     let told = |copy: &Process| {
         copy.signal(Signal::SIGTERM);
         String::from_utf8(copy.output(SOON).stdout).unwrap()

@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 
 use estafeta_testbed::{Fsync, RedisServer, eventually};
 
-use crate::support::recovery::{BUSY, await_misses};
+use crate::support::recovery::{BUSY, await_back, await_misses};
 use crate::support::{SOON, TestRing};
 
 fn publishes(ring: &TestRing, count: u64) {
@@ -22,6 +22,7 @@ fn a_redis_that_saves_every_second_may_be_killed_again_and_again() {
         ring.redis.kill();
         await_misses(&copies, round);
         ring.redis.restart();
+        await_back(&copies);
         ring.flows();
         assert!(ring.epoch() >= epoch);
         epoch = ring.epoch();
@@ -39,6 +40,7 @@ fn a_redis_that_keeps_nothing_may_be_killed_again_and_again() {
         ring.redis.kill();
         await_misses(&copies, round);
         ring.redis.restart();
+        await_back(&copies);
         ring.flows();
         assert!(ring.epoch() > epoch, "epochs grow although the stored one is gone");
     }
@@ -58,7 +60,7 @@ fn transaction_before(file: &[u8], lost: usize) -> usize {
 
 #[test]
 fn a_step_that_was_written_in_part_never_happened() {
-    for lost in [1, 20] {
+    for lost in [1, 2, 20] {
         let ring = TestRing::on(RedisServer::builder().append_only(Fsync::Always).start());
         let copies = ring.copies(3, &BUSY);
         publishes(&ring, 60);
@@ -74,8 +76,11 @@ fn a_step_that_was_written_in_part_never_happened() {
         file.set_len((multi + exec / 2) as u64).unwrap();
         ring.redis.restart();
 
-        ring.await_event("rolled-back");
-        assert!(ring.epoch() > epoch, "a roll-back is answered by a new term");
+        // The last publish may not have been acknowledged yet, and is not missed then; the one before was.
+        if lost > 1 {
+            ring.await_event("rolled-back");
+            assert!(ring.epoch() > epoch, "a roll-back is answered by a new term");
+        }
         ring.assert_recovered(&copies);
     }
 }

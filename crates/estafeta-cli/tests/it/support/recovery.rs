@@ -9,6 +9,10 @@ use super::{SOON, TestRing};
 /// Arguments of copies that a fault is to meet in the middle of their work.
 pub const BUSY: [&str; 3] = ["--interval", "5ms", "--journal"];
 
+/// Arguments of copies that hold a message in hand for most of the time, with the lease that a test need not wait long for.
+pub const LABORIOUS: [&str; 7] =
+    ["--interval", "20ms", "--journal", "--work-per-char", "2ms", "--lease", "500ms"];
+
 /// Messages that have their outcome.
 pub fn settled(status: &Value) -> u64 {
     ["done", "errors_kept", "errors_taken"].map(|count| status[count].as_u64().unwrap()).iter().sum()
@@ -54,6 +58,24 @@ impl TestRing {
     pub fn flows(&self) {
         let before = settled(&self.status());
         self.eventually(SOON, "messages flow", |status| settled(status) > before + 2);
+    }
+
+    /// Freezes this copy at a moment in which it holds a message.
+    #[track_caller]
+    pub fn freeze_in_hand(&self, copy: &Process) {
+        let pid = u64::from(copy.pid());
+        let holds = |status: &Value| {
+            let members = status["members"].as_array().unwrap();
+            members.iter().any(|member| member["pid"] == pid && member["in_flight"].as_u64() > Some(0))
+        };
+        eventually(SOON, "the copy holds a message", || {
+            copy.freeze();
+            let caught = holds(&self.status());
+            if !caught {
+                copy.thaw();
+            }
+            caught.then_some(())
+        });
     }
 
     /// The epoch of the generator, once there is one; it only grows.
