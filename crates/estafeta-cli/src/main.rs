@@ -102,7 +102,12 @@ fn start_logging(verbose: u8, format: Option<LogFormat>) {
     use tracing_subscriber::EnvFilter;
     let level = ["warn", "info,estafeta=debug", "trace"][usize::from(verbose.min(2))];
     let filter = EnvFilter::try_from_env("ESTAFETA_LOG").unwrap_or_else(|_| EnvFilter::new(level));
-    let logging = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A line that cannot be written is lost. By default the library would complain of it, on the same full disk, and
+    // panic when that fails as well.
+    let logging = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .log_internal_errors(false);
     match format {
         Some(LogFormat::Json) => logging.json().init(),
         Some(LogFormat::Text) | None => logging.with_ansi(output::colour_for(&std::io::stderr())).init(),

@@ -77,7 +77,7 @@ impl<H: Handler, O: Observer> Lane<H, O> {
                 }
                 tokio::select! {
                     () = quiet.cancelled() => {}
-                    changed = self.standing.changed() => if changed.is_err() { return Ok(true) },
+                    () = changed(&mut self.standing) => {}
                 }
                 if !quiet.is_cancelled() && self.standing.borrow().identity() != Some(me) {
                     return Ok(false);
@@ -153,7 +153,7 @@ impl<H: Handler, O: Observer> Lane<H, O> {
     async fn idle(&mut self, quiet: &CancellationToken) {
         tokio::select! {
             () = quiet.cancelled() => {}
-            _ = self.standing.changed() => {}
+            () = changed(&mut self.standing) => {}
             () = self.bell.wait() => {}
         }
     }
@@ -163,9 +163,7 @@ impl<H: Handler, O: Observer> Lane<H, O> {
             if let Some(me) = self.standing.borrow_and_update().identity() {
                 return me;
             }
-            if self.standing.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
+            changed(&mut self.standing).await;
         }
     }
 
@@ -174,5 +172,13 @@ impl<H: Handler, O: Observer> Lane<H, O> {
         if self.standing.wait_for(other).await.is_err() {
             std::future::pending::<()>().await;
         }
+    }
+}
+
+/// Waits until the copy is somebody else. When the heartbeat has ended, nothing changes any more: the copy is about to stop
+/// for that, and a lane that ended as well would hide the reason.
+async fn changed(standing: &mut watch::Receiver<Standing>) {
+    if standing.changed().await.is_err() {
+        std::future::pending::<()>().await;
     }
 }

@@ -8,6 +8,7 @@
 //! - [`RedisServer`]: a private `redis-server` that can be killed, restarted and frozen.
 //! - [`Process`]: a running program whose output is kept, line by line and byte by byte.
 //! - [`DataDir`]: the place of the user's data, given to several copies at once.
+//! - [`Clock`], [`SmallDisk`]: a server's clock that can be moved, a disk that can be filled up.
 //! - [`eventually`]: waits for a condition that nothing announces.
 //!
 //! Whatever goes wrong here is a failed test, so the functions panic with what they saw and return no errors.
@@ -23,16 +24,22 @@
 #![allow(clippy::unwrap_used)]
 
 mod capture;
+mod clock;
 mod data_dir;
 mod eventually;
 mod owned_child;
 mod process;
 mod redis_server;
+#[cfg(target_os = "linux")]
+mod small_disk;
 mod spawner;
 
 pub use capture::Line;
+pub use clock::Clock;
 pub use data_dir::DataDir;
 pub use eventually::eventually;
 pub use nix::sys::signal::Signal;
 pub use process::{NO_ENV, Output, Process};
 pub use redis_server::{Builder, Fsync, RedisServer};
+#[cfg(target_os = "linux")]
+pub use small_disk::SmallDisk;

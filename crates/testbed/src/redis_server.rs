@@ -17,7 +17,7 @@ mod tests;
 
 pub use builder::{Builder, Fsync};
 
-const START_TIMEOUT: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(5);
 const PORT_TRIES: usize = 10;
 
@@ -93,14 +93,23 @@ impl RedisServer {
         socket_in(self.dir())
     }
 
-    /// The server's directory: socket, log and, with persistence, the data.
+    /// The server's directory: socket, log and, with persistence, the data, unless that is kept elsewhere.
     pub fn dir(&self) -> &Path {
         self.dir.path()
+    }
+
+    fn data(&self) -> &Path {
+        self.options.data.as_deref().unwrap_or(self.dir())
     }
 
     /// The id of the server process that was started last.
     pub fn pid(&self) -> u32 {
         self.child().pid()
+    }
+
+    /// Whether the server has not ended yet; a frozen one runs.
+    pub fn is_running(&self) -> bool {
+        self.child().exit_status().is_none()
     }
 
     /// A new connection through the socket.
@@ -140,7 +149,7 @@ impl RedisServer {
     /// The append-only file that is written now; panics without [`Builder::append_only`].
     #[track_caller]
     pub fn append_only_file(&self) -> PathBuf {
-        let files = fs::read_dir(self.dir().join("appendonlydir")).unwrap();
+        let files = fs::read_dir(self.data().join("appendonlydir")).unwrap();
         let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
         files.retain(|file| file.extension().is_some_and(|extension| extension == "aof"));
         files.sort();
@@ -151,7 +160,7 @@ impl RedisServer {
     /// skipped by Redis when it loads the file, but carried out in part at the next restart but one, unless it is cut
     /// off (seen on 7.0.15).
     fn cut_torn_tail(&self) {
-        let manifest = self.dir().join("appendonlydir/appendonly.aof.manifest");
+        let manifest = self.data().join("appendonlydir/appendonly.aof.manifest");
         if !manifest.exists() {
             return;
         }
@@ -198,6 +207,7 @@ fn launch(dir: &Path, options: &Builder, port: Option<u16>) -> OwnedChild {
         let mut command = Command::new(program);
         command
             .args(arguments(dir, options, port))
+            .envs(options.envs.iter().map(|(name, value)| (name, value)))
             .current_dir(dir)
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
@@ -215,7 +225,7 @@ fn arguments(dir: &Path, options: &Builder, port: Option<u16>) -> Vec<OsString> 
     add("--port", port.unwrap_or(0).to_string().into());
     add("--bind", "127.0.0.1".into());
     add("--unixsocket", socket_in(dir).into());
-    add("--dir", dir.into());
+    add("--dir", options.data.as_deref().unwrap_or(dir).into());
     add("--daemonize", "no".into());
     add("--save", "".into());
     for (name, value) in options.settings() {

@@ -4,60 +4,56 @@ use std::time::{Duration, Instant};
 
 use estafeta_testbed::{Fsync, RedisServer, Signal};
 
+use crate::support::recovery::BUSY;
 use crate::support::{SOON, TestRing};
-
-fn flows(ring: &TestRing) {
-    let done = |status: &serde_json::Value| {
-        status["done"].as_u64().unwrap() + status["errors_kept"].as_u64().unwrap()
-    };
-    let before = done(&ring.status());
-    ring.eventually(SOON, "messages flow", |status| done(status) > before + 2);
-}
 
 #[test]
 fn a_ring_that_was_wiped_starts_again_by_itself() {
     let ring = TestRing::new();
-    let copies = ring.copies(3, &["--interval", "20ms"]);
-    flows(&ring);
+    let copies = ring.copies(3, &BUSY);
+    ring.flows();
     for round in 0..3 {
         ring.redis_cli(&["FLUSHALL"]);
         let whole = |status: &serde_json::Value| {
             status["members"].as_array().unwrap().len() == 3 && !status["generator"].is_null()
         };
         ring.eventually(SOON, &format!("all three are back after wipe {round}"), whole);
-        flows(&ring);
+        ring.flows();
     }
     assert!(copies.iter().all(estafeta_testbed::Process::is_running));
+    ring.assert_recovered(&copies);
 }
 
 #[test]
 fn scripts_that_redis_forgot_are_loaded_again() {
     let ring = TestRing::new();
-    let _copies = ring.copies(3, &["--interval", "20ms"]);
+    let copies = ring.copies(3, &BUSY);
     for _ in 0..5 {
         ring.redis_cli(&["SCRIPT", "FLUSH"]);
-        flows(&ring);
+        ring.flows();
     }
+    ring.assert_recovered(&copies);
 }
 
 #[test]
 fn clients_that_redis_disconnects_come_back_without_being_declared_dead() {
     let ring = TestRing::new();
-    let copies = ring.copies(3, &["--interval", "20ms"]);
-    for kind in ["normal", "pubsub", "normal"] {
+    let copies = ring.copies(3, &BUSY);
+    for kind in ["normal", "pubsub"].repeat(4) {
         ring.redis_cli(&["CLIENT", "KILL", "TYPE", kind]);
-        flows(&ring);
+        ring.flows();
     }
     let status = ring.status();
     assert_eq!(status["members"].as_array().unwrap().len(), 3, "{status}");
     assert!(copies.iter().all(estafeta_testbed::Process::is_running));
+    ring.assert_recovered(&copies);
 }
 
 #[test]
 fn a_redis_without_persistence_comes_back_empty_and_messages_flow_within_a_second() {
     let ring = TestRing::new();
     let copies = ring.copies(3, &["--interval", "20ms"]);
-    flows(&ring);
+    ring.flows();
     ring.redis.kill();
     for copy in &copies {
         copy.wait_for_line(SOON, |line| line.starts_with("Redis does not serve us"));
@@ -76,21 +72,21 @@ fn a_redis_without_persistence_comes_back_empty_and_messages_flow_within_a_secon
 #[test]
 fn a_frozen_redis_is_waited_for() {
     let ring = TestRing::new();
-    let copies = ring.copies(3, &["--interval", "20ms", "--lease", "500ms"]);
-    flows(&ring);
+    let copies = ring.copies(3, &[&BUSY[..], &["--lease", "500ms"]].concat());
+    ring.flows();
     ring.redis.freeze();
     for copy in &copies {
         copy.wait_for_line(SOON, |line| line.starts_with("Redis does not serve us"));
     }
     ring.redis.thaw();
-    flows(&ring);
+    ring.assert_recovered(&copies);
 }
 
 #[test]
 fn a_full_redis_stops_the_generator_but_neither_handlers_nor_the_ring() {
     let ring = TestRing::new();
-    let copies = ring.copies(3, &["--interval", "20ms"]);
-    flows(&ring);
+    let copies = ring.copies(3, &BUSY);
+    ring.flows();
     ring.redis_cli(&["CONFIG", "SET", "maxmemory", "1"]);
     copies
         .iter()
@@ -101,20 +97,21 @@ fn a_full_redis_stops_the_generator_but_neither_handlers_nor_the_ring() {
         status["waiting"] == 0 && status["in_flight"] == 0
     });
     ring.redis_cli(&["CONFIG", "SET", "maxmemory", "0"]);
-    flows(&ring);
+    ring.flows();
     let status = ring.status();
     assert_eq!(status["members"].as_array().unwrap().len(), 3, "{status}");
     assert_eq!(status["buried"], 0, "{status}");
     let generator = ring.generator(&copies).stdout_lines();
     let told = generator.iter().filter(|line| line.starts_with("Redis does not serve us")).count();
     assert_eq!(told, 1, "it says so once: {generator:?}");
+    ring.assert_recovered(&copies);
 }
 
 #[test]
 fn a_redis_that_was_loading_for_longer_than_a_lease_finds_all_members_alive() {
     let ring = TestRing::on(RedisServer::builder().append_only(Fsync::Always).start());
     let copies = ring.copies(3, &["--interval", "20ms", "--lease", "400ms"]);
-    flows(&ring);
+    ring.flows();
     ring.redis.kill();
     for copy in &copies {
         copy.wait_for_line(SOON, |line| line.starts_with("Redis does not serve us"));
@@ -124,7 +121,7 @@ fn a_redis_that_was_loading_for_longer_than_a_lease_finds_all_members_alive() {
         (start.elapsed() > Duration::from_millis(800)).then_some(())
     });
     ring.redis.restart();
-    flows(&ring);
+    ring.flows();
     let status = ring.status();
     assert_eq!((&status["buried"], &status["takeovers"]), (&0.into(), &0.into()), "{status}");
     for copy in &copies {
@@ -140,7 +137,7 @@ fn where_redis_speaks_only_the_old_protocol_leases_alone_decide() {
     let ring = TestRing::on(RedisServer::builder().arg("--include", include).start());
     let args = ["--interval", "20ms", "--lease", "500ms"];
     let copies = ring.copies(3, &args);
-    flows(&ring);
+    ring.flows();
     let channels: Vec<String> =
         redis::cmd("PUBSUB").arg("CHANNELS").query(&mut ring.redis.connect()).unwrap();
     assert!(channels.is_empty(), "{channels:?}");
@@ -148,26 +145,26 @@ fn where_redis_speaks_only_the_old_protocol_leases_alone_decide() {
     let generator = ring.generator(&copies);
     generator.kill();
     ring.eventually(SOON, "a successor", |status| status["takeovers"] == 1);
-    flows(&ring);
+    ring.flows();
 }
 
 #[test]
 fn rights_that_are_withdrawn_and_given_back_stop_the_ring_only_meanwhile() {
     let ring = TestRing::on(RedisServer::start());
-    let copies = ring.copies(2, &["--interval", "20ms"]);
-    flows(&ring);
+    let copies = ring.copies(2, &BUSY);
+    ring.flows();
     ring.redis_cli(&["ACL", "SETUSER", "default", "-evalsha"]);
     copies[0]
         .wait_for_line(SOON, |line| line.starts_with("Redis does not serve us") && line.contains("NOPERM"));
     ring.redis_cli(&["ACL", "SETUSER", "default", "+evalsha"]);
-    flows(&ring);
+    ring.assert_recovered(&copies);
 }
 
 #[test]
 fn a_copy_stops_in_time_while_redis_is_away() {
     let ring = TestRing::new();
     let copies = ring.copies(2, &["--interval", "20ms", "--lease", "500ms"]);
-    flows(&ring);
+    ring.flows();
     ring.redis.kill();
     for copy in &copies {
         copy.wait_for_line(SOON, |line| line.starts_with("Redis does not serve us"));

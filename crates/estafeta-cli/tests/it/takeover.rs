@@ -197,7 +197,7 @@ fn a_generator_frozen_for_three_leases_publishes_nothing_more_and_comes_back_as_
 #[test]
 fn the_last_one_of_eight_becomes_generator_when_all_others_are_killed_at_once() {
     let ring = TestRing::new();
-    let copies = ring.copies(8, &["--interval", "50ms"]);
+    let copies = ring.copies(8, &["--interval", "50ms", "--journal"]);
     let generator = ring.generator(&copies).pid();
     let last = copies.iter().rfind(|copy| copy.pid() != generator).unwrap();
     let start = Instant::now();
@@ -208,6 +208,10 @@ fn the_last_one_of_eight_becomes_generator_when_all_others_are_killed_at_once() 
     last.wait_for_line(limit, |line| line.starts_with("took over") || line.starts_with("became generator"));
     assert!(start.elapsed() < limit, "it took {:?}", start.elapsed());
     last.wait_for_line(SOON, |line| line.starts_with("generated"));
+    for copy in copies.iter().filter(|copy| copy.pid() != last.pid()) {
+        copy.wait(SOON);
+    }
+    ring.assert_recovered(&copies);
 }
 
 #[test]

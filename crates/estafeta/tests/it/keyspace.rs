@@ -2,6 +2,7 @@
 //! recommends are enough.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use estafeta::{ErrorReader, Ring, RingName};
@@ -103,4 +104,28 @@ async fn the_recommended_rights_are_enough() {
     reader.release().await.unwrap();
     reader.leave().await.unwrap();
     assert!(limited.erase().await.unwrap() > 0);
+}
+
+/// Every file below this directory, in one text.
+fn sources(directory: &Path) -> String {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let read = |path: PathBuf| match path.is_dir() {
+        true => sources(&path),
+        false => std::fs::read_to_string(path).unwrap(),
+    };
+    entries.map(read).collect()
+}
+
+#[test]
+fn the_recommended_rights_are_no_more_than_the_code_uses() {
+    let sources = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    let rule = PAGE.lines().find(|line| line.starts_with("ACL SETUSER")).unwrap();
+    let rights = rule.split_whitespace().filter_map(|word| word.strip_prefix('+'));
+    for right in rights.filter(|right| !right.starts_with('@')) {
+        let name = right.split('|').next().unwrap().to_uppercase();
+        let named = [format!("'{name}'"), format!("\"{name}\"")];
+        // These two the client sends by itself.
+        let by_client = matches!(right, "subscribe" | "unsubscribe");
+        assert!(by_client || named.iter().any(|name| sources.contains(name)), "nobody needs +{right}");
+    }
 }

@@ -8,4 +8,5 @@ mod bodies;
 mod keyspace;
 mod lifecycle;
 mod liveness;
+mod poison;
 mod ticks;

@@ -1,4 +1,5 @@
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use super::RedisServer;
 
@@ -18,6 +19,8 @@ pub struct Builder {
     append_only: Option<Fsync>,
     password: Option<String>,
     extra: Vec<(String, String)>,
+    pub(super) data: Option<PathBuf>,
+    pub(super) envs: Vec<(String, OsString)>,
 }
 
 impl Builder {
@@ -42,6 +45,18 @@ impl Builder {
     /// Any other setting, as on the command line: `.arg("--maxmemory", "5mb")`.
     pub fn arg(mut self, name: &str, value: &str) -> Self {
         self.extra.push((name.into(), value.into()));
+        self
+    }
+
+    /// Keeps the data in `dir`, which may be on a disk of its own; socket and log stay where they are.
+    pub fn data_in(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.data = Some(dir.into());
+        self
+    }
+
+    /// A variable of the server's environment.
+    pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.envs.push((name.into(), value.into()));
         self
     }
 

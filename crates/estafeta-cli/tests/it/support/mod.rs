@@ -1,5 +1,8 @@
 //! A ring of real processes on a Redis of its own.
 
+pub mod line;
+pub mod recovery;
+
 use std::fs::File;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -23,6 +26,11 @@ impl TestRing {
 
     pub fn on(redis: RedisServer) -> Self {
         let url = redis.url();
+        Self::at(url, redis)
+    }
+
+    /// A ring whose copies are led to `url`; the journal is read in `redis`.
+    pub fn at(url: String, redis: RedisServer) -> Self {
         Self { redis, url }
     }
 

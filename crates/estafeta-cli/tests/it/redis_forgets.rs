@@ -1,0 +1,118 @@
+//! A Redis that comes back with less than it had acknowledged: what it forgot is forgotten, and all else is settled once.
+
+use std::fs::OpenOptions;
+
+use estafeta_testbed::{Fsync, RedisServer, eventually};
+
+use crate::support::recovery::{BUSY, await_back, await_misses};
+use crate::support::{SOON, TestRing};
+
+fn publishes(ring: &TestRing, count: u64) {
+    let before = ring.status()["published"].as_u64().unwrap();
+    ring.eventually(SOON, "some messages", |status| status["published"].as_u64() >= Some(before + count));
+}
+
+#[test]
+fn a_redis_that_saves_every_second_may_be_killed_again_and_again() {
+    let ring = TestRing::on(RedisServer::builder().append_only(Fsync::EverySec).start());
+    let copies = ring.copies(3, &BUSY);
+    let mut epoch = ring.epoch();
+    for round in 1..=3 {
+        publishes(&ring, 20);
+        ring.redis.kill();
+        await_misses(&copies, round);
+        ring.redis.restart();
+        await_back(&copies);
+        ring.flows();
+        assert!(ring.epoch() >= epoch);
+        epoch = ring.epoch();
+    }
+    ring.assert_recovered(&copies);
+}
+
+#[test]
+fn a_redis_that_keeps_nothing_may_be_killed_again_and_again() {
+    let ring = TestRing::new();
+    let copies = ring.copies(3, &BUSY);
+    for round in 1..=3 {
+        publishes(&ring, 20);
+        let epoch = ring.epoch();
+        ring.redis.kill();
+        await_misses(&copies, round);
+        ring.redis.restart();
+        await_back(&copies);
+        ring.flows();
+        assert!(ring.epoch() > epoch, "epochs grow although the stored one is gone");
+    }
+    ring.assert_recovered(&copies);
+}
+
+/// The place of the last `MULTI` in a file that leaves `lost` publishes behind it.
+fn transaction_before(file: &[u8], lost: usize) -> usize {
+    let places = |word: &[u8]| -> Vec<usize> {
+        let found = file.windows(word.len()).enumerate().filter(|(_, bytes)| *bytes == word);
+        found.map(|(at, _)| at).collect()
+    };
+    let publishes = places(b"\r\npublished\r\n");
+    let first_lost = publishes[publishes.len() - lost];
+    places(b"\r\nMULTI\r\n").into_iter().rfind(|at| *at < first_lost).unwrap()
+}
+
+#[test]
+fn a_step_that_was_written_in_part_never_happened() {
+    for lost in [1, 2, 20] {
+        let ring = TestRing::on(RedisServer::builder().append_only(Fsync::Always).start());
+        let copies = ring.copies(3, &BUSY);
+        publishes(&ring, 60);
+        let epoch = ring.epoch();
+        ring.redis.kill();
+        await_misses(&copies, 1);
+        let path = ring.redis.append_only_file();
+        let written = std::fs::read(&path).unwrap();
+        // Into the middle of the step: its first writes are in the file, its last ones are not.
+        let multi = transaction_before(&written, lost);
+        let exec = written[multi..].windows(8).position(|bytes| bytes == b"\r\nEXEC\r\n").unwrap();
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len((multi + exec / 2) as u64).unwrap();
+        ring.redis.restart();
+
+        // The last publish may not have been acknowledged yet, and is not missed then; the one before was.
+        if lost > 1 {
+            ring.await_event("rolled-back");
+            assert!(ring.epoch() > epoch, "a roll-back is answered by a new term");
+        }
+        ring.assert_recovered(&copies);
+    }
+}
+
+#[test]
+fn a_replica_that_lagged_is_promoted() {
+    let master = RedisServer::builder().tcp().start();
+    let ring = TestRing::at(master.tcp_url(), RedisServer::builder().tcp().start());
+    let port = master.port().to_string();
+    ring.redis_cli(&["REPLICAOF", "127.0.0.1", &port]);
+    let copies = ring.copies(3, &BUSY);
+    publishes(&ring, 20);
+    let replicated = |ring: &TestRing| {
+        let published: Option<u64> = redis::cmd("HGET")
+            .arg("{estafeta}:ledger")
+            .arg("published")
+            .query(&mut ring.redis.connect())
+            .unwrap();
+        published.unwrap_or(0)
+    };
+    eventually(SOON, "the replica follows", || (replicated(&ring) >= 20).then_some(()));
+    // It stays a replica, of a master that it cannot reach.
+    ring.redis_cli(&["REPLICAOF", "127.0.0.1", "1"]);
+    publishes(&ring, 20);
+    let (epoch, acknowledged) = (ring.epoch(), ring.status()["published"].as_u64().unwrap());
+    assert!(replicated(&ring) < acknowledged);
+
+    master.kill();
+    await_misses(&copies, 1);
+    ring.redis_cli(&["REPLICAOF", "NO", "ONE"]);
+    ring.redis_cli(&["CONFIG", "SET", "port", &port]);
+    ring.await_event("rolled-back");
+    assert!(ring.epoch() > epoch);
+    ring.assert_recovered(&copies);
+}

@@ -1,0 +1,135 @@
+//! What every fault is held to: while it lasts nothing is lost, repeated or published by two; when it is over there is
+//! one generator and an empty queue.
+
+use estafeta_testbed::{Process, Signal, eventually};
+use serde_json::Value;
+
+use super::{SOON, TestRing};
+
+/// Arguments of copies that a fault is to meet in the middle of their work.
+pub const BUSY: [&str; 3] = ["--interval", "5ms", "--journal"];
+
+/// Arguments of copies that hold a message in hand for most of the time, with the lease that a test need not wait long for.
+pub const LABORIOUS: [&str; 7] =
+    ["--interval", "20ms", "--journal", "--work-per-char", "2ms", "--lease", "500ms"];
+
+/// Messages that have their outcome.
+pub fn settled(status: &Value) -> u64 {
+    ["done", "errors_kept", "errors_taken"].map(|count| status[count].as_u64().unwrap()).iter().sum()
+}
+
+fn times_said(copy: &Process, words: &str) -> usize {
+    copy.stdout_lines().iter().filter(|line| line.starts_with(words)).count()
+}
+
+/// How often this copy has said that it misses Redis.
+pub fn misses(copy: &Process) -> usize {
+    times_said(copy, "Redis does not serve us")
+}
+
+/// Waits until every copy that said it misses Redis has said that it is back.
+#[track_caller]
+pub fn await_back(copies: &[Process]) {
+    eventually(SOON, "every copy has Redis back", || {
+        copies.iter().all(|copy| times_said(copy, "Redis is back") == misses(copy)).then_some(())
+    });
+}
+
+/// Waits until every copy has said, once more than before, that it misses Redis.
+#[track_caller]
+pub fn await_misses(copies: &[Process], times: usize) {
+    eventually(SOON, &format!("every copy misses Redis, time {times}"), || {
+        copies.iter().all(|copy| misses(copy) >= times).then_some(())
+    });
+}
+
+/// Waits until one of the copies says that Redis does not serve it, for this reason.
+#[track_caller]
+pub fn await_complaint(copies: &[Process], reason: &str) {
+    let complains = |line: &String| line.starts_with("Redis does not serve us") && line.contains(reason);
+    eventually(SOON, &format!("a copy complains of {reason}"), || {
+        copies.iter().any(|copy| copy.stdout_lines().iter().any(complains)).then_some(())
+    });
+}
+
+impl TestRing {
+    /// Waits until some more messages have their outcome.
+    #[track_caller]
+    pub fn flows(&self) {
+        let before = settled(&self.status());
+        self.eventually(SOON, "messages flow", |status| settled(status) > before + 2);
+    }
+
+    /// Freezes this copy at a moment in which it holds a message.
+    #[track_caller]
+    pub fn freeze_in_hand(&self, copy: &Process) {
+        let pid = u64::from(copy.pid());
+        let holds = |status: &Value| {
+            let members = status["members"].as_array().unwrap();
+            members.iter().any(|member| member["pid"] == pid && member["in_flight"].as_u64() > Some(0))
+        };
+        eventually(SOON, "the copy holds a message", || {
+            copy.freeze();
+            let caught = holds(&self.status());
+            if !caught {
+                copy.thaw();
+            }
+            caught.then_some(())
+        });
+    }
+
+    /// The epoch of the generator, once there is one; it only grows.
+    pub fn epoch(&self) -> u64 {
+        let status = self.eventually(SOON, "a generator", |status| !status["generator"].is_null());
+        status["generator"]["epoch"].as_u64().unwrap()
+    }
+
+    /// Waits until the ring has told of this kind of event.
+    #[track_caller]
+    pub fn await_event(&self, kind: &str) {
+        let mut connection = self.redis.connect();
+        eventually(SOON, &format!("the event {kind}"), || {
+            let mut call = redis::cmd("XRANGE");
+            let events: Vec<(String, Vec<String>)> =
+                call.arg("{estafeta}:events").arg("-").arg("+").query(&mut connection).unwrap();
+            events.iter().any(|(_, fields)| fields[1] == kind).then_some(())
+        });
+    }
+
+    /// The end of every story. The copies that still run work as one ring again and stop when told to; two others
+    /// finish what is left, and then every message has had one outcome.
+    #[track_caller]
+    pub fn assert_recovered(&self, copies: &[Process]) {
+        let alive: Vec<_> = copies.iter().filter(|copy| copy.is_running()).collect();
+        self.eventually(SOON, "one generator, and all copies well", |status| {
+            let members = status["members"].as_array().unwrap();
+            let generators = members.iter().filter(|member| member["role"] == "generator").count();
+            let well = members.iter().filter(|member| member["state"] == "well").count();
+            (generators, well, members.len()) == (1, alive.len(), alive.len())
+        });
+        if alive.len() > 1 {
+            self.flows();
+        }
+        for copy in &alive {
+            copy.signal(Signal::SIGTERM);
+        }
+        for copy in &alive {
+            assert!(copy.wait(SOON).success(), "{copy:?}: {:?}", copy.stderr_lines());
+        }
+        self.finish();
+    }
+
+    /// Two new copies publish a few more messages and settle all that wait.
+    #[track_caller]
+    pub fn finish(&self) {
+        let count = self.status()["published"].as_u64().unwrap() + 10;
+        let limit = count.to_string();
+        let args = ["--interval", "1ms", "--journal", "--until-done", "--limit", &limit];
+        for copy in self.copies(2, &args) {
+            assert!(copy.wait(SOON).success(), "{copy:?}: {:?}", copy.stderr_lines());
+        }
+        let status = self.status();
+        assert_eq!((&status["published"], settled(&status)), (&count.into(), count), "{status}");
+        self.assert_each_once(count);
+    }
+}

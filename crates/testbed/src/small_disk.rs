@@ -1,0 +1,57 @@
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+/// A file system of its own, small enough to be filled up.
+///
+/// It is taken out of the directory tree as soon as it is mounted and reached through an open file of this process, so
+/// the kernel removes it however the process ends.
+#[derive(Debug)]
+pub struct SmallDisk(File);
+
+impl SmallDisk {
+    /// A disk of this size; none where we have no right to mount one.
+    pub fn new(bytes: usize) -> Option<Self> {
+        let place = tempfile::Builder::new().prefix("est-").tempdir().unwrap();
+        let size = format!("size={bytes}");
+        let mounted =
+            mount(Some("tmpfs"), place.path(), Some("tmpfs"), MsFlags::empty(), Some(size.as_str()));
+        match mounted {
+            Err(Errno::EPERM) => return None,
+            mounted => mounted.unwrap(),
+        }
+        let root = File::open(place.path());
+        umount2(place.path(), MntFlags::MNT_DETACH).unwrap();
+        Some(Self(root.unwrap()))
+    }
+
+    /// Where its files are.
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()).into()
+    }
+
+    /// Leaves no room.
+    pub fn fill(&self) {
+        let mut ballast = File::create(self.ballast()).unwrap();
+        loop {
+            match ballast.write_all(&[0; 512]) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::StorageFull => return,
+                Err(error) => panic!("cannot fill the disk: {error}"),
+            }
+        }
+    }
+
+    /// Makes room again.
+    pub fn free(&self) {
+        fs::remove_file(self.ballast()).unwrap();
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.path().join("ballast")
+    }
+}
