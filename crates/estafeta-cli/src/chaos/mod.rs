@@ -177,7 +177,7 @@ impl<S: Spectator> Course<'_, S> {
             let (mut readers, standstill) = self.attack(&glance).await?;
             let recovery = self.recover(&glance).await?;
             self.stop().await?;
-            let drain = self.drain(&mut readers).await?;
+            let drain = self.drain(&glance, &mut readers).await?;
             anyhow::Ok((readers, Times { recovery, drain, standstill }))
         };
         let (readers, times) = tokio::select! {
@@ -315,15 +315,28 @@ impl<S: Spectator> Course<'_, S> {
     }
 
     /// Has everything handled that is left, and says how long that took; None if it takes too long.
-    async fn drain(&self, readers: &mut Vec<Reading>) -> Result<Option<Duration>> {
+    async fn drain(
+        &self,
+        glance: &signal::Receiver<Glance>,
+        readers: &mut Vec<Reading>,
+    ) -> Result<Option<Duration>> {
         self.spectator.stage("emptying the queue");
         let start = Instant::now();
         let limit = self.ring.reconnect().await?.snapshot(0).await?.published.max(1).to_string();
         let options = ["--limit", &limit, "--until-done"];
         self.arena.copies.iter().try_for_each(|copy| copy.start(&options))?;
-        for copy in &self.arena.copies {
-            if copy.finish(DRAIN.saturating_sub(start.elapsed())).await.is_err() {
-                return Ok(None);
+        let all_end = async {
+            for copy in &self.arena.copies {
+                copy.finish(DRAIN).await?;
+            }
+            anyhow::Ok(())
+        };
+        let mut glance = glance.clone();
+        tokio::select! {
+            ended = tokio::time::timeout(DRAIN, all_end) => if !matches!(ended, Ok(Ok(()))) { return Ok(None) },
+            // A message is missing for good, and they would wait for it for ever.
+            _ = glance.wait_for(|glance| glance.bereft && glance.copies == self.order.copies) => {
+                self.stop().await?;
             }
         }
         let drained = start.elapsed();

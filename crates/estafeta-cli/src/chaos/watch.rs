@@ -32,6 +32,8 @@ pub struct Glance {
     pub published: u64,
     /// Members that are alive, readers of errors aside.
     pub copies: usize,
+    /// Nothing waits or is in flight, although the balance says that something should.
+    pub bereft: bool,
 }
 
 pub struct Watch {
@@ -101,7 +103,8 @@ impl Watch {
         let generator = snapshot.generator.as_ref().map(|generator| generator.pid);
         let works = |member: &&MemberView| member.role != Role::Reader && member.state == Health::Well;
         let copies = snapshot.members.iter().filter(works).count();
-        self.glance.send_replace(Glance { generator, published: snapshot.published, copies });
+        let bereft = !snapshot.balanced && snapshot.waiting + snapshot.in_flight == 0;
+        self.glance.send_replace(Glance { generator, published: snapshot.published, copies, bereft });
         Ok(())
     }
 }
