@@ -71,9 +71,8 @@ async fn a_turn_that_its_own_repeat_overtook_claims_nothing() {
     );
     bench.publish(generator, &term, 0, &["a"]).await;
 
-    let names = bench.store.turn_keys(handler.incarnation, 0);
-    let mut late = script::TURN.call(&names);
-    late.arg(handler.incarnation.to_string()).arg(0).arg(0).arg(0).arg(0).arg(5);
+    let claim = Settlement { want: 5, ..Settlement::default() };
+    let late = calls::turn(&bench.store.keys, handler.incarnation, 0, 0, &claim, true);
     let before = bench.everything();
     assert_eq!(bench.store.run(&script::TURN, &late).await.unwrap().text().unwrap(), "late");
     assert_eq!(bench.everything(), before);
