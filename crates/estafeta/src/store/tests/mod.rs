@@ -10,6 +10,7 @@ use super::*;
 mod burials;
 mod publishing;
 mod refusals;
+mod stories;
 mod turns;
 
 const LEASE: Duration = Duration::from_secs(60);
