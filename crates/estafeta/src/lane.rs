@@ -90,7 +90,7 @@ impl<H: Handler, O: Observer> Lane<H, O> {
                 failures: std::mem::take(&mut results.failures),
                 want: if handles { appetite.want() } else { 0 },
             };
-            let turn = self.store.turn(me.incarnation, self.index, &settlement, self.config.journal).await?;
+            let turn = self.store.turn(me, self.index, &settlement, self.config.journal).await?;
             let Turn::Holds { cursor: settled, held } = turn else {
                 return Ok(false);
             };

@@ -10,6 +10,7 @@ use redis::Cmd;
 use super::{Batch, Candidacy, Facts, Introduction, Kind, Settlement, script};
 use crate::keys::{Keys, SCHEMA};
 use crate::member_id::{Epoch, Incarnation};
+use crate::standing::Identity;
 
 pub(super) fn join(keys: &Keys, me: &Introduction<'_>) -> Cmd {
     let member = keys.member(me.incarnation);
@@ -76,13 +77,14 @@ pub(super) fn publish(keys: &Keys, me: Incarnation, batch: &Batch<'_>) -> Cmd {
 /// `this_try` grows with every sending, repeats included.
 pub(super) fn turn(
     keys: &Keys,
-    me: Incarnation,
+    me: Identity,
     lane: usize,
     this_try: u64,
     settlement: &Settlement,
     journal: bool,
 ) -> Cmd {
-    let (member, inflight) = (keys.member(me), keys.inflight(me, lane));
+    let who = me.incarnation;
+    let (member, inflight) = (keys.member(who), keys.inflight(who, lane));
     let names = [
         &keys.members,
         &member,
@@ -94,7 +96,7 @@ pub(super) fn turn(
         &keys.journal,
     ];
     let mut call = script::TURN.call(if journal { &names[..] } else { &names[..7] });
-    call.arg(me.to_string()).arg(lane).arg(this_try).arg(settlement.cursor);
+    call.arg(who.to_string()).arg(me.number.0).arg(lane).arg(this_try).arg(settlement.cursor);
     call.arg(settlement.settled).arg(settlement.want);
     for (index, reason) in &settlement.failures {
         call.arg(index).arg(reason);
@@ -102,10 +104,12 @@ pub(super) fn turn(
     call
 }
 
-pub(super) fn take(keys: &Keys, me: Incarnation, settlement: &Settlement) -> Cmd {
-    let (member, inflight) = (keys.member(me), keys.inflight(me, 0));
+pub(super) fn take(keys: &Keys, me: Identity, settlement: &Settlement) -> Cmd {
+    let who = me.incarnation;
+    let (member, inflight) = (keys.member(who), keys.inflight(who, 0));
     let mut call = script::TAKE.call(&[&keys.members, &member, &inflight, &keys.errors, &keys.ledger]);
-    call.arg(me.to_string()).arg(settlement.cursor).arg(settlement.settled).arg(settlement.want);
+    call.arg(who.to_string()).arg(me.number.0).arg(settlement.cursor);
+    call.arg(settlement.settled).arg(settlement.want);
     call
 }
 

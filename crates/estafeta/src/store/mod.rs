@@ -31,6 +31,7 @@ use crate::error::{Error, Result};
 use crate::keys::{Keys, RingName, SCHEMA};
 use crate::member_id::{Epoch, Incarnation, MemberId};
 use crate::message::{FailedMessage, Message};
+use crate::standing::Identity;
 
 /// The ring as Redis keeps it.
 #[derive(Clone)]
@@ -160,7 +161,7 @@ impl Store {
 
     pub async fn turn(
         &self,
-        me: Incarnation,
+        me: Identity,
         lane: usize,
         settlement: &Settlement,
         journal: bool,
@@ -172,7 +173,7 @@ impl Store {
         answer::turn(self.run_anew(&script::TURN, build).await?, answer::message)
     }
 
-    pub async fn take(&self, me: Incarnation, settlement: &Settlement) -> Result<Turn<FailedMessage>> {
+    pub async fn take(&self, me: Identity, settlement: &Settlement) -> Result<Turn<FailedMessage>> {
         let call = calls::take(&self.keys, me, settlement);
         answer::turn(self.run(&script::TAKE, &call).await?, FailedMessage::parse)
     }

@@ -31,6 +31,12 @@ struct Actor {
     lanes: usize,
 }
 
+impl Actor {
+    fn identity(self) -> Identity {
+        Identity { number: self.number, incarnation: self.incarnation }
+    }
+}
+
 impl Bench {
     async fn new() -> Self {
         let redis = RedisServer::start();
@@ -66,7 +72,7 @@ impl Bench {
     }
 
     async fn turn(&self, actor: Actor, lane: usize, settlement: Settlement) -> Option<(u64, Vec<Message>)> {
-        match self.store.turn(actor.incarnation, lane, &settlement, true).await.unwrap() {
+        match self.store.turn(actor.identity(), lane, &settlement, true).await.unwrap() {
             Turn::Holds { cursor, held } => Some((cursor, held)),
             Turn::Lost => None,
         }

@@ -207,7 +207,7 @@ impl fmt::Display for Answer {
             Self::Already { due } => write!(f, "already, due {due}"),
             Self::Expected { next } => write!(f, "expected #{next}"),
             Self::Turn { cursor, held } => {
-                let held: Vec<_> = held.iter().map(|element| id_of(element)).collect();
+                let held: Vec<_> = held.iter().map(|element| format!("#{}", id_of(element))).collect();
                 let held = if held.is_empty() { "nothing".into() } else { held.join(" ") };
                 write!(f, "cursor {cursor}, holds {held}")
             }

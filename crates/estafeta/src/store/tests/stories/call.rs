@@ -24,6 +24,10 @@ impl Persona {
         self.name().parse().expect("sixteen digits")
     }
 
+    pub fn identity(self, number: u64) -> Identity {
+        Identity { number: MemberId(number), incarnation: self.incarnation() }
+    }
+
     /// The identity as Redis has it.
     pub fn name(self) -> String {
         format!("{:016x}", self.index)
@@ -59,8 +63,8 @@ pub(super) enum Call {
     Lead { me: Persona, renew: bool, known: u64, interval: u64, silence: u64 },
     Resign { me: Persona, epoch: u64 },
     Publish(Publication),
-    Turn { me: Persona, lane: usize, sending: u64, settles: Settles },
-    Take { me: Persona, settles: Settles },
+    Turn { me: Persona, number: u64, lane: usize, sending: u64, settles: Settles },
+    Take { me: Persona, number: u64, settles: Settles },
     Suspects { lease_ms: u64 },
     Bury { victim: Persona, judge: Option<Persona> },
     Leave(Persona),
@@ -88,6 +92,9 @@ pub(super) struct Settles {
     pub count: usize,
     pub failures: Vec<(usize, &'static str)>,
     pub wants: usize,
+    /// The messages that the sender has in mind, if it is in its right mind. It does not send that; Redis has to get it
+    /// right all the same.
+    pub means: Option<Vec<u64>>,
 }
 
 impl Settles {
@@ -128,10 +135,12 @@ impl Call {
             }
             Self::Resign { me, epoch } => calls::resign(keys, me.incarnation(), Epoch(*epoch)),
             Self::Publish(publication) => publication.build(keys),
-            Self::Turn { me, lane, sending, settles } => {
-                calls::turn(keys, me.incarnation(), *lane, *sending, &settles.settlement(), me.journal)
+            Self::Turn { me, number, lane, sending, settles } => {
+                calls::turn(keys, me.identity(*number), *lane, *sending, &settles.settlement(), me.journal)
             }
-            Self::Take { me, settles } => calls::take(keys, me.incarnation(), &settles.settlement()),
+            Self::Take { me, number, settles } => {
+                calls::take(keys, me.identity(*number), &settles.settlement())
+            }
             Self::Suspects { lease_ms } => calls::suspects(keys, Duration::from_millis(*lease_ms)),
             Self::Bury { victim, judge } => {
                 let facts = Facts { lanes: victim.lanes, ..Facts::default() };
@@ -220,17 +229,17 @@ impl fmt::Display for Call {
                 write!(f, "{me} sends publish(epoch {epoch}, n {n}, {messages} from #{first}")?;
                 write!(f, ", room {max_waiting}, limit {limit})")
             }
-            Self::Turn { me, lane, sending, settles } => {
+            Self::Turn { me, lane, sending, settles, .. } => {
                 write!(f, "{me} sends turn(lane {lane}, try {sending}, {settles})")
             }
-            Self::Take { me, settles } => write!(f, "{me} sends take({settles})"),
+            Self::Take { me, settles, .. } => write!(f, "{me} sends take({settles})"),
             Self::Suspects { .. } => f.write_str("somebody asks for suspects"),
             Self::Bury { victim, judge: Some(judge) } => write!(f, "{judge} buries {victim}"),
             Self::Bury { victim, judge: None } => write!(f, "somebody outside buries {victim}"),
             Self::Leave(me) => write!(f, "{me} leaves"),
             Self::Ring => f.write_str("somebody rings"),
             Self::Resolve { drops, elements } => {
-                let ids: Vec<_> = elements.iter().map(|element| id_of(element)).collect();
+                let ids: Vec<_> = elements.iter().map(|element| format!("#{}", id_of(element))).collect();
                 write!(f, "somebody {} {}", if *drops { "drops" } else { "retries" }, ids.join(" "))
             }
             Self::Snapshot { roll } => {
@@ -242,7 +251,7 @@ impl fmt::Display for Call {
 
 impl fmt::Display for Settles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cursor, count, failures, wants } = self;
+        let Self { cursor, count, failures, wants, .. } = self;
         write!(f, "cursor {cursor}, settles {count}")?;
         if !failures.is_empty() {
             let which: Vec<_> = failures.iter().map(|(index, _)| index.to_string()).collect();
@@ -252,10 +261,10 @@ impl fmt::Display for Settles {
     }
 }
 
-/// `#7` for an element whose header begins with 7.
-pub(super) fn id_of(element: &[u8]) -> String {
+/// The id with which an element begins.
+pub(super) fn id_of(element: &[u8]) -> u64 {
     let header = element.split(|byte| *byte == b' ').next().unwrap_or_default();
-    format!("#{}", String::from_utf8_lossy(header))
+    String::from_utf8_lossy(header).parse().unwrap_or(0)
 }
 
 fn several(count: usize, what: &str) -> String {

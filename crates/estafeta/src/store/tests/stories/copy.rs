@@ -2,12 +2,14 @@
 //! answer was lost is sent again, as the store would, until it is answered.
 
 use super::answer::Answer;
-use super::call::{Call, Persona, Publication, Settles};
+use super::call::{Call, Persona, Publication, Settles, id_of};
 use super::step::Flaw;
 use crate::store::Kind;
 
 pub(super) struct Copy {
     pub persona: Persona,
+    /// As `join` told it.
+    number: u64,
     /// It knows that it is no member any more; a real copy would come back as somebody else.
     pub gone: bool,
     pub term: Option<KnownTerm>,
@@ -24,7 +26,8 @@ pub(super) struct KnownTerm {
 #[derive(Clone, Default)]
 struct KnownLane {
     cursor: u64,
-    holds: usize,
+    /// The ids of what it holds.
+    holds: Vec<u64>,
     unanswered: Option<Settles>,
 }
 
@@ -36,7 +39,7 @@ const REASONS: [&str; 4] = ["no good", "", "2 no good", "1 1 1 1 1 1 2 no body"]
 impl Copy {
     pub fn new(persona: Persona) -> Self {
         let lanes = vec![KnownLane::default(); persona.lanes];
-        Self { persona, gone: false, term: None, lanes }
+        Self { persona, number: 0, gone: false, term: None, lanes }
     }
 
     pub fn leads(&self) -> bool {
@@ -93,17 +96,17 @@ impl Copy {
 
     pub fn turn(&mut self, lane: u8, sending: u64, settles: u8, fails: u8, wants: u8, flaw: Flaw) -> Call {
         let lane = usize::from(lane) % self.lanes.len();
-        let count = usize::from(settles) % (self.lanes[lane].holds + 1);
+        let count = usize::from(settles) % (self.lanes[lane].holds.len() + 1);
         let failures =
             (0..count).filter(|index| fails >> (index % 8) & 1 == 1).map(|i| (i, REASONS[i % 4])).collect();
         let settles = self.settles(lane, count, failures, wants, flaw);
-        Call::Turn { me: self.persona, lane, sending, settles }
+        Call::Turn { me: self.persona, number: self.number, lane, sending, settles }
     }
 
     pub fn take(&mut self, settles: u8, wants: u8, flaw: Flaw) -> Call {
-        let count = usize::from(settles) % (self.lanes[0].holds + 1);
+        let count = usize::from(settles) % (self.lanes[0].holds.len() + 1);
         let settles = self.settles(0, count, Vec::new(), wants, flaw);
-        Call::Take { me: self.persona, settles }
+        Call::Take { me: self.persona, number: self.number, settles }
     }
 
     fn settles(
@@ -118,21 +121,26 @@ impl Copy {
         if let Some(same) = &lane.unanswered {
             return same.clone();
         }
-        let fresh = Settles { cursor: lane.cursor, count, failures, wants: wants.into() };
+        let means = Some(lane.holds[..count].to_vec());
+        let fresh = Settles { cursor: lane.cursor, count, failures, wants: wants.into(), means };
+        let flawed = Settles { means: None, ..fresh.clone() };
         match flaw {
             Flaw::None => {
                 lane.unanswered = Some(fresh.clone());
                 fresh
             }
-            Flaw::Behind => Settles { cursor: fresh.cursor.saturating_sub(1), ..fresh },
-            Flaw::Beyond => Settles { cursor: fresh.cursor + 1, ..fresh },
-            Flaw::TooMany => Settles { count: lane.holds + 1, failures: Vec::new(), ..fresh },
+            Flaw::Behind => Settles { cursor: fresh.cursor.saturating_sub(1), ..flawed },
+            Flaw::Beyond => Settles { cursor: fresh.cursor + 1, ..flawed },
+            Flaw::TooMany => Settles { count: lane.holds.len() + 1, failures: Vec::new(), ..flawed },
         }
     }
 
     /// The answer to a call reaches its sender.
     pub fn hear(&mut self, call: &Call, answer: &Answer) {
         match (call, answer) {
+            (Call::Join(_), Answer::Joined { number }) if *number != self.number => {
+                *self = Self { number: *number, ..Self::new(self.persona) };
+            }
             (Call::Lead { .. }, Answer::Leads { epoch, sent, published, .. }) => {
                 let (epoch, n, next_id) = (*epoch, *sent, published + 1);
                 self.term = Some(KnownTerm { epoch, n, next_id, unanswered: None });
@@ -140,7 +148,8 @@ impl Copy {
             (Call::Lead { .. }, Answer::Lost) if self.persona.kind == Kind::Reader => {}
             (Call::Turn { .. } | Call::Take { .. }, Answer::Turn { cursor, held }) => {
                 let lane = if let Call::Turn { lane, .. } = call { *lane } else { 0 };
-                self.lanes[lane] = KnownLane { cursor: *cursor, holds: held.len(), unanswered: None };
+                let holds = held.iter().map(|element| id_of(element)).collect();
+                self.lanes[lane] = KnownLane { cursor: *cursor, holds, unanswered: None };
             }
             (Call::Publish(publication), answer) => self.hear_of_publish(publication, answer),
             (Call::Beat(_), Answer::Stands { office, .. }) if office != "me" => self.term = None,

@@ -9,6 +9,8 @@ use super::world::{Outcome, Telling};
 
 /// More would only make members that never meet.
 const MOST_COPIES: usize = 6;
+/// Calls that a held-up connection delivers.
+const STRETCH: usize = 5;
 
 impl Telling<'_> {
     /// Makes one step; one that nobody can make at this point is left out.
@@ -64,8 +66,20 @@ impl Telling<'_> {
                 let call = self.sent[at].clone();
                 self.call(call, true, false)
             }
+            Step::LateStretch { copy, from } => self.late_stretch(copy, from),
             _ => self.accident(step),
         }
+    }
+
+    fn late_stretch(&mut self, copy: u8, from: u8) -> Outcome {
+        let Some(sender) = self.copies.get(usize::from(copy) % self.copies.len().max(1)) else {
+            return Ok(());
+        };
+        let sender = Some(sender.persona);
+        let its: Vec<_> = self.sent.iter().filter(|call| call.sender() == sender).cloned().collect();
+        // Mostly from the very first, which is the join.
+        let skip = if from.is_multiple_of(2) { 0 } else { usize::from(from) % its.len().max(1) };
+        its.into_iter().skip(skip).take(STRETCH).try_for_each(|call| self.call(call, true, false))
     }
 
     fn somebody(&mut self, reader: bool, lanes: u8, max_attempts: u8) -> Persona {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::answer::Answer;
-use super::call::Call;
+use super::call::{Call, id_of};
 use super::keyspace::{Content, Keyspace, differences, field, list, number};
 use crate::keys::Keys;
 
@@ -115,6 +115,27 @@ pub(super) fn written_by_refusal(
     };
     let differences = differences(&allowed, after);
     differences.into_iter().map(|difference| format!("a refusal wrote {difference}")).collect()
+}
+
+/// What a step settled that its sender never had in mind: an outcome of a message that nobody handled.
+pub(super) fn settled_unseen(
+    keys: &Keys,
+    call: &Call,
+    before: &Keyspace,
+    after: &Keyspace,
+) -> Option<String> {
+    let (me, lane, settles) = match call {
+        Call::Turn { me, lane, settles, .. } => (me.incarnation(), *lane, settles),
+        Call::Take { me, settles, .. } => (me.incarnation(), 0, settles),
+        _ => return None,
+    };
+    let means = settles.means.as_ref()?;
+    let cursor = |keyspace| number(keyspace, &keys.member(me), &format!("cursor:{lane}"));
+    let count = cursor(after).saturating_sub(cursor(before)) as usize;
+    let held = list(before, &keys.inflight(me, lane));
+    let settled: Vec<u64> = held.iter().take(count).map(|element| id_of(element)).collect();
+    let as_meant = settled.is_empty() || settled == *means;
+    (!as_meant).then(|| format!("{settled:?} were settled by a call that meant {means:?}"))
 }
 
 /// Whether the bell must ring if something waits after this step.

@@ -80,6 +80,11 @@ pub(super) enum Step {
     Late {
         back: u8,
     },
+    /// A stretch of what one copy ever sent arrives (again) only now, in its old order: a whole connection was held up.
+    LateStretch {
+        copy: u8,
+        from: u8,
+    },
     Expire {
         copy: u8,
     },
@@ -144,6 +149,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (any::<bool>(), one()).prop_map(|(drops, which)| Step::Resolve { drops, which }),
         2 => seldom().prop_map(|stale| Step::Snapshot { stale }),
         12 => one().prop_map(|back| Step::Late { back }),
+        3 => (one(), one()).prop_map(|(copy, from)| Step::LateStretch { copy, from }),
         8 => one().prop_map(|copy| Step::Expire { copy }),
         2 => one().prop_map(|copy| Step::Ahead { copy }),
         1 => one().prop_map(|how| Step::LoseEpoch { how }),

@@ -216,6 +216,7 @@ impl Telling<'_> {
         if let Some(before) = before {
             let done = (!self.journal).then_some(&self.model.done[..]);
             broken.extend(laws::broken(keys, &self.found, &self.model.taken, done));
+            broken.extend(laws::settled_unseen(keys, call, before, &self.found));
             if answer.refuses() {
                 broken.extend(laws::written_by_refusal(keys, call, answer, before, &self.found));
             }

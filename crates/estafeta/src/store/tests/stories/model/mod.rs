@@ -140,8 +140,12 @@ impl Ring {
             }
             Call::Resign { me, epoch } => self.resign(*me, *epoch, clock),
             Call::Publish(publication) => self.publish(publication, clock),
-            Call::Turn { me, lane, sending, settles } => self.turn(*me, *lane, *sending, settles, clock),
-            Call::Take { me, settles } => self.take(*me, settles),
+            // A member that a late join brought back is another one to whoever was told its former number.
+            Call::Turn { me, number, .. } | Call::Take { me, number, .. } if !self.knows(*me, *number) => {
+                Answer::Lost
+            }
+            Call::Turn { me, lane, sending, settles, .. } => self.turn(*me, *lane, *sending, settles, clock),
+            Call::Take { me, settles, .. } => self.take(*me, settles),
             Call::Suspects { .. } => self.suspects(clock),
             Call::Bury { victim, judge } => self.bury(*victim, *judge, clock),
             Call::Leave(me) => self.leave(*me, clock),
@@ -152,6 +156,10 @@ impl Ring {
             Call::Resolve { drops, elements } => self.resolve(*drops, elements),
             Call::Snapshot { roll } => self.snapshot(roll),
         }
+    }
+
+    fn knows(&self, me: Persona, number: u64) -> bool {
+        self.members.get(&me.index).is_some_and(|member| member.number == number)
     }
 
     pub fn count(&self, name: &str) -> u64 {
