@@ -12,9 +12,9 @@ use crate::appetite::Appetite;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::heartbeat::join;
+use crate::member_id::Identity;
 use crate::message::FailedMessage;
 use crate::pulse::Pulse;
-use crate::standing::Identity;
 use crate::store::{Beat, Kind, Link, Settlement, Store, Turn};
 use crate::sweeper::Judge;
 

@@ -22,9 +22,10 @@ use crate::bell::Bell;
 use crate::config::Config;
 use crate::doubt::Doubt;
 use crate::error::Result;
+use crate::member_id::Identity;
 use crate::message::Message;
 use crate::observer::{Notice, Observer};
-use crate::standing::{Identity, Standing};
+use crate::standing::Standing;
 use crate::store::{Settlement, Store, Turn};
 use crate::work::{Failure, Handler};
 

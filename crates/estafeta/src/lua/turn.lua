@@ -1,9 +1,10 @@
 -- turn: the one step of a lane. Settles what it handled, then claims what comes next.
 -- KEYS   members member inflight ready bell errors ledger [journal]
 -- ARGV   incarnation number lane try cursor n want {index reason}...
---        number: the one that `join` answered, which is another if a late `join` brings a former identity back; try: grows with every sending, repeats included; cursor: messages this lane had settled before; n: how many of
---        its list, from the head, it settles now; the pairs name those among them that failed (index from 0). A journal
---        is written if its key is given.
+--        number: the one that `join` answered, which is another if a late `join` brings a former identity back; try:
+--        grows with every sending, repeats included; cursor: messages this lane had settled before; n: how many of its
+--        list, from the head, it settles now; the pairs name those among them that failed (index from 0). A journal is
+--        written if its key is given.
 -- Answer {'turn', cursor, {element...}}: the lane's whole list after the step · {'lost'} · {'late'}
 -- Invariant: a settle is applied once, however often it is repeated, and only by the member that holds the messages. A
 -- sending that was overtaken by its own repeat does nothing: it would claim for a lane that does not listen any more.

@@ -9,8 +9,7 @@ use redis::Cmd;
 
 use super::{Batch, Candidacy, Facts, Introduction, Kind, Settlement, script};
 use crate::keys::{Keys, SCHEMA};
-use crate::member_id::{Epoch, Incarnation};
-use crate::standing::Identity;
+use crate::member_id::{Epoch, Identity, Incarnation};
 
 pub(super) fn join(keys: &Keys, me: &Introduction<'_>) -> Cmd {
     let member = keys.member(me.incarnation);

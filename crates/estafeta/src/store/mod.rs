@@ -29,9 +29,8 @@ pub(crate) use link::{Keeper, Link};
 
 use crate::error::{Error, Result};
 use crate::keys::{Keys, RingName, SCHEMA};
-use crate::member_id::{Epoch, Incarnation, MemberId};
+use crate::member_id::{Epoch, Identity, Incarnation, MemberId};
 use crate::message::{FailedMessage, Message};
-use crate::standing::Identity;
 
 /// The ring as Redis keeps it.
 #[derive(Clone)]
