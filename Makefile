@@ -4,7 +4,10 @@ CARGO ?= cargo
 BINARY := $(or $(CARGO_TARGET_DIR),target)/release/estafeta
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test fmt clippy doc lua unit toolchain
+.PHONY: help run build test soak mutants fmt clippy doc lua unit toolchain
+
+# How long `make soak` goes on.
+FOR ?= 10m
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,6 +20,14 @@ build: ## build the program into target/release
 	@$(CARGO) build --release --locked --bin estafeta
 
 test: fmt clippy doc lua unit ## run every check that a change has to pass
+
+soak: ## tell the scripts new random stories, for as long as you like: make soak FOR=8h
+	@scripts/install-deps cc redis-server
+	@ESTAFETA_STORIES_FOR=$(FOR) $(CARGO) test --locked --package estafeta --lib every_story_ends_well -- --nocapture
+
+mutants: ## plant known bugs in a copy, one at a time, and see that the tests catch each: make mutants ONLY=publish
+	@scripts/install-deps cc redis-server
+	@$(CARGO) run --quiet --locked --package estafeta-mutants -- $(ONLY)
 
 fmt: toolchain
 	@echo '== formatting'

@@ -12,7 +12,7 @@ use crate::appetite::Appetite;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::heartbeat::join;
-use crate::member_id::Incarnation;
+use crate::member_id::Identity;
 use crate::message::FailedMessage;
 use crate::pulse::Pulse;
 use crate::store::{Beat, Kind, Link, Settlement, Store, Turn};
@@ -22,7 +22,7 @@ use crate::sweeper::Judge;
 pub struct ErrorReader {
     store: Store,
     config: Config,
-    me: Incarnation,
+    me: Identity,
     cursor: u64,
     /// Errors that were handed out and not let go of yet.
     shown: usize,
@@ -45,7 +45,7 @@ impl ErrorReader {
         let (link, keeper) = opened?;
         let link = Arc::new(link);
         let store = Store::new(Arc::clone(&link), config.ring.clone());
-        let me = join(&store, &config, Kind::Reader).await?.incarnation;
+        let me = join(&store, &config, Kind::Reader).await?;
         let token = end.clone();
         pulse.handle().spawn(async move { link.keep(keeper, token).await });
         let mut reader =
@@ -82,7 +82,7 @@ impl ErrorReader {
 
     /// Leaves the ring. Errors that were handed out and not released go back.
     pub async fn leave(self) -> Result<()> {
-        let left = self.store.leave(self.me, 1).await;
+        let left = self.store.leave(self.me.incarnation, 1).await;
         self.end.cancel();
         let _ = tokio::task::spawn_blocking(move || drop(self.pulse)).await;
         left.map(drop)
@@ -99,7 +99,7 @@ impl ErrorReader {
                 Ok(Some(held))
             }
             Turn::Lost => {
-                self.me = join(&self.store, &self.config, Kind::Reader).await?.incarnation;
+                self.me = join(&self.store, &self.config, Kind::Reader).await?;
                 (self.cursor, self.shown) = (0, 0);
                 self.beat();
                 Ok(None)
@@ -109,7 +109,7 @@ impl ErrorReader {
 
     /// Keeps the lease of the current incarnation running, on the pulse.
     fn beat(&mut self) {
-        let (store, me) = (self.store.clone(), self.me);
+        let (store, me) = (self.store.clone(), self.me.incarnation);
         let (lease, pace, end) = (self.config.lease, self.config.beat(), self.end.clone());
         self.pulse.handle().spawn(async move {
             while !end.is_cancelled() {

@@ -21,10 +21,10 @@ use crate::appetite::{MOST, MOST_BYTES};
 use crate::config::{Config, Missed};
 use crate::doubt::Doubt;
 use crate::error::{Error, Result};
-use crate::member_id::Epoch;
+use crate::member_id::{Epoch, Identity};
 use crate::message::Message;
 use crate::observer::{Notice, Observer};
-use crate::standing::{Identity, ServerClock, Standing};
+use crate::standing::{ServerClock, Standing};
 use crate::store::{Batch, Publish, Store, Term};
 use crate::work::Source;
 

@@ -27,9 +27,9 @@ use crate::config::Config;
 use crate::doubt::Doubt;
 use crate::election::{Election, Vacancy};
 use crate::error::Result;
-use crate::member_id::{Incarnation, MemberId};
+use crate::member_id::{Identity, Incarnation, MemberId};
 use crate::observer::{Notice, Observer};
-use crate::standing::{Identity, ServerClock, Standing};
+use crate::standing::{ServerClock, Standing};
 use crate::store::{Beat, Candidacy, Health, Introduction, Kind, Lead, Office, Stand, Store};
 
 pub(crate) struct Heartbeat<O> {

@@ -22,9 +22,10 @@ use crate::bell::Bell;
 use crate::config::Config;
 use crate::doubt::Doubt;
 use crate::error::Result;
+use crate::member_id::Identity;
 use crate::message::Message;
 use crate::observer::{Notice, Observer};
-use crate::standing::{Identity, Standing};
+use crate::standing::Standing;
 use crate::store::{Settlement, Store, Turn};
 use crate::work::{Failure, Handler};
 
@@ -90,7 +91,7 @@ impl<H: Handler, O: Observer> Lane<H, O> {
                 failures: std::mem::take(&mut results.failures),
                 want: if handles { appetite.want() } else { 0 },
             };
-            let turn = self.store.turn(me.incarnation, self.index, &settlement, self.config.journal).await?;
+            let turn = self.store.turn(me, self.index, &settlement, self.config.journal).await?;
             let Turn::Holds { cursor: settled, held } = turn else {
                 return Ok(false);
             };

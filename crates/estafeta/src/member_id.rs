@@ -49,6 +49,14 @@ impl FromStr for Incarnation {
     }
 }
 
+/// One membership as its holder knows it. The number tells it from one that a late `join` makes of the same incarnation
+/// when the first is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub number: MemberId,
+    pub incarnation: Incarnation,
+}
+
 /// The number of a generator's term in office. It only grows, and it is the fencing token: Redis refuses what an
 /// earlier epoch wants to publish.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]

@@ -134,7 +134,7 @@ pub(crate) async fn read(store: &Store, ring: &RingName, events: usize) -> Resul
     Err(Error::Answer("the members of the ring change too fast for a snapshot".into()))
 }
 
-fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
+pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
     let time_ms = reply.number()?;
     let (waiting, mut errors_kept) = (reply.number()?, reply.number()?);
     let leader = Fields(reply.pairs()?);

@@ -2,15 +2,8 @@
 
 use std::time::Instant;
 
-use crate::member_id::{Epoch, Incarnation, MemberId};
+use crate::member_id::{Epoch, Identity};
 use crate::store::Term;
-
-/// Who this copy is at the moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
-    pub number: MemberId,
-    pub incarnation: Incarnation,
-}
 
 #[derive(Clone, Debug)]
 pub(crate) enum Standing {

@@ -1,15 +1,20 @@
 -- take: the one step of a reader of errors. Lets go of what it has shown, then takes what comes next.
 -- KEYS   members member inflight errors ledger
--- ARGV   incarnation cursor n want
+-- ARGV   incarnation number cursor n want
+--        number: the one that `join` answered
 -- Answer {'turn', cursor, {element...}}: the reader's whole list after the step · {'lost'}
 -- Invariant: an error leaves Redis only after the reader that holds it said that it was shown.
 local members, member, inflight, errors, ledger = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local cursor, n, want = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local cursor, n, want = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 
 if not redis.call('ZSCORE', members, ARGV[1]) then
   return { 'lost' }
 end
-local stored = tonumber(redis.call('HGET', member, 'cursor:0') or 0)
+local facts = redis.call('HMGET', member, 'cursor:0', 'number')
+local stored = tonumber(facts[1] or 0)
+if facts[2] ~= ARGV[2] then
+  return { 'lost' }
+end
 local held = redis.call('LLEN', inflight)
 local settles = to_settle(stored, cursor, n, held)
 if settles == nil then

@@ -1,22 +1,26 @@
 -- turn: the one step of a lane. Settles what it handled, then claims what comes next.
 -- KEYS   members member inflight ready bell errors ledger [journal]
--- ARGV   incarnation lane try cursor n want {index reason}...
---        try: grows with every sending, repeats included; cursor: messages this lane had settled before; n: how many of
---        its list, from the head, it settles now; the pairs name those among them that failed (index from 0). A journal
---        is written if its key is given.
+-- ARGV   incarnation number lane try cursor n want {index reason}...
+--        number: the one that `join` answered, which is another if a late `join` brings a former identity back; try:
+--        grows with every sending, repeats included; cursor: messages this lane had settled before; n: how many of its
+--        list, from the head, it settles now; the pairs name those among them that failed (index from 0). A journal is
+--        written if its key is given.
 -- Answer {'turn', cursor, {element...}}: the lane's whole list after the step · {'lost'} · {'late'}
 -- Invariant: a settle is applied once, however often it is repeated, and only by the member that holds the messages. A
 -- sending that was overtaken by its own repeat does nothing: it would claim for a lane that does not listen any more.
 local members, member, inflight, ready, bell = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local errors, ledger, journal = KEYS[6], KEYS[7], KEYS[8]
-local try, cursor, n, want = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local cursor_field, try_field = 'cursor:' .. ARGV[2], 'try:' .. ARGV[2]
+local try, cursor, n, want = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local cursor_field, try_field = 'cursor:' .. ARGV[3], 'try:' .. ARGV[3]
 
 if not redis.call('ZSCORE', members, ARGV[1]) then
   return { 'lost' }
 end
 local facts = redis.call('HMGET', member, cursor_field, try_field, 'number')
 local stored, number = tonumber(facts[1] or 0), facts[3]
+if number ~= ARGV[2] then
+  return { 'lost' }
+end
 if try <= tonumber(facts[2] or 0) then
   return { 'late' }
 end
@@ -39,8 +43,8 @@ end
 
 if settles then
   local failed, failed_ids = {}, {}
-  local now = #ARGV > 6 and text(now_ms())
-  for i = 7, #ARGV, 2 do
+  local now = #ARGV > 7 and text(now_ms())
+  for i = 8, #ARGV, 2 do
     local element = redis.call('LINDEX', inflight, ARGV[i])
     failed[#failed + 1] = error_element(element, now, number, ARGV[i + 1])
     failed_ids[#failed_ids + 1] = string.match(element, '^%d+') or '0'

@@ -6,6 +6,7 @@
 
 mod answer;
 mod calling;
+mod calls;
 mod link;
 mod outside;
 mod script;
@@ -28,7 +29,7 @@ pub(crate) use link::{Keeper, Link};
 
 use crate::error::{Error, Result};
 use crate::keys::{Keys, RingName, SCHEMA};
-use crate::member_id::{Epoch, Incarnation, MemberId};
+use crate::member_id::{Epoch, Identity, Incarnation, MemberId};
 use crate::message::{FailedMessage, Message};
 
 /// The ring as Redis keeps it.
@@ -130,30 +131,7 @@ impl Store {
     }
 
     pub async fn join(&self, me: &Introduction<'_>) -> Result<MemberId> {
-        let keys = &self.keys;
-        let member = keys.member(me.incarnation);
-        let names = [
-            &keys.schema,
-            &keys.members,
-            &keys.succession,
-            &member,
-            &keys.ledger,
-            &keys.events,
-            &keys.leader,
-            &keys.epoch,
-            &keys.ready,
-            &keys.bell,
-            &keys.errors,
-            &keys.journal,
-        ];
-        let mut call = script::JOIN.call(&names);
-        call.arg(SCHEMA).arg(me.incarnation.to_string()).arg(match me.kind {
-            Kind::Member => "member",
-            Kind::Reader => "reader",
-        });
-        call.arg(me.lanes).arg(me.host).arg(std::process::id()).arg(millis(me.lease)).arg(flag(me.presence));
-        call.arg(me.max_attempts).arg(flag(me.journal));
-        let mut reply = self.run(&script::JOIN, &call).await?;
+        let mut reply = self.run(&script::JOIN, &calls::join(&self.keys, me)).await?;
         match reply.text()?.as_str() {
             "joined" => reply.member(),
             "schema" => {
@@ -165,89 +143,42 @@ impl Store {
     }
 
     pub async fn beat(&self, me: Incarnation, lease: Duration) -> Result<Beat> {
-        let keys = &self.keys;
-        let mut call = script::BEAT.call(&[&keys.members, &keys.succession, &keys.leader, &keys.ledger]);
-        call.arg(me.to_string()).arg(millis(lease)).arg(&keys.channels);
-        answer::beat(self.run(&script::BEAT, &call).await?)
+        answer::beat(self.run(&script::BEAT, &calls::beat(&self.keys, me, lease)).await?)
     }
 
     pub async fn lead(&self, me: Incarnation, lease: Duration, candidacy: &Candidacy) -> Result<Lead> {
-        let keys = &self.keys;
-        let member = keys.member(me);
-        let names =
-            [&keys.members, &keys.succession, &member, &keys.leader, &keys.epoch, &keys.ledger, &keys.events];
-        let mut call = script::LEAD.call(&names);
-        call.arg(me.to_string()).arg(millis(lease)).arg(&keys.channels).arg(candidacy.absent_since_ms);
-        call.arg(millis(candidacy.grace)).arg(millis(candidacy.interval)).arg(millis(candidacy.silence));
-        call.arg(candidacy.known_published).arg(flag(candidacy.renew));
-        answer::lead(self.run(&script::LEAD, &call).await?)
+        answer::lead(self.run(&script::LEAD, &calls::lead(&self.keys, me, lease, candidacy)).await?)
     }
 
     pub async fn resign(&self, me: Incarnation, epoch: Epoch) -> Result<()> {
-        let keys = &self.keys;
-        let mut call = script::RESIGN.call(&[&keys.succession, &keys.leader, &keys.events]);
-        call.arg(me.to_string()).arg(epoch.0).arg(&keys.channels);
-        self.run(&script::RESIGN, &call).await.map(drop)
+        self.run(&script::RESIGN, &calls::resign(&self.keys, me, epoch)).await.map(drop)
     }
 
     pub async fn publish(&self, me: Incarnation, batch: &Batch<'_>) -> Result<Publish> {
-        let keys = &self.keys;
-        let names = [&keys.members, &keys.leader, &keys.ledger, &keys.ready, &keys.bell];
-        let mut call = script::PUBLISH.call(&names);
-        let first_id = batch.messages.first().map_or(0, |message| message.id);
-        call.arg(me.to_string()).arg(batch.epoch.0).arg(batch.n).arg(first_id).arg(millis(batch.interval));
-        call.arg(flag(batch.catch_up)).arg(batch.max_waiting).arg(batch.limit).arg(millis(batch.lease));
-        call.arg(millis(batch.late));
-        for message in batch.messages {
-            call.arg(message.element());
-        }
-        answer::publish(self.run(&script::PUBLISH, &call).await?)
+        answer::publish(self.run(&script::PUBLISH, &calls::publish(&self.keys, me, batch)).await?)
     }
 
     pub async fn turn(
         &self,
-        me: Incarnation,
+        me: Identity,
         lane: usize,
         settlement: &Settlement,
         journal: bool,
     ) -> Result<Turn<Message>> {
-        let names = self.turn_keys(me, lane);
-        let names = if journal { &names[..] } else { &names[..7] };
         let build = || {
-            let mut call = script::TURN.call(names);
             let this_try = TRIES.fetch_add(1, Ordering::Relaxed) + 1;
-            call.arg(me.to_string()).arg(lane).arg(this_try).arg(settlement.cursor);
-            call.arg(settlement.settled).arg(settlement.want);
-            for (index, reason) in &settlement.failures {
-                call.arg(index).arg(reason);
-            }
-            Cow::Owned(call)
+            Cow::Owned(calls::turn(&self.keys, me, lane, this_try, settlement, journal))
         };
         answer::turn(self.run_anew(&script::TURN, build).await?, answer::message)
     }
 
-    /// The keys of `turn`, the journal last.
-    fn turn_keys(&self, me: Incarnation, lane: usize) -> [String; 8] {
-        let keys = &self.keys;
-        let shared = [&keys.ready, &keys.bell, &keys.errors, &keys.ledger, &keys.journal];
-        let [ready, bell, errors, ledger, journal] = shared.map(Clone::clone);
-        let (member, inflight) = (keys.member(me), keys.inflight(me, lane));
-        [keys.members.clone(), member, inflight, ready, bell, errors, ledger, journal]
-    }
-
-    pub async fn take(&self, me: Incarnation, settlement: &Settlement) -> Result<Turn<FailedMessage>> {
-        let keys = &self.keys;
-        let (member, inflight) = (keys.member(me), keys.inflight(me, 0));
-        let mut call = script::TAKE.call(&[&keys.members, &member, &inflight, &keys.errors, &keys.ledger]);
-        call.arg(me.to_string()).arg(settlement.cursor).arg(settlement.settled).arg(settlement.want);
+    pub async fn take(&self, me: Identity, settlement: &Settlement) -> Result<Turn<FailedMessage>> {
+        let call = calls::take(&self.keys, me, settlement);
         answer::turn(self.run(&script::TAKE, &call).await?, FailedMessage::parse)
     }
 
     pub async fn suspects(&self, lease: Duration) -> Result<Suspects> {
-        let keys = &self.keys;
-        let mut call = script::SUSPECTS.call(&[&keys.members, &keys.ready, &keys.bell]);
-        call.arg(&keys.channels).arg(millis(lease));
-        answer::suspects(self.run(&script::SUSPECTS, &call).await?)
+        answer::suspects(self.run(&script::SUSPECTS, &calls::suspects(&self.keys, lease)).await?)
     }
 
     /// `judge` is the member that asks, if a member asks.
@@ -259,40 +190,19 @@ impl Store {
         grace: Duration,
         judge: Option<Incarnation>,
     ) -> Result<Bury> {
-        let mut names = self.farewell_keys(victim);
-        names.push(self.keys.journal.clone());
-        names.extend((0..facts.lanes).map(|lane| self.keys.inflight(victim, lane)));
-        let mut call = script::BURY.call(&names);
-        call.arg(victim.to_string()).arg(&self.keys.channels).arg(absent_since_ms).arg(millis(grace));
-        call.arg(judge.map(|judge| judge.to_string()).unwrap_or_default());
+        let call = calls::bury(&self.keys, victim, facts, absent_since_ms, grace, judge);
         answer::bury(self.run(&script::BURY, &call).await?)
     }
 
     /// Leaves the ring; answers how many messages went back to the queue.
     pub async fn leave(&self, me: Incarnation, lanes: usize) -> Result<u64> {
-        let mut names = self.farewell_keys(me);
-        names.extend((0..lanes).map(|lane| self.keys.inflight(me, lane)));
-        let mut call = script::LEAVE.call(&names);
-        call.arg(me.to_string()).arg(&self.keys.channels);
-        let mut reply = self.run(&script::LEAVE, &call).await?;
+        let mut reply = self.run(&script::LEAVE, &calls::leave(&self.keys, me, lanes)).await?;
         reply.text()?;
         reply.number()
     }
 
-    /// The keys that both scripts by which a member goes begin with.
-    fn farewell_keys(&self, member: Incarnation) -> Vec<String> {
-        let keys = &self.keys;
-        let mut names = vec![keys.members.clone(), keys.succession.clone(), keys.member(member)];
-        names.extend(
-            [&keys.leader, &keys.ready, &keys.bell, &keys.errors, &keys.ledger, &keys.events]
-                .map(Clone::clone),
-        );
-        names
-    }
-
     pub async fn ring_bell(&self) -> Result<()> {
-        let call = script::RING.call(&[&self.keys.ready, &self.keys.bell]);
-        self.run(&script::RING, &call).await.map(drop)
+        self.run(&script::RING, &calls::ring(&self.keys)).await.map(drop)
     }
 
     /// Waits on this store's own connection until the bell rings; false if it stayed silent.
@@ -301,12 +211,4 @@ impl Store {
         call.arg(&self.keys.bell).arg(wait.as_secs_f64());
         Ok(self.send(&call).await? != Value::Nil)
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn flag(on: bool) -> u8 {
-    u8::from(on)
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use super::{Facts, Reply, Store, script};
+use super::{Facts, Reply, Store, calls, script};
 use crate::error::{Error, Result};
 use crate::journal::JournalEntry;
 use crate::keys::SCHEMA;
@@ -13,13 +13,7 @@ use crate::message::FailedMessage;
 impl Store {
     /// Retries or drops errors; answers how many of them were still there.
     pub async fn resolve(&self, verb: &str, elements: &[&[u8]]) -> Result<u64> {
-        let keys = &self.keys;
-        let names = [&keys.errors, &keys.ready, &keys.bell, &keys.ledger, &keys.events];
-        let mut call = script::RESOLVE.call(&names);
-        call.arg(verb);
-        for element in elements {
-            call.arg(*element);
-        }
+        let call = calls::resolve(&self.keys, verb, elements);
         let mut reply = self.run(&script::RESOLVE, &call).await?;
         reply.text()?;
         reply.number()
@@ -60,27 +54,7 @@ impl Store {
         roll: &[(Incarnation, usize)],
         events: usize,
     ) -> Result<Option<Reply>> {
-        let keys = &self.keys;
-        let mut names: Vec<String> = [
-            &keys.members,
-            &keys.succession,
-            &keys.leader,
-            &keys.ready,
-            &keys.errors,
-            &keys.ledger,
-            &keys.events,
-        ]
-        .map(Clone::clone)
-        .into();
-        for (member, lanes) in roll {
-            names.push(keys.member(*member));
-            names.extend((0..*lanes).map(|lane| keys.inflight(*member, lane)));
-        }
-        let mut call = script::SNAPSHOT.call(&names);
-        call.arg(&keys.channels).arg(events).arg(known);
-        for (member, lanes) in roll {
-            call.arg(member.to_string()).arg(lanes);
-        }
+        let call = calls::snapshot(&self.keys, known, roll, events);
         let mut reply = self.run(&script::SNAPSHOT, &call).await?;
         Ok((reply.text()? == "snapshot").then_some(reply))
     }

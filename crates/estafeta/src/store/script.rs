@@ -40,6 +40,9 @@ macro_rules! scripts {
                 sha: LazyLock::new(|| redis::Script::new(CODE).get_hash().to_owned()),
             }
         };)*
+
+        #[cfg(test)]
+        pub(super) static ALL: &[&Script] = &[$(&$constant),*];
     };
 }
 

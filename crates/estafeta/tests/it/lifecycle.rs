@@ -1,9 +1,12 @@
 //! What happens to a member from start to end, and what its handlers may do to it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use estafeta::{Error, Failure, Handler, Message, RingName};
 use estafeta_testbed::RedisServer;
+use tokio::sync::Notify;
 
 use crate::support::{Counter, Keep, Running, config, eventually, ring};
 
@@ -170,6 +173,51 @@ async fn a_copy_that_has_left_does_not_come_back() {
         assert_eq!(snapshot.members.len(), 1, "{snapshot:?}");
     }
     one.stop().await.unwrap();
+}
+
+/// Says when it has a message, and is done with it when it is told so.
+struct Gate {
+    calls: Arc<AtomicUsize>,
+    has_one: Arc<Notify>,
+    go: Arc<Notify>,
+}
+
+impl Handler for Gate {
+    async fn handle(&self, _: &Message) -> Result<(), Failure> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.has_one.notify_one();
+        self.go.notified().await;
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_is_settled_although_the_reply_was_lost() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    settings.limit = Some(1);
+    // Nobody is to judge whoever is away for a moment.
+    settings.sweep = Duration::from_secs(600);
+    settings.lease = Duration::from_secs(10);
+    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    one.ears.hear("LimitReached").await;
+    settings.lease = Duration::from_secs(2);
+    let (calls, has_one, go) = <(Arc<AtomicUsize>, Arc<Notify>, Arc<Notify>)>::default();
+    let gate = Gate { calls: Arc::clone(&calls), has_one: Arc::clone(&has_one), go: Arc::clone(&go) };
+    let other = Running::start(settings, Counter(0), gate);
+    has_one.notified().await;
+    // The settle reaches a Redis that carries it out only when nobody waits for its reply any more.
+    redis.freeze();
+    go.notify_one();
+    other.ears.hear("RedisLost").await;
+    redis.thaw();
+    other.ears.hear("handled #1.1").await;
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+    assert!(!other.ears.heard().contains(&"DeclaredDead".to_owned()), "{:?}", other.ears.heard());
+    let snapshot = ring(&redis).await.snapshot(0).await.unwrap();
+    assert_eq!((snapshot.done, snapshot.buried), (1, 0), "{snapshot:?}");
+    one.stop().await.unwrap();
+    other.stop().await.unwrap();
 }
 
 #[tokio::test]

@@ -88,3 +88,25 @@ async fn an_idle_handler_is_woken_by_the_bell() {
     one.stop().await.unwrap();
     other.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ring_that_somebody_swallowed_is_rung_again() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    settings.limit = Some(1);
+    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    one.ears.hear("LimitReached").await;
+    let other = Running::start(settings, Counter(0), Keep::default());
+    // In the turn that settles a message the lane finds nothing more to do. The ring for the first one may still be there
+    // to wake it once; after that there is none.
+    let script = "redis.call('HINCRBY', KEYS[1], 'published', 1); redis.call('RPUSH', KEYS[2], ARGV[1])";
+    for id in 2..=4 {
+        other.ears.hear(&format!("handled #{}.1", id - 1)).await;
+        let mut call = redis::cmd("EVAL");
+        call.arg(script).arg(2).arg("{estafeta}:ledger").arg("{estafeta}:ready").arg(format!("{id} 1 1 7 x"));
+        call.exec(&mut redis.connect()).unwrap();
+    }
+    other.ears.hear("handled #4.1").await;
+    one.stop().await.unwrap();
+    other.stop().await.unwrap();
+}

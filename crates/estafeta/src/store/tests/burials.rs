@@ -112,13 +112,13 @@ async fn what_a_dead_reader_held_is_back_at_the_head_of_the_errors() {
     bench.ask::<()>(&["HSET", "{estafeta}:ledger", "published", "4", "failed", "4"]);
     let reader = bench.join(Kind::Reader, 1).await;
     let take = |cursor, settled, want| Settlement { cursor, settled, want, ..Settlement::default() };
-    let Turn::Holds { held, .. } = bench.store.take(reader.incarnation, &take(0, 0, 2)).await.unwrap() else {
+    let Turn::Holds { held, .. } = bench.store.take(reader.identity(), &take(0, 0, 2)).await.unwrap() else {
         panic!("lost")
     };
     assert_eq!(held.len(), 2);
     bench.assert_balanced().await;
     for _ in 0..2 {
-        let again = bench.store.take(reader.incarnation, &take(0, 2, 1)).await.unwrap();
+        let again = bench.store.take(reader.identity(), &take(0, 2, 1)).await.unwrap();
         assert!(matches!(again, Turn::Holds { cursor: 2, held } if held[0].id == 3));
     }
     assert_eq!(bench.ledger("taken"), 2);

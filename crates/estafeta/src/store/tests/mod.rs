@@ -10,6 +10,7 @@ use super::*;
 mod burials;
 mod publishing;
 mod refusals;
+mod stories;
 mod turns;
 
 const LEASE: Duration = Duration::from_secs(60);
@@ -28,6 +29,12 @@ struct Actor {
     incarnation: Incarnation,
     number: MemberId,
     lanes: usize,
+}
+
+impl Actor {
+    fn identity(self) -> Identity {
+        Identity { number: self.number, incarnation: self.incarnation }
+    }
 }
 
 impl Bench {
@@ -65,7 +72,7 @@ impl Bench {
     }
 
     async fn turn(&self, actor: Actor, lane: usize, settlement: Settlement) -> Option<(u64, Vec<Message>)> {
-        match self.store.turn(actor.incarnation, lane, &settlement, true).await.unwrap() {
+        match self.store.turn(actor.identity(), lane, &settlement, true).await.unwrap() {
             Turn::Holds { cursor, held } => Some((cursor, held)),
             Turn::Lost => None,
         }

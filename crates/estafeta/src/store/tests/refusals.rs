@@ -43,7 +43,7 @@ async fn a_step_that_fails_on_a_key_of_another_type_has_written_nothing() {
             let next = messages(term.epoch, 4, &["d"]);
             let facts = Facts { lanes: 1, ..Facts::default() };
             let outcome = match step {
-                0 => bench.store.turn(me, 0, &settlement, true).await.map(drop),
+                0 => bench.store.turn(leader.identity(), 0, &settlement, true).await.map(drop),
                 1 => bench.store.publish(me, &batch(term.epoch, 1, &next)).await.map(drop),
                 2 => bench.store.lead(me, LEASE, &Candidacy { renew: true, ..candidacy() }).await.map(drop),
                 3 => bench.store.leave(me, 1).await.map(drop),
@@ -74,7 +74,7 @@ async fn counts_that_are_no_numbers_stop_a_step_before_it_writes() {
     bench.expire(generator);
     let before = bench.everything();
     let settlement = Settlement { settled: 1, ..Settlement::default() };
-    assert!(bench.store.turn(handler.incarnation, 0, &settlement, false).await.is_err());
+    assert!(bench.store.turn(handler.identity(), 0, &settlement, false).await.is_err());
     assert!(bench.store.leave(handler.incarnation, 1).await.is_err());
     let facts = Facts { lanes: 1, ..Facts::default() };
     assert!(bench.store.bury(generator.incarnation, &facts, 0, GRACE, None).await.is_err());

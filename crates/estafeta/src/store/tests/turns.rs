@@ -71,12 +71,30 @@ async fn a_turn_that_its_own_repeat_overtook_claims_nothing() {
     );
     bench.publish(generator, &term, 0, &["a"]).await;
 
-    let names = bench.store.turn_keys(handler.incarnation, 0);
-    let mut late = script::TURN.call(&names);
-    late.arg(handler.incarnation.to_string()).arg(0).arg(0).arg(0).arg(0).arg(5);
+    let claim = Settlement { want: 5, ..Settlement::default() };
+    let late = calls::turn(&bench.store.keys, handler.identity(), 0, 0, &claim, true);
     let before = bench.everything();
     assert_eq!(bench.store.run(&script::TURN, &late).await.unwrap().text().unwrap(), "late");
     assert_eq!(bench.everything(), before);
+}
+
+#[tokio::test]
+async fn turns_of_a_former_life_do_nothing_when_a_late_join_brings_its_identity_back() {
+    let bench = Bench::new().await;
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a", "b"]).await;
+    bench.claim(handler, 0, 1).await;
+    bench.store.leave(handler.incarnation, 1).await.unwrap();
+
+    // Its join lay in a dead connection and arrives only now, and so do its claim and the settle that followed.
+    bench.store.join(&introduction(handler.incarnation, Kind::Member, 1, false)).await.unwrap();
+    let before = bench.everything();
+    assert_eq!(bench.turn(handler, 0, Settlement { want: 1, ..Settlement::default() }).await, None);
+    let settlement = Settlement { settled: 1, want: 1, ..Settlement::default() };
+    assert_eq!(bench.turn(handler, 0, settlement).await, None);
+    assert_eq!(bench.everything(), before);
+    assert_eq!(bench.ledger("done"), 0, "nobody handled it in this life");
 }
 
 #[tokio::test]

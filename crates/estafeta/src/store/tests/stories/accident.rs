@@ -1,0 +1,91 @@
+//! What happens to a ring without anybody calling a script: time passes, Redis forgets, somebody hears the bell.
+
+use std::fmt;
+
+use redis::Cmd;
+
+use super::super::*;
+use super::call::Persona;
+use super::model::{Ring, Span};
+
+#[derive(Clone, Debug)]
+pub(super) enum Accident {
+    /// A lease runs out.
+    Expired(Persona),
+    /// A deadline is further off than a lease, because Redis' clock jumped back.
+    Ahead(Persona, u64),
+    /// Another epoch, or none, is stored.
+    Epoch(Option<u64>),
+    /// The next tick is somewhere else.
+    Due(u64),
+    /// An idle lane took the token, and may never come to claim.
+    BellHeard,
+    /// The ring is of another version.
+    Schema(Option<&'static str>),
+}
+
+impl Accident {
+    pub fn build(&self, keys: &Keys) -> Cmd {
+        let set = |key: &str, value: Option<String>| {
+            let mut call = redis::cmd(if value.is_some() { "SET" } else { "DEL" });
+            call.arg(key);
+            if let Some(value) = value {
+                call.arg(value);
+            }
+            call
+        };
+        let mut call = Cmd::new();
+        match self {
+            Self::Expired(who) => call.arg("ZADD").arg(&keys.members).arg("XX").arg(1).arg(who.name()),
+            Self::Ahead(who, ms) => call.arg("ZADD").arg(&keys.members).arg("XX").arg(*ms).arg(who.name()),
+            Self::Epoch(epoch) => return set(&keys.epoch, epoch.map(|epoch| epoch.to_string())),
+            Self::Due(due) => call.arg("HSET").arg(&keys.leader).arg("due").arg(*due),
+            Self::BellHeard => call.arg("LPOP").arg(&keys.bell),
+            Self::Schema(schema) => return set(&keys.schema, schema.map(Into::into)),
+        };
+        call
+    }
+
+    pub fn apply(&self, ring: &mut Ring) {
+        match self {
+            Self::Expired(who) => set_deadline(ring, *who, 1),
+            Self::Ahead(who, ms) => set_deadline(ring, *who, *ms),
+            Self::Epoch(epoch) => ring.epoch = *epoch,
+            Self::Due(due) => ring.office.due = Some(*due),
+            Self::BellHeard => ring.bell = false,
+            Self::Schema(schema) => ring.schema = *schema,
+        }
+    }
+
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Expired(_) => "expired",
+            Self::Ahead(..) => "ahead",
+            Self::Epoch(None) => "epoch forgotten",
+            Self::Epoch(Some(_)) => "epoch moved",
+            Self::Due(_) => "due moved",
+            Self::BellHeard => "bell heard",
+            Self::Schema(_) => "schema",
+        }
+    }
+}
+
+fn set_deadline(ring: &mut Ring, who: Persona, ms: u64) {
+    if let Some(member) = ring.members.get_mut(&who.index) {
+        member.deadline = Span::exactly(ms);
+    }
+}
+
+impl fmt::Display for Accident {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expired(who) => write!(f, "the lease of {who} runs out"),
+            Self::Ahead(who, _) => write!(f, "Redis' clock jumps back, and the lease of {who} runs too long"),
+            Self::Epoch(None) => f.write_str("Redis forgets the last epoch"),
+            Self::Epoch(Some(epoch)) => write!(f, "Redis comes back with epoch {epoch}"),
+            Self::Due(due) => write!(f, "the next tick is now at {due}"),
+            Self::BellHeard => f.write_str("an idle lane hears the bell"),
+            Self::Schema(schema) => write!(f, "the ring's version is {}", schema.unwrap_or("unsaid")),
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What must be true after every step, read from Redis alone: a second opinion, for the case that the model and the
+//! scripts share an error.
+
+use std::collections::BTreeSet;
+
+use super::answer::Answer;
+use super::call::{Call, id_of};
+use super::keyspace::{Content, Keyspace, differences, field, list, number};
+use crate::keys::Keys;
+
+/// Everything in hand, by kind.
+struct Hands {
+    /// What each lane of a handler holds.
+    handlers: Vec<Vec<Element>>,
+    readers: Vec<Element>,
+}
+
+#[derive(Clone, Copy)]
+struct Element {
+    id: u64,
+    attempt: u64,
+}
+
+impl Element {
+    fn read(element: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(element);
+        let mut numbers = text.split(' ').map(|number| number.parse().unwrap_or(0));
+        let (id, _epoch) = (numbers.next().unwrap_or(0), numbers.next());
+        Self { id, attempt: numbers.next().unwrap_or(0) }
+    }
+
+    fn read_all(elements: &[Vec<u8>]) -> Vec<Self> {
+        elements.iter().map(|element| Self::read(element)).collect()
+    }
+}
+
+/// The laws that the keyspace breaks. Redis only counts the errors that were let out, so `taken` names them, and `done`
+/// those that were handled well where there is no journal.
+pub(super) fn broken(keys: &Keys, found: &Keyspace, taken: &[u64], done: Option<&[u64]>) -> Vec<String> {
+    let mut broken = Vec::new();
+    let hands = hands(keys, found);
+    let ready = Element::read_all(list(found, &keys.ready));
+    let errors = Element::read_all(list(found, &keys.errors));
+    let count = |name| number(found, &keys.ledger, name);
+    let (published, handled, out) = (count("published"), count("done"), count("taken"));
+
+    let in_flight: usize = hands.handlers.iter().map(Vec::len).sum();
+    let kept = errors.len() + hands.readers.len();
+    let sum = (ready.len() + in_flight + kept) as u64 + handled + out;
+    if published != sum {
+        broken.push(format!(
+            "the balance: published {published} = waiting {} + in flight {in_flight} + done {handled} + errors kept \
+             {kept} + errors taken {out}",
+            ready.len()
+        ));
+    }
+
+    let done = done.map_or_else(|| done_in(list(found, &keys.journal)), <[u64]>::to_vec);
+    let somewhere = ready.iter().chain(&errors).chain(&hands.readers).chain(hands.handlers.iter().flatten());
+    let mut places: Vec<u64> = somewhere.map(|element| element.id).chain(taken.iter().copied()).collect();
+    places.extend(done);
+    places.sort_unstable();
+    let distinct: BTreeSet<u64> = places.iter().copied().collect();
+    if distinct.len() != places.len() {
+        let twice: Vec<_> = places.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
+        broken.push(format!("each message in one place: {twice:?} are in two"));
+    }
+    if !distinct.iter().copied().eq(1..=published) {
+        let missing: Vec<_> = (1..=published).filter(|id| !distinct.contains(id)).collect();
+        broken
+            .push(format!("ids without gap from 1 to {published}: {missing:?} are missing of {distinct:?}"));
+    }
+    if ready.windows(2).any(|pair| pair[0].attempt == 1 && pair[1].attempt > 1) {
+        broken.push("what came back stands before what is new in the queue".into());
+    }
+    if hands.handlers.iter().any(|lane| lane.len() > 1 && lane.iter().any(|element| element.attempt > 1)) {
+        broken.push("a message whose handler died travels alone".into());
+    }
+    if list(found, &keys.bell).len() > 1 {
+        broken.push("one token in the bell at most".into());
+    }
+    if let Some(leader) = field(found, &keys.leader, "member")
+        && field(found, &keys.succession, leader).is_none()
+    {
+        broken.push(format!("whoever leads is a member: {leader}"));
+    }
+    broken
+}
+
+/// What a step that refused wrote, although it may not write. The two exceptions are looked at to the last field.
+pub(super) fn written_by_refusal(
+    keys: &Keys,
+    call: &Call,
+    answer: &Answer,
+    before: &Keyspace,
+    after: &Keyspace,
+) -> Vec<String> {
+    let mut allowed = before.clone();
+    let exception = match (call, answer) {
+        (Call::Publish(_), Answer::Fenced) => {
+            let ledger = allowed.entry(keys.ledger.clone()).or_insert(Content::Table(Default::default()));
+            Some((ledger, "fenced".into(), number(before, &keys.ledger, "fenced") + 1))
+        }
+        (Call::Bury { victim, .. }, Answer::Alive) => {
+            let cut = number(after, &keys.members, &victim.name());
+            let was_ahead = number(before, &keys.members, &victim.name()) > cut;
+            let deadlines = allowed.get_mut(&keys.members).filter(|_| was_ahead);
+            deadlines.map(|deadlines| (deadlines, victim.name(), cut))
+        }
+        _ => None,
+    };
+    match exception {
+        Some((Content::Table(table), name, value)) => table.insert(name, value.to_string()),
+        _ => return vec!["a refusal wrote something, be it the same again".into()],
+    };
+    let differences = differences(&allowed, after);
+    differences.into_iter().map(|difference| format!("a refusal wrote {difference}")).collect()
+}
+
+/// What a step settled that its sender never had in mind: an outcome of a message that nobody handled.
+pub(super) fn settled_unseen(
+    keys: &Keys,
+    call: &Call,
+    before: &Keyspace,
+    after: &Keyspace,
+) -> Option<String> {
+    let (me, lane, settles) = match call {
+        Call::Turn { me, lane, settles, .. } => (me.incarnation(), *lane, settles),
+        Call::Take { me, settles, .. } => (me.incarnation(), 0, settles),
+        _ => return None,
+    };
+    let means = settles.means.as_ref()?;
+    let cursor = |keyspace| number(keyspace, &keys.member(me), &format!("cursor:{lane}"));
+    let count = cursor(after).saturating_sub(cursor(before)) as usize;
+    let held = list(before, &keys.inflight(me, lane));
+    let settled: Vec<u64> = held.iter().take(count).map(|element| id_of(element)).collect();
+    let as_meant = settled.is_empty() || settled == *means;
+    (!as_meant).then(|| format!("{settled:?} were settled by a call that meant {means:?}"))
+}
+
+/// Whether the bell must ring if something waits after this step.
+pub(super) fn must_ring(call: &Call, answer: &Answer) -> bool {
+    match call {
+        Call::Publish(_) => matches!(answer, Answer::Published { .. }),
+        Call::Turn { .. } => matches!(answer, Answer::Turn { .. }),
+        Call::Bury { .. } => matches!(answer, Answer::Buried { .. }),
+        Call::Leave(_) => matches!(answer, Answer::Left { returned: 1.. }),
+        Call::Resolve { drops: false, .. } => matches!(answer, Answer::Resolved { count: 1.. }),
+        Call::Ring => true,
+        _ => false,
+    }
+}
+
+fn hands(keys: &Keys, found: &Keyspace) -> Hands {
+    let mut hands = Hands { handlers: Vec::new(), readers: Vec::new() };
+    for (key, content) in found {
+        // A list whose member is not there any more is in nobody's hands, and its messages are missing.
+        let owner = key.split_once(":inflight:").and_then(|(_, rest)| rest.split(':').next()?.parse().ok());
+        if let (Some(owner), Content::Row(elements)) = (owner, content) {
+            let elements = Element::read_all(elements);
+            match field(found, &keys.member(owner), "kind") {
+                Some("reader") => hands.readers.extend(elements),
+                Some(_) => hands.handlers.push(elements),
+                None => {}
+            }
+        }
+    }
+    hands
+}
+
+/// The ids that the journal says were handled well, as often as it says so.
+fn done_in(journal: &[Vec<u8>]) -> Vec<u64> {
+    let mut done = Vec::new();
+    for entry in journal {
+        let entry = String::from_utf8_lossy(entry);
+        let fields: Vec<_> = entry.split('|').collect();
+        let ids = |text: &str| text.split(' ').filter_map(|id| id.parse().ok()).collect::<Vec<u64>>();
+        if let ["ids", all, "errors", failed, ..] = fields[..] {
+            let failed = ids(failed);
+            done.extend(ids(all).into_iter().filter(|id| !failed.contains(id)));
+        }
+    }
+    done
+}

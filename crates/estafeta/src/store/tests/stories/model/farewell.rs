@@ -1,0 +1,89 @@
+//! How members go, and what becomes of what they held.
+
+use super::super::answer::Answer;
+use super::super::call::Persona;
+use super::{Clock, Failed, Member, Message, Ring};
+
+const GAVE_UP: &str = "gave up: every copy that handled it died or hung";
+
+impl Ring {
+    /// Whoever looks has presence in mind, which nobody has in a story: all look absent at least.
+    pub(super) fn suspects(&self, clock: &Clock) -> Answer {
+        let mut members: Vec<&Member> = self.members.values().collect();
+        members.sort_by_key(|member| (member.deadline.from, member.persona.name()));
+        let state = |member: &&Member| {
+            if self.looks(member, clock.now()) == "expired" { "expired" } else { "absent" }
+        };
+        let list = members.iter().map(|member| (member.persona.name(), state(member).to_owned())).collect();
+        Answer::Suspects { unrung: !self.ready.is_empty() && !self.bell, list }
+    }
+
+    /// Removes a member whose lease ran out, unless the judge overslept its own.
+    pub(super) fn bury(&mut self, victim: Persona, judge: Option<Persona>, clock: &Clock) -> Answer {
+        let now = clock.now();
+        let Some(member) = self.members.get(&victim.index) else { return Answer::Gone };
+        let is_awake =
+            |judge: Persona| self.members.get(&judge.index).is_some_and(|judge| judge.deadline.from >= now);
+        if !judge.is_none_or(is_awake) {
+            return Answer::Alive;
+        }
+        let number = member.number;
+        match self.looks(member, now) {
+            "ahead" => {
+                self.extend_lease(victim, clock);
+                return Answer::Alive;
+            }
+            "well" => return Answer::Alive,
+            _ => {}
+        }
+        let (returned, gave_up) = self.remove(victim, Some(victim.max_attempts), clock);
+        self.add("buried", 1);
+        self.announce(format!("buried|member|{number}|why|expired|returned|{returned}|gave-up|{gave_up}"));
+        self.ring_bell();
+        Answer::Buried { number, returned, gave_up }
+    }
+
+    /// Whoever leaves in peace makes no message an error.
+    pub(super) fn leave(&mut self, me: Persona, clock: &Clock) -> Answer {
+        let Some(member) = self.members.get(&me.index) else { return Answer::Left { returned: 0 } };
+        let number = member.number;
+        let (returned, _) = self.remove(me, None, clock);
+        self.announce(format!("left|member|{number}|returned|{returned}"));
+        self.ring_bell();
+        Answer::Left { returned }
+    }
+
+    /// What a member held goes back to the head of where it came from, in its old order. A message counts one attempt
+    /// more, and becomes an error instead if it had its last one.
+    fn remove(&mut self, who: Persona, max_attempts: Option<u32>, clock: &Clock) -> (u64, u64) {
+        if let Some((holder, number)) = self.office.holder
+            && holder == who.index
+        {
+            self.vacate(number, clock);
+        }
+        let member = self.members.remove(&who.index).expect("it was there before");
+        self.errors.splice(..0, member.shows);
+
+        let mut held: Vec<Message> = member.lanes.into_iter().flat_map(|lane| lane.holds).collect();
+        held.sort_by_key(|message| message.id);
+        let is_spent = |message: &Message| max_attempts.is_some_and(|most| message.attempt >= most);
+        let (spent, back): (Vec<_>, Vec<_>) = held.into_iter().partition(is_spent);
+        let (returned, gave_up) = (back.len(), spent.len());
+        self.ready
+            .splice(..0, back.into_iter().map(|message| Message { attempt: message.attempt + 1, ..message }));
+        if who.journal && gave_up > 0 {
+            let ids: Vec<_> = spent.iter().map(|message| message.id.to_string()).collect();
+            let ids = ids.join(" ");
+            self.journal.push(format!("ids|{ids}|errors|{ids}|member|{}", member.number));
+        }
+        self.errors.extend(spent.into_iter().map(|message| Failed {
+            message,
+            failed_ms: clock.now(),
+            member: member.number,
+            reason: GAVE_UP.into(),
+        }));
+        self.add("returned", returned);
+        self.add("failed", gave_up);
+        (returned as u64, gave_up as u64)
+    }
+}

@@ -1,0 +1,134 @@
+//! How a ring lies in Redis, after `docs/keyspace.md`.
+
+use std::collections::BTreeMap;
+
+use super::super::call::{HOST, PUBLISHED_MS};
+use super::super::keyspace::{Content, Keyspace, field, number, without_zeros};
+use super::{Failed, Member, Message, Ring, Span};
+use crate::keys::Keys;
+use crate::store::Kind;
+
+impl Ring {
+    /// Looks up what Redis stamped while a step was made. What lies outside of the step stays unknown, and shows as a
+    /// difference.
+    pub fn learn(&mut self, keys: &Keys, found: &Keyspace) {
+        let learn = |span: &mut Span, ms: Option<u64>| {
+            if let Some(ms) = ms.filter(|ms| span.covers(*ms)) {
+                *span = Span::exactly(ms);
+            }
+        };
+        for member in self.members.values_mut() {
+            let text = field(found, &keys.members, &member.persona.name());
+            learn(&mut member.deadline, text.and_then(|text| text.parse().ok()));
+        }
+        if let Some(vacated) = &mut self.office.vacated {
+            learn(vacated, Some(number(found, &keys.leader, "vacated")));
+        }
+    }
+
+    pub fn image(&self, keys: &Keys) -> Keyspace {
+        let mut image = BTreeMap::new();
+        let mut put = |key: &str, content: Content| {
+            image.insert(key.to_owned(), content);
+        };
+        let members = || self.members.values();
+        put(&keys.schema, Content::row(self.schema));
+        let deadlines = members().map(|member| (member.persona.name(), member.deadline.text()));
+        put(&keys.members, Content::table(deadlines));
+        let heirs = members().filter(|member| member.persona.kind == Kind::Member);
+        put(&keys.succession, Content::table(heirs.map(|heir| (heir.persona.name(), heir.number))));
+        put(&keys.leader, self.leader());
+        put(&keys.epoch, Content::row(self.epoch.map(|epoch| epoch.to_string())));
+        put(&keys.ready, Content::row(self.ready.iter().map(Message::element)));
+        put(&keys.bell, Content::row(self.bell.then_some("1")));
+        put(&keys.errors, Content::row(self.errors.iter().map(Failed::element)));
+        put(&keys.events, Content::row(self.events.iter().map(String::as_str)));
+        put(&keys.journal, Content::row(self.journal.iter().map(String::as_str)));
+        for member in members() {
+            let who = member.persona.incarnation();
+            put(&keys.member(who), member.image());
+            for (index, lane) in member.lanes.iter().enumerate() {
+                let list = match member.persona.kind {
+                    Kind::Member => Content::row(lane.holds.iter().map(Message::element)),
+                    Kind::Reader => Content::row(member.shows.iter().map(Failed::element)),
+                };
+                put(&keys.inflight(who, index), list);
+            }
+        }
+        let (ledger, counts) = without_zeros((keys.ledger.clone(), Content::table(&self.ledger)));
+        put(&ledger, counts);
+        image
+    }
+
+    fn leader(&self) -> Content {
+        let office = &self.office;
+        let mut fields: Vec<(&str, String)> = Vec::new();
+        if let Some((holder, number)) = office.holder {
+            let name = self.members.get(&holder).map(|member| member.persona.name());
+            fields.push(("member", name.unwrap_or_default()));
+            fields.push(("number", number.to_string()));
+        }
+        if let Some(term) = &office.term {
+            fields.push(("epoch", term.epoch.to_string()));
+            fields.push(("sent", term.sent.to_string()));
+            fields.push(("lease", term.lease_ms.to_string()));
+            fields.push(("since", term.since.to_string()));
+            fields.push(("presence", "0".into()));
+        }
+        fields.extend(office.due.map(|due| ("due", due.to_string())));
+        fields.extend(office.last.map(|last| ("last", last.to_string())));
+        fields.extend(office.vacated.map(|vacated| ("vacated", vacated.text())));
+        Content::table(fields)
+    }
+}
+
+impl Member {
+    fn image(&self) -> Content {
+        let me = self.persona;
+        let kind = if me.kind == Kind::Reader { "reader" } else { "member" };
+        let mut fields: Vec<(String, String)> = [
+            ("number", self.number.to_string()),
+            ("kind", kind.to_owned()),
+            ("lanes", me.lanes.to_string()),
+            ("host", HOST.to_owned()),
+            ("pid", std::process::id().to_string()),
+            ("lease", me.lease_ms().to_string()),
+            ("presence", "0".to_owned()),
+            ("max-attempts", me.max_attempts.to_string()),
+            ("journal", u8::from(me.journal).to_string()),
+            ("started", self.started.to_string()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into();
+        for (index, lane) in self.lanes.iter().enumerate() {
+            fields.extend(lane.cursor.map(|cursor| (format!("cursor:{index}"), cursor.to_string())));
+            fields.extend(lane.last_try.map(|last| (format!("try:{index}"), last.to_string())));
+        }
+        Content::table(fields)
+    }
+}
+
+impl Message {
+    pub fn element(&self) -> Vec<u8> {
+        let Self { id, epoch, attempt, body } = self;
+        let mut element = format!("{id} {epoch} {attempt} {PUBLISHED_MS} ").into_bytes();
+        element.extend(body);
+        element
+    }
+}
+
+impl Failed {
+    pub fn element(&self) -> Vec<u8> {
+        let Message { id, epoch, attempt, body } = &self.message;
+        let (failed_ms, member, length, reason) =
+            (self.failed_ms, self.member, self.reason.len(), &self.reason);
+        let header = format!("{id} {epoch} {attempt} {PUBLISHED_MS} {failed_ms} {member} {length} {reason} ");
+        [header.as_bytes(), body].concat()
+    }
+}
+
+impl Span {
+    fn text(self) -> String {
+        if self.from == self.to { self.from.to_string() } else { format!("{} to {}", self.from, self.to) }
+    }
+}

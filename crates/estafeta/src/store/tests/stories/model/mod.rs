@@ -1,0 +1,207 @@
+//! The ring as it must be, in plain Rust: the executable specification of the scripts.
+//!
+//! Each step is a function of the ring before it, the call and Redis' time; it changes the ring and says what Redis has to
+//! answer. It is written after `docs/protocol.md`, not after the scripts. Nothing here knows keys or Lua; only `image`
+//! knows how a ring lies in Redis.
+//!
+//! Redis' clock runs while a step is made, so the model is told between which two moments that was, and the moment itself
+//! where the answer tells it. What Redis stamped in between is a [`Span`] until it was looked up.
+
+mod farewell;
+mod image;
+mod office;
+mod queue;
+
+use std::collections::BTreeMap;
+
+use super::answer::Answer;
+use super::call::{Call, Persona};
+use crate::store::Kind;
+
+#[derive(Clone, Default)]
+pub(super) struct Ring {
+    pub schema: Option<&'static str>,
+    /// By their place in the story.
+    pub members: BTreeMap<usize, Member>,
+    pub office: Office,
+    pub epoch: Option<u64>,
+    pub ready: Vec<Message>,
+    pub bell: bool,
+    pub errors: Vec<Failed>,
+    pub ledger: BTreeMap<&'static str, u64>,
+    pub events: Vec<String>,
+    pub journal: Vec<String>,
+    /// Ids that were handled well, and of errors that were taken or dropped. Redis counts them, and forgets which.
+    pub done: Vec<u64>,
+    pub taken: Vec<u64>,
+}
+
+#[derive(Clone)]
+pub(super) struct Member {
+    pub persona: Persona,
+    pub number: u64,
+    pub started: u64,
+    pub deadline: Span,
+    pub lanes: Vec<Lane>,
+    /// What a reader shows at the moment.
+    pub shows: Vec<Failed>,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Lane {
+    pub cursor: Option<u64>,
+    pub last_try: Option<u64>,
+    pub holds: Vec<Message>,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Office {
+    /// Who is in office: place in the story, number.
+    pub holder: Option<(usize, u64)>,
+    /// The term of the holder or, in a vacant office, of the last one.
+    pub term: Option<Term>,
+    pub due: Option<u64>,
+    pub last: Option<u64>,
+    pub vacated: Option<Span>,
+}
+
+#[derive(Clone)]
+pub(super) struct Term {
+    pub epoch: u64,
+    pub sent: u64,
+    pub lease_ms: u64,
+    pub since: u64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Message {
+    pub id: u64,
+    pub epoch: u64,
+    pub attempt: u32,
+    pub body: Vec<u8>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Failed {
+    pub message: Message,
+    pub failed_ms: u64,
+    pub member: u64,
+    pub reason: String,
+}
+
+/// A moment of Redis' clock, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Span {
+    pub from: u64,
+    pub to: u64,
+}
+
+/// When a step was made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    pub span: Span,
+    /// The moment itself, if it is known.
+    pub now: Option<u64>,
+}
+
+impl Span {
+    pub fn exactly(ms: u64) -> Self {
+        Self { from: ms, to: ms }
+    }
+
+    fn plus(self, ms: u64) -> Self {
+        Self { from: self.from + ms, to: self.to + ms }
+    }
+
+    fn covers(self, ms: u64) -> bool {
+        (self.from..=self.to).contains(&ms)
+    }
+}
+
+impl Clock {
+    pub fn now(&self) -> u64 {
+        self.now.unwrap_or(self.span.from)
+    }
+
+    /// What is stamped now, `ms` from now.
+    fn in_ms(&self, ms: u64) -> Span {
+        self.now.map_or(self.span, Span::exactly).plus(ms)
+    }
+}
+
+impl Ring {
+    /// Makes one step and says what has to be answered.
+    pub fn apply(&mut self, call: &Call, clock: &Clock) -> Answer {
+        match call {
+            Call::Join(me) => self.join(*me, clock),
+            Call::Beat(me) => self.beat(*me, clock),
+            Call::Lead { me, renew, known, interval, silence } => {
+                self.lead(*me, *renew, *known, *interval, *silence, clock)
+            }
+            Call::Resign { me, epoch } => self.resign(*me, *epoch, clock),
+            Call::Publish(publication) => self.publish(publication, clock),
+            // A member that a late join brought back is another one to whoever was told its former number.
+            Call::Turn { me, number, .. } | Call::Take { me, number, .. } if !self.knows(*me, *number) => {
+                Answer::Lost
+            }
+            Call::Turn { me, lane, sending, settles, .. } => self.turn(*me, *lane, *sending, settles, clock),
+            Call::Take { me, settles, .. } => self.take(*me, settles),
+            Call::Suspects { .. } => self.suspects(clock),
+            Call::Bury { victim, judge } => self.bury(*victim, *judge, clock),
+            Call::Leave(me) => self.leave(*me, clock),
+            Call::Ring => {
+                self.ring_bell();
+                Answer::Rung
+            }
+            Call::Resolve { drops, elements } => self.resolve(*drops, elements),
+            Call::Snapshot { roll } => self.snapshot(roll),
+        }
+    }
+
+    fn knows(&self, me: Persona, number: u64) -> bool {
+        self.members.get(&me.index).is_some_and(|member| member.number == number)
+    }
+
+    pub fn count(&self, name: &str) -> u64 {
+        self.ledger.get(name).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, name: &'static str, count: usize) {
+        *self.ledger.entry(name).or_default() += count as u64;
+    }
+
+    fn announce(&mut self, event: String) {
+        self.events.push(format!("kind|{event}"));
+    }
+
+    /// The bell is rung whenever something waits, and once is enough.
+    fn ring_bell(&mut self) {
+        self.bell |= !self.ready.is_empty();
+    }
+
+    /// How a member looks to the others. Members of stories have no presence: their lease alone decides.
+    pub fn looks(&self, member: &Member, now: u64) -> &'static str {
+        if member.deadline.from < now {
+            "expired"
+        } else if member.deadline.from > now + member.persona.lease_ms() {
+            "ahead"
+        } else {
+            "well"
+        }
+    }
+
+    /// Those that may lead, in the order in which they joined.
+    fn succession(&self) -> Vec<&Member> {
+        let mut heirs: Vec<_> =
+            self.members.values().filter(|member| member.persona.kind == Kind::Member).collect();
+        heirs.sort_by_key(|member| member.number);
+        heirs
+    }
+
+    /// Place in the line of succession; whoever leads does not stand in it.
+    fn rank(&self, me: Persona) -> i64 {
+        let leader = self.office.holder.map(|(index, _)| index).filter(|leader| *leader != me.index);
+        let mut line = self.succession().into_iter().filter(|member| Some(member.persona.index) != leader);
+        line.position(|member| member.persona == me).map_or(-1, |rank| rank as i64)
+    }
+}

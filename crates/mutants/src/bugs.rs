@@ -1,0 +1,77 @@
+//! The list of bugs, as `mutants.toml` tells it.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+use serde::Deserialize;
+
+const LIST: &str = include_str!("../mutants.toml");
+
+/// One bug: a piece of text in one file of the workspace, and what to put in its place.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bug {
+    pub bug: String,
+    pub file: String,
+    pub from: String,
+    pub to: String,
+    /// Which tests have to catch it, see [`trial`](crate::trial); the first ones first.
+    pub tests: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct List {
+    mutant: Vec<Bug>,
+}
+
+impl Bug {
+    /// Whether one of these words is in its name or file; no words mean all bugs.
+    pub fn is_meant_by(&self, words: &[String]) -> bool {
+        words.is_empty() || words.iter().any(|word| self.bug.contains(word) || self.file.contains(word))
+    }
+}
+
+pub fn all() -> Result<Vec<Bug>> {
+    Ok(toml::from_str::<List>(LIST)?.mutant)
+}
+
+/// Every test that some of the bugs need, once.
+pub fn every_test(bugs: &[Bug]) -> BTreeSet<String> {
+    bugs.iter().flat_map(|bug| &bug.tests).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bug_can_be_planted_in_todays_sources() {
+        let bugs = all().unwrap();
+        assert!(bugs.len() >= 16, "only {}", bugs.len());
+        for bug in &bugs {
+            let source = std::fs::read_to_string(crate::root().join(&bug.file)).unwrap();
+            let times = source.matches(&bug.from).count();
+            assert_eq!(times, 1, "{}: its text is {times} times in {}:\n{}", bug.bug, bug.file, bug.from);
+            assert_ne!(bug.from, bug.to, "{}", bug.bug);
+            assert!(!bug.tests.is_empty(), "{}", bug.bug);
+        }
+    }
+
+    #[test]
+    fn no_bug_is_told_twice() {
+        let bugs = all().unwrap();
+        let names: BTreeSet<_> = bugs.iter().map(|bug| &bug.bug).collect();
+        let changes: BTreeSet<_> = bugs.iter().map(|bug| (&bug.file, &bug.from, &bug.to)).collect();
+        assert_eq!((names.len(), changes.len()), (bugs.len(), bugs.len()));
+    }
+
+    #[test]
+    fn words_choose_bugs_by_name_and_file() {
+        let bugs = all().unwrap();
+        let chosen = |word: &str| bugs.iter().filter(|bug| bug.is_meant_by(&[word.to_owned()])).count();
+        assert!((1..bugs.len()).contains(&chosen("publish.lua")));
+        assert_eq!(chosen("no such word"), 0);
+        assert!(bugs.iter().all(|bug| bug.is_meant_by(&[])));
+    }
+}
