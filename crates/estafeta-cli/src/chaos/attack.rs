@@ -153,10 +153,9 @@ impl Arena {
     async fn strike_redis(self: &Arc<Self>, redis: &OwnRedis, strike: &Strike) -> Result<()> {
         match strike.kind {
             Kind::RedisKill => {
-                redis.kill()?;
+                self.with_redis(|redis| Ok(redis.kill()?)).await?;
                 sleep(strike.lasts).await;
-                let arena = Arc::clone(self);
-                spawn_blocking(move || arena.redis.as_ref().map_or(Ok(()), OwnRedis::start_again)).await??;
+                self.with_redis(OwnRedis::start_again).await?;
             }
             Kind::RedisStall if strike.form.is_multiple_of(3) => {
                 redis.signal(Signal::SIGSTOP)?;
@@ -180,16 +179,30 @@ impl Arena {
         Ok(())
     }
 
+    /// For what may block until the disk is ready.
+    async fn with_redis(
+        self: &Arc<Self>,
+        act: impl FnOnce(&OwnRedis) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let arena = Arc::clone(self);
+        spawn_blocking(move || arena.redis.as_ref().map_or(Ok(()), act)).await?
+    }
+
     /// A script that does not end: after a moment Redis answers BUSY to everybody, until it is killed.
     async fn busy_script(self: &Arc<Self>, lasts: Duration) -> Result<()> {
         self.command(&["CONFIG", "SET", "busy-reply-threshold", "50"]).await?;
-        let arena = Arc::clone(self);
-        // It ends with an error, as it is killed.
-        let busy = spawn_blocking(move || arena.send(&["EVAL", "while true do end", "0"]));
-        sleep(lasts).await;
-        self.command(&["SCRIPT", "KILL"]).await?;
-        let _ = busy.await?;
-        Ok(())
+        let mut busy = std::pin::pin!(self.command(&["EVAL", "while true do end", "0"]));
+        let mut pause = lasts;
+        loop {
+            tokio::select! {
+                // With an error, as it was killed.
+                _ = &mut busy => return Ok(()),
+                () = sleep(pause) => {}
+            }
+            // Refused, as long as the script has not even begun.
+            let _ = self.command(&["SCRIPT", "KILL"]).await;
+            pause = LOOK;
+        }
     }
 
     /// Strangers who ask for much at once, over and over, each time on a new connection.
@@ -218,20 +231,13 @@ impl Arena {
     }
 
     async fn command(self: &Arc<Self>, words: &[&str]) -> Result<()> {
-        let arena = Arc::clone(self);
         let words: Vec<String> = words.iter().map(ToString::to_string).collect();
-        spawn_blocking(move || {
-            let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            arena.send(&words)
-        })
-        .await?
+        self.with_redis(move |redis| send(redis, &words)).await
     }
+}
 
-    fn send(&self, words: &[&str]) -> Result<()> {
-        let Some(redis) = &self.redis else { return Ok(()) };
-        let mut command = redis::cmd(words[0]);
-        Ok(command.arg(&words[1..]).exec(&mut redis.connect()?)?)
-    }
+fn send(redis: &OwnRedis, words: &[String]) -> Result<()> {
+    Ok(redis::cmd(&words[0]).arg(&words[1..]).exec(&mut redis.connect()?)?)
 }
 
 fn slowness(strike: &Strike) -> Weather {

@@ -59,6 +59,7 @@ pub struct Repeat {
 pub struct TakeOver {
     pub at_ms: u64,
     pub from: usize,
+    /// For how long nobody had published anything, by the records of all.
     pub silence_ms: u64,
 }
 
@@ -100,6 +101,8 @@ struct Judge {
     published: BTreeMap<u64, u64>,
     bodies: HashMap<u64, (u64, bool)>,
     began: HashMap<u64, Vec<Began>>,
+    /// When something was published.
+    publishes: Vec<u64>,
     epochs: HashMap<u64, usize>,
 }
 
@@ -171,7 +174,7 @@ impl Judge {
         for Line { at_ms, step } in record {
             match step {
                 Step::Joined { member } => number = *member,
-                Step::TookOffice { epoch, from, silence_ms } => {
+                Step::TookOffice { epoch, from, .. } => {
                     if let Some(other) = self.epochs.insert(*epoch, copy) {
                         let (other, copy) = (other + 1, copy + 1);
                         self.breach(
@@ -180,11 +183,12 @@ impl Judge {
                         );
                     }
                     if let Some(from) = from.and_then(|from| self.numbers.get(&from)) {
-                        let take_over = TakeOver { at_ms: *at_ms, from: *from, silence_ms: *silence_ms };
+                        let take_over = TakeOver { at_ms: *at_ms, from: *from, silence_ms: 0 };
                         self.findings.take_overs.push(take_over);
                     }
                 }
                 Step::Published { epoch, messages } => {
+                    self.publishes.push(*at_ms);
                     for (id, digest) in messages {
                         if let Some(other) = self.published.insert(*id, *epoch) {
                             self.breach(
@@ -279,6 +283,12 @@ impl Judge {
                 }
                 self.findings.repeats.push(Repeat { at_ms: second.at_ms, first: first.copy });
             }
+        }
+        self.publishes.sort_unstable();
+        for take_over in &mut self.findings.take_overs {
+            let before = self.publishes.partition_point(|at_ms| *at_ms <= take_over.at_ms);
+            let last = before.checked_sub(1).map_or(take_over.at_ms, |last| self.publishes[last]);
+            take_over.silence_ms = take_over.at_ms - last;
         }
         self.findings.take_overs.sort_by_key(|take_over| take_over.at_ms);
         self.findings.breaches.sort_by_key(|breach| breach.message);

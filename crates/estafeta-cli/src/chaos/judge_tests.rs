@@ -60,7 +60,7 @@ fn a_ring_that_kept_its_promises_is_acquitted() {
     let findings = judge(&peace());
     assert_eq!(findings.breaches, []);
     assert_eq!((findings.outcomes, findings.errors, findings.epochs), (4, 1, 2));
-    assert_eq!(findings.take_overs, [TakeOver { at_ms: 60, from: 0, silence_ms: 120 }]);
+    assert_eq!(findings.take_overs, [TakeOver { at_ms: 60, from: 0, silence_ms: 30 }]);
     assert_eq!(findings.repeats, [Repeat { at_ms: 20, first: 1 }]);
     assert_eq!(findings.bodies_compared, 4);
 }

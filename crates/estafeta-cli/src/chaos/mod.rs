@@ -78,6 +78,15 @@ pub trait Spectator: Clone + Send + 'static {
     fn progress(&self, published: u64);
 }
 
+/// How long things took; None where they did not happen in time.
+#[derive(Clone, Copy)]
+pub struct Times {
+    pub recovery: Option<Duration>,
+    pub drain: Option<Duration>,
+    /// The longest time in which chaos itself could not do anything: a busy disk, a paused virtual machine.
+    pub standstill: Duration,
+}
+
 /// What one run of chaos left behind.
 pub struct Outcome {
     pub verdict: Verdict,
@@ -92,8 +101,13 @@ pub fn now_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Runs it all, with everything it needs in `directory`.
-pub async fn run(order: &Order, directory: &Path, spectator: impl Spectator) -> Result<Outcome> {
+/// Runs it all, with everything it needs in `directory`. None if it was told to stop before its end.
+pub async fn run(
+    order: &Order,
+    directory: &Path,
+    spectator: impl Spectator,
+    stop: impl Future<Output = ()>,
+) -> Result<Option<Outcome>> {
     let own = order.redis.is_none().then(|| OwnRedis::start(directory)).transpose()?;
     let endpoint = match (&own, &order.redis) {
         (Some(own), _) => own.endpoint()?,
@@ -125,9 +139,13 @@ pub async fn run(order: &Order, directory: &Path, spectator: impl Spectator) -> 
     let arena = Arc::new(Arena::new(copies, own));
     let side_door = Proxy::start(upstream).await?;
     let course = Course { order, ring, family, arena, side_door, spectator };
-    let outcome = course.run(endpoint).await?;
+    let outcome = tokio::select! {
+        outcome = course.run(endpoint) => Some(outcome?),
+        () = stop => None,
+    };
+    course.arena.copies.iter().try_for_each(Copy::kill)?;
     // What is left on a Redis of others is cleared away, unless it is needed to see what went wrong.
-    if order.redis.is_some() && outcome.verdict.is_good() {
+    if order.redis.is_some() && outcome.as_ref().is_none_or(|outcome| outcome.verdict.is_good()) {
         course.ring.reconnect().await?.erase().await?;
     }
     Ok(outcome)
@@ -156,13 +174,13 @@ impl<S: Spectator> Course<'_, S> {
         let glance = glance.subscribe();
         let stages = async {
             self.start(&glance).await?;
-            let mut readers = self.attack(&glance).await?;
+            let (mut readers, standstill) = self.attack(&glance).await?;
             let recovery = self.recover(&glance).await?;
             self.stop().await?;
             let drain = self.drain(&mut readers).await?;
-            anyhow::Ok((readers, recovery, drain))
+            anyhow::Ok((readers, Times { recovery, drain, standstill }))
         };
-        let (readers, recovery, drain) = tokio::select! {
+        let (readers, times) = tokio::select! {
             done = stages => done?,
             // It ends early only if something is wrong.
             watched = &mut watching => bail!(watched?.err().map_or_else(|| "watching ended".into(), |error| format!("{error:#}"))),
@@ -172,7 +190,7 @@ impl<S: Spectator> Course<'_, S> {
         self.spectator.stage("judging");
         let evidence = self.evidence(readers).await?;
         let blows = self.arena.blows();
-        let verdict = Verdict::new(self.order, &evidence, &seen, &blows, recovery, drain);
+        let verdict = Verdict::new(self.order, &evidence, &seen, &blows, times);
         Ok(Outcome { verdict, blows, seen, records: evidence.records, began_ms })
     }
 
@@ -183,8 +201,8 @@ impl<S: Spectator> Course<'_, S> {
         whole.context("the copies do not come together")?
     }
 
-    /// The plan, with a reader now and then.
-    async fn attack(&self, glance: &signal::Receiver<Glance>) -> Result<Vec<Reading>> {
+    /// The plan, with a reader now and then. Says for how long the machine itself stood still, at worst.
+    async fn attack(&self, glance: &signal::Receiver<Glance>) -> Result<(Vec<Reading>, Duration)> {
         self.spectator.stage("attacking");
         let order = self.order;
         let plan = plan::plan(order.seed, order.length, order.copies, &order.kinds);
@@ -201,18 +219,21 @@ impl<S: Spectator> Course<'_, S> {
             over.cancel();
             anyhow::Ok(())
         };
-        let ((), (), readings) =
+        let ((), standstill, readings) =
             tokio::try_join!(attack, self.look_on(glance, &over), self.read_now_and_then(&over))?;
-        Ok(readings)
+        Ok((readings, standstill))
     }
 
-    async fn look_on(&self, glance: &signal::Receiver<Glance>, over: &CancellationToken) -> Result<()> {
+    async fn look_on(&self, glance: &signal::Receiver<Glance>, over: &CancellationToken) -> Result<Duration> {
+        let mut standstill = Duration::ZERO;
         while !over.is_cancelled() {
+            let start = Instant::now();
             self.spectator.progress(glance.borrow().published);
             self.supervise()?;
             tokio::time::sleep(SUPERVISION).await;
+            standstill = standstill.max(start.elapsed().saturating_sub(SUPERVISION));
         }
-        Ok(())
+        Ok(standstill)
     }
 
     /// A copy ends when it is killed or told to stop, and never otherwise; except that one which does not find Redis when

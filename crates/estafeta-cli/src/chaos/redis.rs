@@ -14,7 +14,8 @@ use nix::sys::signal::Signal;
 use crate::offspring;
 use crate::private_redis::{PrivateRedisError, cut_torn_tail, find_program, socket_url};
 
-const START: Duration = Duration::from_secs(20);
+/// How long a start may take. A disk that is busy with other things can hold it up for long.
+const START: Duration = Duration::from_secs(60);
 
 /// A server of chaos' own. It ends with this value.
 pub struct OwnRedis {

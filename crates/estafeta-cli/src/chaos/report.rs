@@ -319,8 +319,9 @@ fn table(verdict: &Verdict) -> String {
         add(row.kind.map_or("none of them", Kind::name), row.struck, &row.take_overs, row.repeats);
     }
     add("all", verdict.struck(), &verdict.take_overs(), verdict.repeats());
-    table.push_str("</table>\n<p>A take-over is put down to the fault that hit the former generator last, and so is a repeat, \
-         which is a message whose handling began again because its first copy was lost.</p>\n");
+    table.push_str("</table>\n<p>The time of a take-over is that in which nobody published. It is put down to the fault that \
+         hit the former generator last, and so is a repeat, which is a message whose handling began again because its first \
+         copy was lost.</p>\n");
     table
 }
 
@@ -328,19 +329,21 @@ fn facts(verdict: &Verdict) -> String {
     let time = |time: Option<std::time::Duration>| {
         time.map_or("never".to_owned(), |time| format!("{:.1} s", time.as_secs_f64()))
     };
+    let standstill =
+        verdict.standstill().map(|told| format!("<li>{}</li>\n", escape(&told))).unwrap_or_default();
     format!(
         "<h2>Checks</h2>\n<ul><li>{} published in {}; each has one outcome in the journal, and the records of the copies \
          agree</li>\n<li>{} compared</li>\n<li>{} looked at for their balance</li>\n<li>{} taken out by {}</li>\n\
-         <li>working again {} after the last fault (at most {} s), queue empty in {} (at most {} s)</li></ul>\n",
+         <li>working again {} after the last fault (at most {} s), queue empty in {} (at most {} s)</li>\n{standstill}</ul>\n",
         counted(verdict.published, "message"),
         counted(verdict.epochs, "term"),
         format_args!("bodies of {}", counted(verdict.bodies_compared, "message")),
         counted(verdict.snapshots as u64, "snapshot"),
         counted(verdict.errors, "error"),
         counted(verdict.readers as u64, "reader"),
-        time(verdict.recovery),
+        time(verdict.times.recovery),
         RECOVERY.as_secs(),
-        time(verdict.drain),
+        time(verdict.times.drain),
         DRAIN.as_secs()
     )
 }

@@ -9,7 +9,7 @@ use super::attack::Blow;
 use super::judge::{self, Breach, Evidence};
 use super::plan::Kind;
 use super::watch::Seen;
-use super::{DRAIN, LEASE, Order, RECOVERY};
+use super::{DRAIN, LEASE, Order, RECOVERY, Times};
 use crate::output::{BAD, FAINT, GOOD, NOTABLE, Paint, counted, grouped};
 
 /// Broken promises that are told in full.
@@ -26,9 +26,7 @@ pub struct Verdict {
     pub epochs: u64,
     pub snapshots: usize,
     pub readers: usize,
-    /// None: it did not happen in time.
-    pub recovery: Option<Duration>,
-    pub drain: Option<Duration>,
+    pub times: Times,
     pub breaches: Vec<Breach>,
     /// What is known of the first messages that something is wrong with.
     pub stories: Vec<(u64, Vec<String>)>,
@@ -38,30 +36,23 @@ pub struct Verdict {
 pub struct Row {
     pub kind: Option<Kind>,
     pub struck: usize,
-    /// How long the office was empty each time, in ms, sorted.
+    /// For how long nobody published before each of them, in ms, sorted.
     pub take_overs: Vec<u64>,
     pub repeats: usize,
 }
 
 impl Verdict {
-    pub fn new(
-        order: &Order,
-        evidence: &Evidence,
-        seen: &Seen,
-        blows: &[Blow],
-        recovery: Option<Duration>,
-        drain: Option<Duration>,
-    ) -> Self {
+    pub fn new(order: &Order, evidence: &Evidence, seen: &Seen, blows: &[Blow], times: Times) -> Self {
         let mut findings = judge::judge(evidence);
         for told in &seen.unbalanced {
             let what = format!("a snapshot did not add up: {told}");
             findings.breaches.push(Breach { what, message: None });
         }
-        if recovery.is_none() {
+        if times.recovery.is_none() {
             let what = format!("{} s after the last fault the ring did not work again", RECOVERY.as_secs());
             findings.breaches.push(Breach { what, message: None });
         }
-        if drain.is_none() {
+        if times.drain.is_none() {
             let what = format!("the queue was not empty after {} s", DRAIN.as_secs());
             findings.breaches.push(Breach { what, message: None });
         }
@@ -94,8 +85,7 @@ impl Verdict {
             epochs: findings.epochs,
             snapshots: seen.samples.len(),
             readers: evidence.readers.len(),
-            recovery,
-            drain,
+            times,
             stories: broken.iter().take(TOLD).map(tell).collect(),
             breaches: findings.breaches,
         }
@@ -128,6 +118,13 @@ impl Verdict {
                 self.seed
             ),
         }
+    }
+
+    /// A word about the machine, if it was too busy for the times to mean much.
+    pub fn standstill(&self) -> Option<String> {
+        let seconds = self.times.standstill.as_secs_f64();
+        (seconds >= 1.0)
+            .then(|| format!("this machine stood still for {seconds:.1} s; the times contain that"))
     }
 
     pub fn write(&self, out: &mut impl Write, paint: Paint) -> io::Result<()> {
@@ -167,11 +164,14 @@ impl Verdict {
         writeln!(
             out,
             "recovery   working again {} after the last fault (at most {} s), queue empty in {} (at most {} s)",
-            time(self.recovery),
+            time(self.times.recovery),
             RECOVERY.as_secs(),
-            time(self.drain),
+            time(self.times.drain),
             DRAIN.as_secs()
         )?;
+        if let Some(told) = self.standstill() {
+            writeln!(out, "{}", paint.paint(NOTABLE, &format!("note       {told}")))?;
+        }
         self.write_breaches(out, paint)?;
         let (style, word) = if self.is_good() { (GOOD, "GOOD") } else { (BAD, "BROKEN") };
         writeln!(out, "\n{} {}", paint.paint(style, &format!("{word}:")), self.sentence())
@@ -214,8 +214,9 @@ impl Verdict {
             "snapshots": self.snapshots,
             "bodies_compared": self.bodies_compared,
             "readers": self.readers,
-            "recovery_ms": ms(self.recovery),
-            "drain_ms": ms(self.drain),
+            "recovery_ms": ms(self.times.recovery),
+            "drain_ms": ms(self.times.drain),
+            "standstill_ms": self.times.standstill.as_millis() as u64,
             "breaches": self.breaches.iter().map(|breach| json!({"what": breach.what, "message": breach.message})).collect::<Vec<_>>(),
             "stories": self.stories.iter().map(|(id, story)| json!({"message": id, "story": story})).collect::<Vec<_>>(),
         })

@@ -28,24 +28,28 @@ pub fn run(reach: &Reach, args: &ChaosArgs) -> Result<ExitCode> {
     let directory = tempfile::Builder::new().prefix("estafeta-chaos-").tempdir()?;
     let show = Show::new(&order)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let mut stopped = None;
     let outcome = runtime.block_on(async {
-        tokio::select! {
-            outcome = chaos::run(&order, directory.path(), show.clone()) => Some(outcome),
-            signal = signals::told_to_stop() => {
-                show.bar.finish_and_clear();
-                let _ = writeln!(io::stderr(), "estafeta: chaos was stopped; there is no verdict");
-                std::process::exit(signals::exit_code(signal).into())
-            }
-        }
+        let stop = async { stopped = Some(signals::told_to_stop().await) };
+        chaos::run(&order, directory.path(), show.clone(), stop).await
     });
     show.bar.finish_and_clear();
-    runtime.shutdown_background();
-    let Some(outcome) = outcome else { return Ok(ExitCode::from(FAILED)) };
-    let outcome = outcome.with_context(|| {
-        let kept = directory.keep();
-        format!("chaos --seed {} broke off; what the copies left is in {}", order.seed, kept.display())
-    });
-    let outcome = outcome?;
+    // With its tasks go the copies and Redis, which must not write any more when their directory goes.
+    runtime.shutdown_timeout(Duration::from_secs(5));
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(error) if directory.path().join("copy-1.log").exists() => {
+            let left = directory.keep();
+            let seed = order.seed;
+            let told = format!("chaos --seed {seed} broke off; what was left is in {}", left.display());
+            return Err(error.context(told));
+        }
+        Err(error) => return Err(error),
+    };
+    let Some(outcome) = outcome else {
+        let _ = writeln!(io::stderr(), "estafeta: chaos was stopped; there is no verdict");
+        return Ok(stopped.map_or(FAILED, signals::exit_code).into());
+    };
     print(&outcome, args.output.json)?;
     if let Some(mut file) = report {
         file.write_all(chaos::page(&outcome).as_bytes()).context("cannot write the report")?;
@@ -53,6 +57,8 @@ pub fn run(reach: &Reach, args: &ChaosArgs) -> Result<ExitCode> {
     if outcome.verdict.is_good() {
         return Ok(ExitCode::SUCCESS);
     }
+    let kept = directory.keep();
+    let _ = writeln!(io::stderr(), "estafeta: what the copies and Redis left is in {}", kept.display());
     Ok(ExitCode::from(FAILED))
 }
 

@@ -7,9 +7,9 @@ mod support;
 mod bad_input;
 mod bad_lines;
 mod bad_redis;
+mod chaos;
 mod clean_temp;
 mod clock_jumps;
-#[cfg(target_os = "linux")]
 mod disk_full;
 mod errors;
 mod exactly_once;
@@ -22,10 +22,10 @@ mod kill_points;
 mod lost_redis;
 mod output;
 mod private_redis;
+mod record;
 mod redis_forgets;
 mod redis_refuses;
 mod reset;
-#[cfg(target_os = "linux")]
 mod scarce;
 mod settings;
 mod status;

@@ -1,0 +1,205 @@
+//! `chaos`: it attacks for real, acquits a ring that is right, and convicts one that somebody tampered with.
+
+use std::time::Duration;
+
+use estafeta_testbed::{DataDir, Process, RedisServer, Signal, eventually};
+use serde_json::Value;
+
+use super::support::{SOON, TestRing, run, start};
+
+/// A short chaos takes its time, and then as long again to come to rest on a loaded machine.
+const LONG: Duration = Duration::from_secs(120);
+
+/// Starts chaos with everything it writes below `place`.
+fn chaos(place: &DataDir, redis: Option<&str>, args: &[&str]) -> Process {
+    let directory = place.path().to_str().unwrap();
+    let args = [&["chaos"], args].concat();
+    match redis {
+        Some(url) => start(&args, &[("TMPDIR", directory), ("REDIS_URL", url)]),
+        None => start(&args, &[("TMPDIR", directory)]),
+    }
+}
+
+/// The processes that were told to write below this place.
+fn processes_of(place: &DataDir) -> Vec<u32> {
+    let directory = place.path().to_str().unwrap();
+    let names =
+        std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+    let is_of = |pid: &u32| {
+        std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words.contains(directory))
+    };
+    names.filter_map(|name| name.parse().ok()).filter(is_of).collect()
+}
+
+fn is_empty(place: &DataDir) -> bool {
+    std::fs::read_dir(place.path()).unwrap().next().is_none()
+}
+
+fn verdict(output: &estafeta_testbed::Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+}
+
+#[test]
+fn a_ring_under_all_faults_is_acquitted_and_a_page_shows_what_happened() {
+    let (place, pages) = (DataDir::new(), DataDir::new());
+    let report = pages.path().join("report.html");
+    let args =
+        ["--copies", "4", "--for", "5s", "--seed", "3", "--json", "--report", report.to_str().unwrap()];
+    let output = chaos(&place, None, &args).output(LONG);
+    assert!(output.status.success(), "{output:?}");
+    let verdict = verdict(&output);
+    assert_eq!(verdict["verdict"], "good");
+    assert!(verdict["messages"].as_u64().unwrap() > 500, "{verdict}");
+    assert!(
+        verdict["errors"].as_u64().unwrap() > 0 && verdict["snapshots"].as_u64().unwrap() > 10,
+        "{verdict}"
+    );
+    let faults = verdict["faults"].as_array().unwrap();
+    let struck = faults.iter().filter(|fault| fault["struck"].as_u64() > Some(0)).count();
+    assert_eq!(struck, 11, "{faults:?}");
+
+    let page = std::fs::read_to_string(&report).unwrap();
+    for part in ["<svg", "copy 4", "Content-Security-Policy", "default-src 'none'", "GOOD", "redis-kill"] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(
+        !page.contains("http://") && !page.contains("https://") && !page.contains("<script"),
+        "self-contained"
+    );
+    assert_eq!(processes_of(&place), Vec::<u32>::new());
+    assert!(is_empty(&place), "nothing is left behind");
+}
+
+#[test]
+fn on_a_given_redis_only_its_own_copies_are_hit_and_only_its_own_keys_go() {
+    let (place, redis) = (DataDir::new(), RedisServer::builder().tcp().password("p@ss:word").start());
+    redis::cmd("SET").arg("{other}:ready").arg("mine").exec(&mut redis.connect()).unwrap();
+    let args = ["--copies", "3", "--for", "3s", "--seed", "5", "--ring", "arena"];
+    let output = chaos(&place, Some(&redis.tcp_url()), &args).output(LONG);
+    assert!(output.status.success(), "{output:?}");
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(told.contains("GOOD: each of") && told.contains("half-open"), "{told}");
+    assert!(!told.contains("redis-kill") && !told.contains("flood"), "{told}");
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut redis.connect()).unwrap();
+    assert_eq!(keys, ["{other}:ready"]);
+    let all = [told.as_bytes(), &output.stderr].concat();
+    assert!(!String::from_utf8_lossy(&all).contains("p@ss"), "a password is never shown");
+}
+
+#[test]
+fn a_ring_with_members_or_data_is_not_touched() {
+    let (place, ring) = (DataDir::new(), TestRing::new());
+    let url = ring.redis.url();
+    ring.redis_cli(&["RPUSH", "{estafeta}:journal", "of another type"]);
+    let output = chaos(&place, Some(&url), &["--for", "1s"]).output(SOON);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("has members or data: chaos needs a ring of its own"), "{told}");
+    assert_eq!(ring.redis_cli(&["KEYS", "*"]), ring.redis_cli(&["KEYS", "{estafeta}:journal"]));
+}
+
+#[test]
+fn a_stranger_that_joins_ends_it() {
+    let (place, ring) = (DataDir::new(), TestRing::new());
+    let chaos = chaos(&place, Some(&ring.redis.url()), &["--for", "60s", "--copies", "2"]);
+    chaos.wait_for_stderr_line(SOON, |line| line.contains("attacking"));
+    let _stranger = ring.copy(&[]);
+    let output = chaos.output(SOON);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("a stranger joined the ring"), "{told}");
+    assert_eq!(processes_of(&place), Vec::<u32>::new());
+}
+
+/// Lets chaos begin, does something to its ring that no fault may do, and returns the verdict.
+fn convicted(tamper: impl Fn(&TestRing)) -> (Value, DataDir) {
+    let (place, ring) = (DataDir::new(), TestRing::new());
+    let args = ["--for", "3s", "--copies", "3", "--faults", "lost-reply", "--seed", "77", "--json"];
+    let chaos = chaos(&place, Some(&ring.redis.url()), &args);
+    chaos.wait_for_stderr_line(SOON, |line| line.contains("attacking"));
+    tamper(&ring);
+    let output = chaos.output(LONG);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let verdict = verdict(&output);
+    assert_eq!((&verdict["verdict"], &verdict["seed"]), (&"broken".into(), &77.into()), "{verdict}");
+    (verdict, place)
+}
+
+/// A waiting message; chaos' copies are quick, so it takes a few looks to meet one.
+fn waiting(ring: &TestRing, command: &[&str]) -> Vec<u8> {
+    eventually(SOON, "a message that waits", || match ring.redis_cli(command) {
+        redis::Value::BulkString(element) => Some(element),
+        _ => None,
+    })
+}
+
+fn id_of(element: &[u8]) -> u64 {
+    String::from_utf8_lossy(element).split(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_message_that_vanished_is_found_and_its_story_told() {
+    let lost = std::cell::Cell::new(0);
+    let (verdict, _place) = convicted(|ring| lost.set(id_of(&waiting(ring, &["LPOP", "{estafeta}:ready"]))));
+    let breaches = verdict["breaches"].to_string();
+    assert!(breaches.contains(&format!("#{} has no outcome", lost.get())), "{breaches}");
+    assert!(breaches.contains("a snapshot did not add up"), "{breaches}");
+    let story = verdict["stories"][0].to_string();
+    assert!(story.contains("has published it in epoch"), "{story}");
+}
+
+#[test]
+fn a_message_that_was_doubled_is_found() {
+    let doubled = std::cell::Cell::new(0);
+    let (verdict, _place) = convicted(|ring| {
+        let element = waiting(ring, &["LINDEX", "{estafeta}:ready", "0"]);
+        doubled.set(id_of(&element));
+        let text = String::from_utf8(element).unwrap();
+        ring.redis_cli(&["RPUSH", "{estafeta}:ready", &text]);
+    });
+    let breaches = verdict["breaches"].to_string();
+    assert!(breaches.contains(&format!("#{} has two outcomes", doubled.get())), "{breaches}");
+}
+
+#[test]
+fn however_it_ends_its_children_end_with_it() {
+    for signal in [Signal::SIGKILL, Signal::SIGINT] {
+        let place = DataDir::new();
+        let chaos = chaos(&place, None, &["--for", "60s", "--copies", "3"]);
+        chaos.wait_for_stderr_line(SOON, |line| line.contains("attacking"));
+        assert!(processes_of(&place).len() >= 3, "copies and Redis");
+        chaos.signal(signal);
+        let status = chaos.wait(SOON);
+        eventually(SOON, "all processes to be gone", || processes_of(&place).is_empty().then_some(()));
+        if signal == Signal::SIGINT {
+            assert_eq!(status.code(), Some(130));
+            let told = chaos.output(SOON).stderr;
+            assert!(String::from_utf8_lossy(&told).contains("there is no verdict"));
+            assert!(is_empty(&place), "nothing is left behind");
+        }
+    }
+}
+
+#[test]
+fn wrong_calls_say_what_was_expected() {
+    let redis = ["--redis", "redis://127.0.0.1:1"];
+    let cases: [(&[&str], &str); 6] = [
+        (&["--copies", "1"], "--copies: expected 2 to 200, got 1"),
+        (&["--for", "10ms"], "--for: expected at least 1s"),
+        (&["--faults", "kil"], "expected all, or some of kill, freeze"),
+        (
+            &["--faults", "kill,redis-kill", redis[0], redis[1]],
+            "--faults redis-kill: expected no --redis with it",
+        ),
+        (&["--report", "/nowhere/at/all.html"], "cannot write the report"),
+        (&["--interval", "1s"], "unexpected argument"),
+    ];
+    for (args, expected) in cases {
+        let output = run(&[&["chaos"], args].concat(), &[]);
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && told.contains(expected), "{args:?}: {told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+    }
+    let tls = run(&["chaos", "--redis", "rediss://127.0.0.1:1"], &[]);
+    assert!(String::from_utf8_lossy(&tls.stderr).contains("cannot do that over TLS"), "{tls:?}");
+}

@@ -1,0 +1,48 @@
+//! `run --record FILE`: what a copy writes down of itself.
+
+use super::support::{SOON, TestRing};
+use estafeta_testbed::{DataDir, eventually};
+
+#[test]
+fn every_step_is_written_down_and_survives_a_kill() {
+    let (ring, place) = (TestRing::new(), DataDir::new());
+    let record = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    let (first, second) = (record("first"), record("second"));
+    let args = ["--interval", "10ms", "--limit", "50", "--error-rate", "0.5"];
+    let generator = ring.copy(&[&args[..], &["--record", &first]].concat());
+    generator.wait_for_line(SOON, |line| line.starts_with("became generator"));
+    let handler = ring.copy(&[&args[..], &["--record", &second]].concat());
+    let read = |path: &str| std::fs::read_to_string(path).unwrap();
+    let kinds = |text: &str| -> Vec<String> {
+        text.lines().map(|line| line.split(' ').nth(1).unwrap().to_owned()).collect()
+    };
+    let ids = |text: &str, kind: &str| -> Vec<u64> {
+        let lines = text.lines().filter(|line| line.split(' ').nth(1) == Some(kind));
+        let words = lines.flat_map(|line| line.split(' ').skip(if kind == "published" { 3 } else { 2 }));
+        words.map(|word| word.split(['=', '!']).next().unwrap().parse().unwrap()).collect()
+    };
+    eventually(SOON, "all to be settled", || (ids(&read(&second), "settled").len() == 50).then_some(()));
+    generator.kill();
+    handler.kill();
+
+    assert_eq!(kinds(&read(&first))[..3], ["started", "joined", "office"]);
+    assert_eq!(ids(&read(&first), "published"), (1..=50).collect::<Vec<_>>());
+    let handled = read(&second);
+    assert_eq!(kinds(&handled).iter().filter(|kind| *kind == "began").count(), 50);
+    let mut settled = ids(&handled, "settled");
+    settled.sort_unstable();
+    assert_eq!(settled, (1..=50).collect::<Vec<_>>());
+    let failed = handled.matches('!').count() as u64;
+    assert_eq!(ring.status()["errors_kept"], failed);
+}
+
+#[test]
+fn a_record_that_cannot_be_written_stops_the_copy_and_says_why() {
+    let ring = TestRing::new();
+    for (file, expected) in [("/dev/full", "No space left on device"), ("/nowhere/at/all", "No such file")] {
+        let output = ring.start(&["run", "--record", file]).output(SOON);
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains("cannot write the record") && told.contains(expected), "{told}");
+    }
+}
