@@ -73,16 +73,19 @@ fn a_foreign_value_at_a_key_of_elections_delays_the_next_one() {
         ring.flows();
         let key = format!("{{estafeta}}:{name}");
         plant(&ring, &key);
-        let before: usize = copies.iter().map(misses).sum();
+        let office = ring.redis_cli(&["HGET", "{estafeta}:leader", "epoch"]);
         let generator = ring.redis_cli(&["HGET", "{estafeta}:leader", "number"]);
         let number: u64 = redis::from_redis_value(generator).unwrap();
         let leads = format!("joined as member {number}");
         let at = copies.iter().position(|copy| copy.stdout_lines().contains(&leads)).unwrap();
         let dead = copies.remove(at);
+        let before: usize = copies.iter().map(misses).sum();
         dead.kill();
         eventually(SOON, &format!("an heir that stumbles over {key}"), || {
             (copies.iter().map(misses).sum::<usize>() > before).then_some(())
         });
+        let now = ring.redis_cli(&["HGET", "{estafeta}:leader", "epoch"]);
+        assert_eq!(now, office, "an office that was taken in part, in spite of {key}");
         put_back(&ring, &key);
         await_back(&copies);
         copies.push(ring.copy(&BUSY));

@@ -17,8 +17,10 @@ const CALLS: usize = 60;
 /// Rings among which the kills are dealt, for each has to wait until it has noticed a death.
 const RINGS: usize = 6;
 
-/// Arguments of the victims: they may die as often as they like.
-const VICTIM: [&str; 5] = ["run", "--interval", "1ms", "--journal", "--max-attempts"];
+/// Arguments of the victims. Messages may lose as many handlers as they like; half a lease is what a copy waits for an
+/// answer when it starts, and on a loaded machine it must not give up before it is killed.
+const VICTIM: [&str; 8] =
+    ["run", "--interval", "1ms", "--journal", "--max-attempts", "1000000", "--lease", "6s"];
 
 /// Runs a copy and kills it at its `nth` piece of data that goes in this direction, which is not passed on any more.
 fn kill_at(ring: &TestRing, direction: Direction, nth: usize) {
@@ -29,7 +31,7 @@ fn kill_at(ring: &TestRing, direction: Direction, nth: usize) {
             process.wait().kill();
         }
     });
-    let copy = line.start(&[&VICTIM[..], &["1000000"]].concat());
+    let copy = line.start(&VICTIM);
     let copy = victim.get_or_init(|| copy);
     assert_eq!(copy.wait(SOON).signal(), Some(9), "killed at {direction:?} {nth}");
 }

@@ -13,8 +13,13 @@ fn a_redis_that_is_loading_is_waited_for() {
     // Each entry of the file takes a while, as those of a large data set would all together.
     let slow = RedisServer::builder().append_only(Fsync::Always).arg("--key-load-delay", "200");
     let ring = TestRing::on(slow.start());
-    let copies = ring.copies(3, &["--interval", "1ms", "--journal"]);
-    ring.eventually(SOON, "many entries", |status| status["published"].as_u64() >= Some(600));
+    let mut entries = redis::pipe();
+    for _ in 0..10_000 {
+        entries.cmd("INCR").arg("filler").ignore();
+    }
+    entries.exec(&mut ring.redis.connect()).unwrap();
+    let copies = ring.copies(3, &BUSY);
+    ring.flows();
     ring.redis.kill();
     await_misses(&copies, 1);
     let is_loading = || {

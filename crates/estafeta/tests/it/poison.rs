@@ -100,6 +100,17 @@ async fn one_that_blocks_its_handler_holds_up_nobody_else_and_comes_back_when_th
     let redis = RedisServer::start();
     let (generator, ring) = poisoned_ring(&redis).await;
     let blocked = start_copy(&redis, "block");
+    let mut connection = redis.connect();
+    eventually(&ring, "the poison is in hand", |_| {
+        let lists: Vec<String> =
+            redis::cmd("KEYS").arg("{estafeta}:inflight:*").query(&mut connection).unwrap();
+        lists.iter().any(|list| {
+            let held: Vec<String> =
+                redis::cmd("LRANGE").arg(list).arg(0).arg(-1).query(&mut connection).unwrap();
+            held.iter().any(|element| element.ends_with("poison"))
+        })
+    })
+    .await;
     let others = start_copy(&redis, "nothing");
     eventually(&ring, "all but those that the blocked one claimed", |now| {
         now.waiting == 0 && now.in_flight > 0 && now.done + now.in_flight == MESSAGES
