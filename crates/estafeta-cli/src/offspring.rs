@@ -53,7 +53,11 @@ fn die_with_parent(command: &mut Command) {
     }
 }
 
-pub fn signal(child: &Child, signal: Signal) -> io::Result<()> {
+/// Does nothing if the child has ended: its id may belong to somebody else by now.
+pub fn signal(child: &mut Child, signal: Signal) -> io::Result<()> {
+    if child.try_wait()?.is_some() {
+        return Ok(());
+    }
     let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
     Ok(kill(Pid::from_raw(pid), signal)?)
 }

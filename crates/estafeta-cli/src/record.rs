@@ -44,8 +44,9 @@ pub enum Step {
         epoch: u64,
         digest: u64,
     },
-    /// Redis has recorded these outcomes.
+    /// Redis has recorded these outcomes of messages that the copy held under this number.
     Settled {
+        member: u64,
         done: Vec<u64>,
         failed: Vec<u64>,
     },
@@ -69,6 +70,8 @@ impl Recorder {
     pub fn open(path: &Path, stop: CancellationToken) -> io::Result<Self> {
         let file = OpenOptions::new().append(true).create(true).open(path)?;
         let recorder = Self { file: file.into(), failure: Mutex::default(), stop };
+        // What a kill may have left of the last line before is closed off; see `read`.
+        recorder.write_line("\n");
         recorder.write(Step::Started { pid: std::process::id() });
         Ok(recorder)
     }
@@ -92,11 +95,11 @@ impl Recorder {
                 epoch: messages.first().map_or(0, |message| message.epoch.0),
                 messages: messages.iter().map(|message| (message.id, digest(message.body()))).collect(),
             },
-            Notice::Settled { messages, failures } => {
+            Notice::Settled { member, messages, failures } => {
                 let failed = |index: &usize| failures.iter().any(|(failure, _)| failure == index);
                 let (failed, done): (Vec<_>, Vec<_>) = (0..messages.len()).partition(failed);
                 let ids = |indices: Vec<usize>| indices.into_iter().map(|index| messages[index].id).collect();
-                Step::Settled { done: ids(done), failed: ids(failed) }
+                Step::Settled { member: member.0, done: ids(done), failed: ids(failed) }
             }
             Notice::Left { .. } => Step::Left,
             _ => return,
@@ -115,7 +118,10 @@ impl Recorder {
     fn write(&self, step: Step) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-        let line = format!("{}\n", Line { at_ms, step });
+        self.write_line(&format!("{}\n", Line { at_ms, step }));
+    }
+
+    fn write_line(&self, line: &str) {
         // One call a line: what the kernel has is not lost with the process.
         let written = self.file.lock().expect("no panic while held").write_all(line.as_bytes());
         if let Err(error) = written {
@@ -126,17 +132,21 @@ impl Recorder {
 }
 
 /// Tells bodies apart; the same in all copies of one program.
-fn digest(body: &[u8]) -> u64 {
+pub fn digest(body: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(body);
     hasher.finish()
 }
 
-/// Reads a record. A last line without its end is what a kill has left of it, and does not count.
+/// Reads a record. What a kill has left of a line does not count: it is the last one and has no end, or the next process
+/// has closed it off, so that there is no empty line before that one's first.
 pub fn read(text: &str) -> Result<Vec<Line>, String> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let lines: Vec<&str> = whole.lines().collect();
+    let is_torn = |index: usize| lines.get(index + 1).is_some_and(|next| next.contains(" started "));
+    let kept = lines.iter().enumerate().filter(|(index, line)| !line.is_empty() && !is_torn(*index));
     let parse = |line: &str| Line::parse(line).ok_or_else(|| format!("not a line of a record: {line}"));
-    whole.lines().map(parse).collect()
+    kept.map(|(_, line)| parse(line)).collect()
 }
 
 impl Line {
@@ -169,6 +179,7 @@ impl Line {
                 Step::Began { id, attempt: u32::try_from(attempt).ok()?, epoch, digest }
             }
             "settled" => {
+                let member = number()?;
                 let (mut done, mut failed) = (Vec::new(), Vec::new());
                 for word in words {
                     match word.strip_suffix('!') {
@@ -176,7 +187,7 @@ impl Line {
                         None => done.push(word.parse().ok()?),
                     }
                 }
-                Step::Settled { done, failed }
+                Step::Settled { member, done, failed }
             }
             _ => return None,
         };
@@ -203,8 +214,8 @@ impl fmt::Display for Line {
             Step::Began { id, attempt, epoch, digest } => {
                 write!(f, "began {id} {attempt} {epoch} {digest:x}")
             }
-            Step::Settled { done, failed } => {
-                f.write_str("settled")?;
+            Step::Settled { member, done, failed } => {
+                write!(f, "settled {member}")?;
                 done.iter().try_for_each(|id| write!(f, " {id}"))?;
                 failed.iter().try_for_each(|id| write!(f, " {id}!"))
             }
@@ -227,14 +238,17 @@ mod tests {
             Step::DeclaredDead,
             Step::Published { epoch: 18, messages: vec![(1, 0xabc), (2, u64::MAX)] },
             Step::Began { id: 1, attempt: 2, epoch: 18, digest: 0xabc },
-            Step::Settled { done: vec![1, 3], failed: vec![2] },
-            Step::Settled { done: vec![], failed: vec![4] },
+            Step::Settled { member: 3, done: vec![1, 3], failed: vec![2] },
+            Step::Settled { member: 3, done: vec![], failed: vec![4] },
             Step::Left,
         ];
         let lines: Vec<Line> = (1..).zip(steps).map(|(at_ms, step)| Line { at_ms, step }).collect();
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         assert_eq!(read(&text).unwrap(), lines);
         assert_eq!(read(&format!("{text}12 settled 1")).unwrap(), lines, "what a kill left of a line");
+        let again = "\n13 started 4712\n";
+        assert_eq!(read(&format!("{text}{again}")).unwrap().len(), lines.len() + 1);
+        assert_eq!(read(&format!("{text}12 began 7 1 17 ab{again}")).unwrap().len(), lines.len() + 1);
         assert_eq!(read("").unwrap(), []);
         assert!(read("12 nonsense\n").is_err());
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::error::{Error, Result};
 use crate::member_id::MemberId;
 
 /// Outcomes that were recorded in one step.
@@ -16,13 +17,14 @@ pub struct JournalEntry {
 }
 
 impl JournalEntry {
-    pub(crate) fn parse(fields: &HashMap<String, String>) -> Self {
-        let text = |name: &str| fields.get(name).map_or("", String::as_str);
-        let numbers = |name: &str| text(name).split(' ').filter_map(|id| id.parse().ok()).collect();
-        Self {
-            member: MemberId(text("member").parse().unwrap_or(0)),
-            ids: numbers("ids"),
-            errors: numbers("errors"),
-        }
+    pub(crate) fn parse(fields: &HashMap<String, String>) -> Result<Self> {
+        let numbers = |name: &str| -> Result<Vec<u64>> {
+            let text = fields.get(name).map_or("", String::as_str);
+            let ids = text.split(' ').filter(|id| !id.is_empty()).map(str::parse);
+            ids.collect::<Result<_, _>>()
+                .map_err(|_| Error::Answer(format!("foreign data in the journal: {text}")))
+        };
+        let member = MemberId(numbers("member")?.first().copied().unwrap_or(0));
+        Ok(Self { member, ids: numbers("ids")?, errors: numbers("errors")? })
     }
 }

@@ -98,7 +98,7 @@ impl<H: Handler, O: Observer> Lane<H, O> {
             cursor = settled;
             if !results.handled.is_empty() {
                 let (messages, failures) = (&results.handled[..], &settlement.failures[..]);
-                self.observer.notice(Notice::Settled { messages, failures });
+                self.observer.notice(Notice::Settled { member: me.number, messages, failures });
                 results.handled.clear();
             }
             if quiet.is_cancelled() {
@@ -176,7 +176,7 @@ impl<H: Handler, O: Observer> Lane<H, O> {
     }
 }
 
-/// Waits until the copy is somebody else. When the heartbeat has ended, nothing changes any more: the copy is about to stop
+/// Waits for a change of what the copy is. When the heartbeat has ended, nothing changes any more: the copy is about to stop
 /// for that, and a lane that ended as well would hide the reason.
 async fn changed(standing: &mut watch::Receiver<Standing>) {
     if standing.changed().await.is_err() {

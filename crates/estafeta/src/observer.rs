@@ -35,6 +35,8 @@ pub enum Notice<'a> {
     },
     /// Messages got their outcome: Redis has recorded it.
     Settled {
+        /// The number under which this copy held them.
+        member: MemberId,
         /// All of one step.
         messages: &'a [Message],
         /// Those that failed: position among `messages`, and why.

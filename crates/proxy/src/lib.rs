@@ -120,6 +120,11 @@ impl Proxy {
         self.shared.to_lose.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// No more replies are lost than have been.
+    pub fn lose_none(&self) {
+        self.shared.to_lose.store(0, Ordering::Relaxed);
+    }
+
     /// How many replies were lost so far.
     pub fn replies_lost(&self) -> u64 {
         self.shared.lost.load(Ordering::Relaxed)
@@ -212,22 +217,35 @@ async fn pump(
         if direction == Direction::Down && shared.takes_a_reply() {
             return Ok(());
         }
-        let now = *shared.weather.borrow();
-        match now {
-            Weather::Lag(delay) => tokio::time::sleep(delay).await,
-            Weather::Trickle => {
-                for piece in data.chunks(TRICKLE_BYTES) {
-                    to.write_all(piece).await?;
-                    to.flush().await?;
-                    tokio::time::sleep(TRICKLE_PAUSE).await;
-                }
-                continue;
-            }
-            _ => {}
-        }
-        to.write_all(data).await?;
-        to.flush().await?;
+        pass_on(data, &mut to, &shared.weather).await?;
     }
+}
+
+/// Passes data on as fast as the weather lets them, which may change meanwhile.
+async fn pass_on(
+    mut data: &[u8],
+    to: &mut (impl AsyncWrite + Unpin),
+    weather: &watch::Sender<Weather>,
+) -> io::Result<()> {
+    let now = *weather.borrow();
+    if let Weather::Lag(delay) = now {
+        tokio::time::sleep(delay).await;
+    }
+    while !data.is_empty() {
+        let now = *weather.borrow();
+        let piece = match now {
+            Weather::Silent => return Ok(()),
+            Weather::Trickle => &data[..data.len().min(TRICKLE_BYTES)],
+            _ => data,
+        };
+        to.write_all(piece).await?;
+        to.flush().await?;
+        data = &data[piece.len()..];
+        if now == Weather::Trickle {
+            tokio::time::sleep(TRICKLE_PAUSE).await;
+        }
+    }
+    Ok(())
 }
 
 /// A half-open connection: whatever comes is taken, and nothing comes of it.

@@ -132,3 +132,25 @@ async fn a_tap_sees_all_data_before_they_go_on() {
     let expected = [(Direction::Up, b"a".to_vec(), 0), (Direction::Down, b"a".to_vec(), 1)];
     assert_eq!(*seen.lock().unwrap(), expected);
 }
+
+#[tokio::test]
+async fn weather_that_changes_holds_for_what_is_on_its_way() {
+    let (upstream, heard) = echo_server().await;
+    let proxy = Proxy::start(upstream).await.unwrap();
+    let mut trickling = client(&proxy).await;
+    assert_eq!(ask(&mut trickling, "a").await.unwrap(), "a");
+    proxy.set(Weather::Trickle);
+    // At a few bytes each time it would take minutes.
+    let long = "x".repeat(200_000);
+    trickling.write_all(long.as_bytes()).await.unwrap();
+    proxy.set(Weather::Clear);
+    timeout(SOON, trickling.read_exact(&mut vec![0; long.len()])).await.unwrap().unwrap();
+
+    let before = heard.load(Ordering::SeqCst);
+    proxy.set(Weather::Lag(Duration::from_millis(200)));
+    trickling.write_all(b"late").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    proxy.set(Weather::Silent);
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert_eq!(heard.load(Ordering::SeqCst), before, "what was held back is lost");
+}

@@ -12,8 +12,8 @@ use tokio::time::{sleep, sleep_until};
 
 use super::copy::Copy;
 use super::now_ms;
+use super::own_redis::OwnRedis;
 use super::plan::{Kind, Strike, Target};
-use super::redis::OwnRedis;
 
 /// What was really done.
 #[derive(Clone, Debug)]
@@ -84,7 +84,13 @@ impl Arena {
         let first = match strike.target {
             Target::Redis => return Vec::new(),
             Target::AllBut(spared) => {
-                return (0..self.copies.len()).filter(|copy| *copy != spared && self.hold(*copy)).collect();
+                let others: Vec<usize> = (0..self.copies.len()).filter(|copy| *copy != spared).collect();
+                for copy in &others {
+                    while !self.hold(*copy) {
+                        sleep(LOOK).await;
+                    }
+                }
+                return others;
             }
             Target::Generator => generator.unwrap_or(0),
             Target::Copy(copy) => copy,
@@ -129,7 +135,10 @@ impl Arena {
         let each = || victims.iter().map(|copy| &self.copies[*copy]);
         let weather = |weather| each().for_each(|copy| copy.proxy.set(weather));
         match strike.kind {
-            Kind::Kill => each().try_for_each(Copy::kill)?,
+            Kind::Kill => {
+                each().try_for_each(|copy| copy.signal(Signal::SIGKILL))?;
+                each().try_for_each(Copy::kill)?;
+            }
             Kind::Freeze => each().try_for_each(|copy| copy.signal(Signal::SIGSTOP))?,
             Kind::Cut => weather(Weather::Closed),
             Kind::Lag => weather(slowness(strike)),
@@ -196,7 +205,7 @@ impl Arena {
         loop {
             tokio::select! {
                 // With an error, as it was killed.
-                _ = &mut busy => return Ok(()),
+                _ = &mut busy => return self.command(&["CONFIG", "SET", "busy-reply-threshold", "5000"]).await,
                 () = sleep(pause) => {}
             }
             // Refused, as long as the script has not even begun.
@@ -257,6 +266,7 @@ async fn lose_replies(copy: &Copy, count: u64) {
             sleep(Duration::from_millis(5)).await;
         }
     }
+    copy.proxy.lose_none();
 }
 
 fn describe(strike: &Strike, victims: &[usize]) -> String {

@@ -2,19 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use estafeta::{Endpoint, RingName};
+use estafeta::{Endpoint, MemberView, RingName, Snapshot};
 use estafeta_proxy::{Proxy, Upstream};
 use nix::sys::signal::Signal;
 
 use super::LEASE;
 use crate::offspring;
-use crate::record::{self, Step};
 
 /// The ids of all processes that chaos has started: whoever else is in the ring is a stranger.
 pub type Pids = Arc<Mutex<BTreeSet<u32>>>;
@@ -27,12 +28,14 @@ pub struct Family {
     pub endpoint: Endpoint,
     pub ring: RingName,
     pub pids: Pids,
+    /// Nobody is started any more.
+    pub closed: Arc<AtomicBool>,
 }
 
 impl Family {
     /// A child of this program, which hears of its ring and Redis by the environment alone.
-    pub fn start(&self, args: &[&str], url: &str, log: &Path) -> Result<Child> {
-        let open = || File::options().append(true).create(true).open(log);
+    pub fn start(&self, args: &[&str], url: &str, stdout: &Path, stderr: &Path) -> Result<Child> {
+        let open = |path: &Path| File::options().append(true).create(true).open(path);
         let mut command = Command::new(&self.program);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("ESTAFETA_") {
@@ -44,12 +47,28 @@ impl Family {
             .env("ESTAFETA_REDIS", url)
             .env("ESTAFETA_RING", self.ring.to_string())
             .stdin(Stdio::null())
-            .stdout(open()?)
-            .stderr(open()?);
+            .stdout(open(stdout)?)
+            .stderr(open(stderr)?);
         let mut pids = self.pids.lock().expect("no panic while held");
+        if self.closed.load(Ordering::Relaxed) {
+            bail!("chaos has ended");
+        }
         let child = offspring::spawn(command).context("cannot start a copy of this program")?;
         pids.insert(child.id());
         Ok(child)
+    }
+}
+
+impl Family {
+    /// A member that chaos has not started. Machines that share a Redis may have the same process ids.
+    pub fn stranger_in<'a>(&self, snapshot: &'a Snapshot) -> Option<&'a MemberView> {
+        let pids = self.pids.lock().expect("no panic while held");
+        let host = nix::unistd::gethostname().unwrap_or_default();
+        let is_ours = |member: &&MemberView| {
+            let is_here = member.host == host.to_string_lossy();
+            is_here && u32::try_from(member.pid).is_ok_and(|pid| pids.contains(&pid))
+        };
+        snapshot.members.iter().find(|member| !is_ours(member))
     }
 }
 
@@ -87,7 +106,7 @@ impl Copy {
         // Whoever comes second finds it running.
         let runs = child.as_mut().map(Child::try_wait).transpose()?.is_some_and(|ended| ended.is_none());
         if !runs {
-            *child = Some(self.family.start(&args, &url, &self.log())?);
+            *child = Some(self.family.start(&args, &url, &self.log(), &self.log())?);
         }
         Ok(())
     }
@@ -105,8 +124,9 @@ impl Copy {
         Ok(())
     }
 
+    /// Does nothing to a process that has ended: its id may belong to somebody else by now.
     pub fn signal(&self, signal: Signal) -> Result<()> {
-        if let Some(child) = &*self.child() {
+        if let Some(child) = &mut *self.child() {
             offspring::signal(child, signal)?;
         }
         Ok(())
@@ -122,20 +142,28 @@ impl Copy {
 
     /// Whether the process that was started last got as far as joining the ring.
     pub fn has_joined(&self) -> Result<bool> {
-        let record = record::read(&std::fs::read_to_string(self.record())?).map_err(anyhow::Error::msg)?;
-        let since_start = record.iter().rev().take_while(|line| !matches!(line.step, Step::Started { .. }));
-        Ok(since_start.into_iter().any(|line| matches!(line.step, Step::Joined { .. })))
+        let mut record = File::open(self.record())?;
+        // One that has joined and works has written more than this, and one that has not, less.
+        record.seek(SeekFrom::Start(record.metadata()?.len().saturating_sub(4096)))?;
+        let mut tail = Vec::new();
+        record.read_to_end(&mut tail)?;
+        let tail = String::from_utf8_lossy(&tail);
+        Ok(tail.rsplit_once(" started ").is_none_or(|(_, since)| since.contains(" joined ")))
+    }
+
+    /// Grows with everything the copy does.
+    pub fn record_length(&self) -> u64 {
+        std::fs::metadata(self.record()).map_or(0, |record| record.len())
     }
 
     /// Waits for its process to end by itself, in good order.
-    pub async fn finish(&self, within: Duration) -> Result<()> {
-        let deadline = Instant::now() + within;
+    pub async fn finish(&self, deadline: Instant) -> Result<()> {
         loop {
             match self.ended()? {
                 Some(status) if status.success() => return Ok(()),
                 Some(status) => bail!("copy {} ended with {status}: {}", self.index + 1, self.last_words()),
                 None if Instant::now() > deadline => {
-                    bail!("copy {} did not end within {} s", self.index + 1, within.as_secs())
+                    bail!("copy {} did not end in time: {}", self.index + 1, self.last_words())
                 }
                 None => tokio::time::sleep(Duration::from_millis(10)).await,
             }

@@ -6,13 +6,17 @@
 //! miss anything. The rules:
 //!
 //! - ids 1..n have exactly one outcome each in the journal, and there are no others;
-//! - an id was published once, and in the order of ids the epochs never fall: nobody published after a later term began;
-//! - each epoch belongs to one copy;
+//! - each epoch belongs to one copy, an id was published once, by the copy in office, and in the order of ids the epochs
+//!   never fall: nobody published after a later term began. Where the publisher was killed before it could write, those
+//!   who handled the message know its epoch;
 //! - what a copy has settled by its own record, the journal has under that copy's number with the same outcome; and what
 //!   the journal has under the number of a copy that left in good order, its record has, too;
+//! - whoever settled a message had begun to handle it;
 //! - no message was handed out twice under the same attempt;
-//! - all who saw a body saw the same one;
-//! - each error came out of one reader; a second time only if the reader before was cut short.
+//! - all who saw a body saw the same one, the readers of errors included;
+//! - each error came out of a reader, and never again after one that ended well.
+//!
+//! A run that broke off is judged by what it left: nothing may contradict, but not everything needs to be there.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -28,13 +32,17 @@ pub struct Evidence {
     pub journal: Vec<JournalEntry>,
     /// The records, a copy each.
     pub records: Vec<Vec<Line>>,
+    /// In the order in which they ended.
     pub readers: Vec<Reading>,
+    /// The ring came to rest, so that nothing may be missing.
+    pub complete: bool,
 }
 
 /// What one `getErrors` printed.
 #[derive(Debug, Default)]
 pub struct Reading {
-    pub ids: Vec<u64>,
+    /// Id and digest of the body.
+    pub errors: Vec<(u64, u64)>,
     /// It came to its end and said so.
     pub whole: bool,
 }
@@ -66,7 +74,6 @@ pub struct TakeOver {
 #[derive(Debug, Default)]
 pub struct Findings {
     pub breaches: Vec<Breach>,
-    pub outcomes: u64,
     pub errors: u64,
     pub repeats: Vec<Repeat>,
     pub take_overs: Vec<TakeOver>,
@@ -86,6 +93,7 @@ struct Began {
     at_ms: u64,
     copy: usize,
     attempt: u32,
+    epoch: u64,
 }
 
 #[derive(Default)]
@@ -98,7 +106,8 @@ struct Judge {
     /// Numbers under which a copy left in good order.
     left: HashSet<u64>,
     settled: HashSet<u64>,
-    published: BTreeMap<u64, u64>,
+    /// By which copy, if it could write that down, and in which epoch.
+    published: BTreeMap<u64, (Option<usize>, u64)>,
     bodies: HashMap<u64, (u64, bool)>,
     began: HashMap<u64, Vec<Began>>,
     /// When something was published.
@@ -109,14 +118,15 @@ struct Judge {
 pub fn judge(evidence: &Evidence) -> Findings {
     let mut judge = Judge::default();
     judge.hear_journal(evidence);
-    for (copy, record) in evidence.records.iter().enumerate() {
-        judge.hear_numbers(copy, record);
-    }
-    for (copy, record) in evidence.records.iter().enumerate() {
-        judge.hear_record(copy, record);
-    }
-    judge.compare(evidence);
+    let records = || evidence.records.iter().enumerate();
+    records().for_each(|(copy, record)| judge.hear_numbers(copy, record));
+    records().for_each(|(copy, record)| judge.hear_record(copy, record));
+    judge.compare_epochs(evidence);
+    judge.compare_outcomes(evidence);
+    judge.compare_attempts();
+    judge.time_take_overs();
     judge.hear_readers(evidence);
+    judge.findings.breaches.sort_by_key(|breach| breach.message);
     judge.findings
 }
 
@@ -130,7 +140,6 @@ impl Judge {
             for id in &entry.ids {
                 let failed = entry.errors.contains(id);
                 let outcome = if failed { Outcome::Failed } else { Outcome::Done };
-                self.findings.outcomes += 1;
                 self.findings.errors += u64::from(failed);
                 if let Some((_, first)) = self.outcomes.insert(*id, (outcome, entry.member.0)) {
                     let second = entry.member;
@@ -145,7 +154,7 @@ impl Judge {
             }
         }
         for id in 1..=evidence.published {
-            if !self.outcomes.contains_key(&id) {
+            if evidence.complete && !self.outcomes.contains_key(&id) {
                 self.breach(id, format!("#{id} has no outcome"));
             }
         }
@@ -170,10 +179,8 @@ impl Judge {
     }
 
     fn hear_record(&mut self, copy: usize, record: &[Line]) {
-        let mut number = 0;
         for Line { at_ms, step } in record {
             match step {
-                Step::Joined { member } => number = *member,
                 Step::TookOffice { epoch, from, .. } => {
                     if let Some(other) = self.epochs.insert(*epoch, copy) {
                         let (other, copy) = (other + 1, copy + 1);
@@ -190,7 +197,7 @@ impl Judge {
                 Step::Published { epoch, messages } => {
                     self.publishes.push(*at_ms);
                     for (id, digest) in messages {
-                        if let Some(other) = self.published.insert(*id, *epoch) {
+                        if let Some((_, other)) = self.published.insert(*id, (Some(copy), *epoch)) {
                             self.breach(
                                 *id,
                                 format!("#{id} was published in epoch {other} and in epoch {epoch}"),
@@ -199,16 +206,16 @@ impl Judge {
                         self.see_body(*id, *digest);
                     }
                 }
-                Step::Began { id, attempt, digest, .. } => {
+                Step::Began { id, attempt, epoch, digest } => {
                     self.see_body(*id, *digest);
-                    let began = Began { at_ms: *at_ms, copy, attempt: *attempt };
+                    let began = Began { at_ms: *at_ms, copy, attempt: *attempt, epoch: *epoch };
                     self.began.entry(*id).or_default().push(began);
                 }
-                Step::Settled { done, failed } => {
-                    done.iter().for_each(|id| self.hear_settled(*id, Outcome::Done, number));
-                    failed.iter().for_each(|id| self.hear_settled(*id, Outcome::Failed, number));
+                Step::Settled { member, done, failed } => {
+                    done.iter().for_each(|id| self.hear_settled(*id, Outcome::Done, *member));
+                    failed.iter().for_each(|id| self.hear_settled(*id, Outcome::Failed, *member));
                 }
-                Step::Started { .. } | Step::BecameHandler | Step::DeclaredDead | Step::Left => {}
+                _ => {}
             }
         }
     }
@@ -246,33 +253,72 @@ impl Judge {
         }
     }
 
-    fn compare(&mut self, evidence: &Evidence) {
-        self.findings.epochs = self.epochs.len() as u64;
-        let mut latest = 0;
-        for (id, epoch) in std::mem::take(&mut self.published) {
-            if epoch < latest {
-                self.breach(
-                    id,
-                    format!("#{id} was published in epoch {epoch}, after epoch {latest} had begun"),
-                );
-            }
-            latest = latest.max(epoch);
-            if id > evidence.published {
-                self.breach(id, format!("#{id} was published, and the ledger does not count it"));
+    fn compare_epochs(&mut self, evidence: &Evidence) {
+        let mut breaches = Vec::new();
+        for (id, began) in &self.began {
+            for began in began {
+                let (_, epoch) = self.published.entry(*id).or_insert((None, began.epoch));
+                if *epoch != began.epoch {
+                    let what = format!(
+                        "#{id} was published in epoch {epoch} and handed out as of epoch {}",
+                        began.epoch
+                    );
+                    breaches.push((*id, what));
+                }
             }
         }
-        let mut unwritten: Vec<(u64, u64)> = Vec::new();
+        let mut latest = 0;
+        for (id, (publisher, epoch)) in &self.published {
+            if *epoch < latest {
+                breaches.push((
+                    *id,
+                    format!("#{id} was published in epoch {epoch}, after epoch {latest} had begun"),
+                ));
+            }
+            latest = latest.max(*epoch);
+            if *id > evidence.published {
+                breaches.push((*id, format!("#{id} was published, and the ledger does not count it")));
+            }
+            // A copy may be killed after it published, and before it wrote down that it was in office.
+            if let Some(publisher) = publisher
+                && self.epochs.entry(*epoch).or_insert(*publisher) != publisher
+            {
+                breaches.push((
+                    *id,
+                    format!("#{id} was published in epoch {epoch} by a copy that was not in office"),
+                ));
+            }
+        }
+        self.findings.epochs = self.epochs.len() as u64;
+        breaches.into_iter().for_each(|(id, what)| self.breach(id, what));
+    }
+
+    fn compare_outcomes(&mut self, evidence: &Evidence) {
+        let mut breaches = Vec::new();
         for (id, (_, number)) in &self.outcomes {
             if self.left.contains(number) && !self.settled.contains(id) {
-                unwritten.push((*id, *number));
+                let what = format!(
+                    "#{id} was settled by member {number}, which left in good order and knows nothing of it"
+                );
+                breaches.push((*id, what));
             }
         }
-        for (id, number) in unwritten {
-            let what = format!(
-                "#{id} was settled by member {number}, which left in good order and knows nothing of it"
-            );
-            self.breach(id, what);
+        // What became an error because its handlers died was settled by nobody.
+        let settled = evidence.journal.iter().filter(|entry| entry.ids != entry.errors);
+        for (entry, id) in settled.flat_map(|entry| entry.ids.iter().map(move |id| (entry, id))) {
+            // A copy may be killed before it wrote down its number.
+            let copy = self.numbers.get(&entry.member.0);
+            let is_its = |began: &Began| copy.is_none_or(|copy| *copy == began.copy);
+            if !self.began.get(id).is_some_and(|began| began.iter().any(is_its)) {
+                let what =
+                    format!("#{id} was settled by member {}, which never began to handle it", entry.member);
+                breaches.push((*id, what));
+            }
         }
+        breaches.into_iter().for_each(|(id, what)| self.breach(id, what));
+    }
+
+    fn compare_attempts(&mut self) {
         for (id, mut began) in std::mem::take(&mut self.began) {
             began.sort_by_key(|began| (began.attempt, began.at_ms));
             for pair in began.windows(2) {
@@ -284,6 +330,9 @@ impl Judge {
                 self.findings.repeats.push(Repeat { at_ms: second.at_ms, first: first.copy });
             }
         }
+    }
+
+    fn time_take_overs(&mut self) {
         self.publishes.sort_unstable();
         for take_over in &mut self.findings.take_overs {
             let before = self.publishes.partition_point(|at_ms| *at_ms <= take_over.at_ms);
@@ -291,64 +340,31 @@ impl Judge {
             take_over.silence_ms = take_over.at_ms - last;
         }
         self.findings.take_overs.sort_by_key(|take_over| take_over.at_ms);
-        self.findings.breaches.sort_by_key(|breach| breach.message);
     }
 
     fn hear_readers(&mut self, evidence: &Evidence) {
-        let mut printed: HashMap<u64, u32> = HashMap::new();
+        let (mut printed, mut let_go) = (HashSet::new(), HashSet::new());
         for reading in &evidence.readers {
-            for id in &reading.ids {
+            for (id, digest) in &reading.errors {
                 if !matches!(self.outcomes.get(id), Some((Outcome::Failed, _))) {
                     self.breach(*id, format!("#{id} came out of getErrors and is no error"));
                 }
-                let times = printed.entry(*id).or_default();
-                // What one that was cut short had printed may come again.
-                *times += u32::from(reading.whole);
-                if *times > 1 {
-                    self.breach(*id, format!("the error #{id} came out of getErrors twice"));
+                if let_go.contains(id) {
+                    self.breach(*id, format!("the error #{id} came out of getErrors again"));
                 }
+                self.see_body(*id, *digest);
+                printed.insert(*id);
+            }
+            if reading.whole {
+                let_go.extend(reading.errors.iter().map(|(id, _)| *id));
             }
         }
         let failed = self.outcomes.iter().filter(|(_, (outcome, _))| *outcome == Outcome::Failed);
-        let mut missing: Vec<u64> =
-            failed.map(|(id, _)| *id).filter(|id| !printed.contains_key(id)).collect();
-        missing.sort_unstable();
-        for id in missing {
+        let missing: Vec<u64> = failed.map(|(id, _)| *id).filter(|id| !printed.contains(id)).collect();
+        for id in missing.into_iter().filter(|_| evidence.complete) {
             self.breach(id, format!("the error #{id} never came out of getErrors"));
         }
     }
-}
-
-/// Everything the witnesses know of one message, in order of time.
-pub fn story(evidence: &Evidence, id: u64) -> Vec<(u64, String)> {
-    let mut story = Vec::new();
-    for (copy, record) in evidence.records.iter().enumerate() {
-        let copy = copy + 1;
-        for Line { at_ms, step } in record {
-            let told = match step {
-                Step::Published { epoch, messages } if messages.iter().any(|(other, _)| *other == id) => {
-                    format!("copy {copy} has published it in epoch {epoch}")
-                }
-                Step::Began { id: other, attempt, .. } if *other == id => {
-                    format!("copy {copy} begins to handle it, attempt {attempt}")
-                }
-                Step::Settled { done, .. } if done.contains(&id) => {
-                    format!("copy {copy} has settled it as done")
-                }
-                Step::Settled { failed, .. } if failed.contains(&id) => {
-                    format!("copy {copy} has settled it as an error")
-                }
-                _ => continue,
-            };
-            story.push((*at_ms, told));
-        }
-    }
-    story.sort();
-    for entry in evidence.journal.iter().filter(|entry| entry.ids.contains(&id)) {
-        let outcome = if entry.errors.contains(&id) { "an error" } else { "done" };
-        story.push((u64::MAX, format!("the journal has it as {outcome}, by member {}", entry.member)));
-    }
-    story
 }
 
 #[cfg(test)]

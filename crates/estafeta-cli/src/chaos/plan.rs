@@ -128,6 +128,8 @@ impl FromStr for Wanted {
                 kinds.push(kind);
             }
         }
+        // The order in which they were named must not change the plan.
+        kinds.sort_unstable();
         Ok(Self::These(kinds))
     }
 }

@@ -3,78 +3,79 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
+use estafeta::Snapshot;
 use serde_json::{Value, json};
 
 use super::attack::Blow;
-use super::judge::{self, Breach, Evidence};
+use super::judge::{self, Breach, Evidence, Findings};
 use super::plan::Kind;
+use super::story::{cause, story};
 use super::watch::Seen;
-use super::{DRAIN, LEASE, Order, RECOVERY, Times};
+use super::{DRAIN, Order, RECOVERY, Times};
 use crate::output::{BAD, FAINT, GOOD, NOTABLE, Paint, counted, grouped};
 
-/// Broken promises that are told in full.
-const TOLD: usize = 5;
+/// Broken promises that are told in full, and messages whose story is.
+const TOLD: usize = 20;
+const STORIES: usize = 5;
 
 pub struct Verdict {
+    /// The call that plans the same again.
+    pub call: String,
     pub seed: u64,
     pub copies: usize,
     pub length: Duration,
-    pub rows: Vec<Row>,
+    rows: Vec<Row>,
     pub published: u64,
     pub errors: u64,
-    pub bodies_compared: u64,
-    pub epochs: u64,
-    pub snapshots: usize,
-    pub readers: usize,
-    pub times: Times,
+    bodies_compared: u64,
+    terms: u64,
+    snapshots: usize,
+    unbalanced: usize,
+    readers: usize,
+    times: Times,
     pub breaches: Vec<Breach>,
     /// What is known of the first messages that something is wrong with.
     pub stories: Vec<(u64, Vec<String>)>,
 }
 
-/// One kind of fault and what came of it. None: what no fault explains, or several.
-pub struct Row {
-    pub kind: Option<Kind>,
-    pub struck: usize,
+/// One kind of fault and what came of it. None: what no fault explains.
+struct Row {
+    kind: Option<Kind>,
+    struck: usize,
     /// For how long nobody published before each of them, in ms, sorted.
-    pub take_overs: Vec<u64>,
-    pub repeats: usize,
+    take_overs: Vec<u64>,
+    repeats: usize,
 }
 
 impl Verdict {
-    pub fn new(order: &Order, evidence: &Evidence, seen: &Seen, blows: &[Blow], times: Times) -> Self {
-        let mut findings = judge::judge(evidence);
-        for told in &seen.unbalanced {
-            let what = format!("a snapshot did not add up: {told}");
-            findings.breaches.push(Breach { what, message: None });
+    /// `failure` says why the run did not come to its end, if it did not.
+    pub fn new(
+        order: &Order,
+        evidence: &Evidence,
+        seen: &Seen,
+        last: &Snapshot,
+        blows: &[Blow],
+        times: Times,
+        failure: Option<String>,
+    ) -> Self {
+        let findings = judge::judge(evidence);
+        let rows = rows(order, &findings, blows);
+        let mut breaches: Vec<Breach> = failure.into_iter().map(Breach::of_the_ring).collect();
+        if let Some(first) = seen.unbalanced.first() {
+            let count = counted(seen.unbalanced.len() as u64, "snapshot");
+            breaches.push(Breach::of_the_ring(format!("{count} did not add up, first: {first}")));
         }
-        if times.recovery.is_none() {
-            let what = format!("{} s after the last fault the ring did not work again", RECOVERY.as_secs());
-            findings.breaches.push(Breach { what, message: None });
+        if evidence.complete && last.waiting + last.in_flight + last.errors_kept > 0 {
+            let (waiting, in_flight, errors) = (last.waiting, last.in_flight, last.errors_kept);
+            breaches.push(Breach::of_the_ring(format!(
+                "at the end {waiting} messages wait, {in_flight} are in flight, {errors} errors are kept"
+            )));
         }
-        if times.drain.is_none() {
-            let what = format!("the queue was not empty after {} s", DRAIN.as_secs());
-            findings.breaches.push(Breach { what, message: None });
-        }
-        let mut rows: Vec<Row> = order.kinds.iter().map(|kind| Row::new(Some(*kind))).collect();
-        rows.push(Row::new(None));
-        let place =
-            |kind| order.kinds.iter().position(|known| Some(*known) == kind).unwrap_or(order.kinds.len());
-        for blow in blows {
-            rows[place(Some(blow.kind))].struck += 1;
-        }
-        for take_over in &findings.take_overs {
-            let kind = cause(blows, take_over.from, take_over.at_ms);
-            rows[place(kind)].take_overs.push(take_over.silence_ms);
-        }
-        for repeat in &findings.repeats {
-            rows[place(cause(blows, repeat.first, repeat.at_ms))].repeats += 1;
-        }
-        rows.iter_mut().for_each(|row| row.take_overs.sort_unstable());
-        let mut broken: Vec<u64> = findings.breaches.iter().filter_map(|breach| breach.message).collect();
+        breaches.extend(findings.breaches);
+        let mut broken: Vec<u64> = breaches.iter().filter_map(|breach| breach.message).collect();
         broken.dedup();
-        let tell = |id: &u64| (*id, story(evidence, blows, *id));
         Self {
+            call: order.call(),
             seed: order.seed,
             copies: order.copies,
             length: order.length,
@@ -82,12 +83,13 @@ impl Verdict {
             published: evidence.published,
             errors: findings.errors,
             bodies_compared: findings.bodies_compared,
-            epochs: findings.epochs,
+            terms: findings.epochs,
             snapshots: seen.samples.len(),
+            unbalanced: seen.unbalanced.len(),
             readers: evidence.readers.len(),
             times,
-            stories: broken.iter().take(TOLD).map(tell).collect(),
-            breaches: findings.breaches,
+            stories: broken.iter().take(STORIES).map(|id| (*id, story(evidence, blows, *id))).collect(),
+            breaches,
         }
     }
 
@@ -95,82 +97,102 @@ impl Verdict {
         self.breaches.is_empty()
     }
 
-    pub fn take_overs(&self) -> Vec<u64> {
-        let mut all: Vec<u64> = self.rows.iter().flat_map(|row| row.take_overs.iter().copied()).collect();
-        all.sort_unstable();
-        all
+    pub fn kinds(&self) -> impl Iterator<Item = Kind> {
+        self.rows.iter().filter_map(|row| row.kind)
     }
 
     pub fn struck(&self) -> usize {
         self.rows.iter().map(|row| row.struck).sum()
     }
 
-    pub fn repeats(&self) -> usize {
+    fn repeats(&self) -> usize {
         self.rows.iter().map(|row| row.repeats).sum()
+    }
+
+    fn take_overs(&self) -> Vec<u64> {
+        let mut all: Vec<u64> = self.rows.iter().flat_map(|row| row.take_overs.iter().copied()).collect();
+        all.sort_unstable();
+        all
     }
 
     pub fn sentence(&self) -> String {
         match self.breaches.len() {
             0 => format!("each of {} messages has exactly one outcome", grouped(self.published)),
-            count => format!(
-                "{} broken; chaos --seed {} plans the same again",
-                counted(count as u64, "promise"),
-                self.seed
-            ),
+            count => {
+                format!(
+                    "{} broken; the same again is planned by: {}",
+                    counted(count as u64, "promise"),
+                    self.call
+                )
+            }
         }
     }
 
-    /// A word about the machine, if it was too busy for the times to mean much.
-    pub fn standstill(&self) -> Option<String> {
-        let seconds = self.times.standstill.as_secs_f64();
-        (seconds >= 1.0)
-            .then(|| format!("this machine stood still for {seconds:.1} s; the times contain that"))
+    /// The faults and what came of them: a header, a row for each kind, and a sum.
+    pub fn table(&self) -> Vec<[String; 7]> {
+        let header = ["fault", "struck", "take-overs", "p50", "p99", "max", "repeats"];
+        let shown = self.rows.iter().filter(|row| row.kind.is_some() || row.happened());
+        let all =
+            Row { kind: None, struck: self.struck(), take_overs: self.take_overs(), repeats: self.repeats() };
+        let mut table = vec![header.map(str::to_owned)];
+        table.extend(shown.map(|row| row.cells(row.kind.map_or("none of them", Kind::name))));
+        table.push(all.cells("all"));
+        table
+    }
+
+    /// What was looked at, and with which result: a word and a sentence each.
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
+        let balance = match self.unbalanced {
+            0 => "all of them added up".to_owned(),
+            count => format!("{count} of them did NOT add up"),
+        };
+        let time = |time: Option<Duration>| {
+            time.map_or_else(|| "never".to_owned(), |time| format!("{:.1} s", time.as_secs_f64()))
+        };
+        let (recovery, drain) = (time(self.times.recovery), time(self.times.drain));
+        let (recovery_limit, drain_limit) = (RECOVERY.as_secs(), DRAIN.as_secs());
+        let (published, terms) = (grouped(self.published), counted(self.terms, "term"));
+        let (errors, readers) = (grouped(self.errors), counted(self.readers as u64, "reader"));
+        let repeats = grouped(self.repeats() as u64);
+        let mut facts = vec![
+            (
+                "messages",
+                format!("{published} published in {terms}; {errors} became errors, taken out by {readers}"),
+            ),
+            (
+                "repeats",
+                format!("{repeats} times handling began again, because the first copy was lost meanwhile"),
+            ),
+            ("snapshots", format!("{} looked at, {balance}", grouped(self.snapshots as u64))),
+            ("bodies", format!("{} seen by two or more, and compared", grouped(self.bodies_compared))),
+            (
+                "recovery",
+                format!(
+                    "after the last fault all worked again in {recovery} (at most {recovery_limit} s), and the queue was \
+                     empty in {drain} (at most {drain_limit} s)"
+                ),
+            ),
+        ];
+        let standstill = self.times.standstill.as_secs_f64();
+        if standstill >= 1.0 {
+            facts.push(("machine", format!("it stood still for {standstill:.1} s; the times contain that")));
+        }
+        facts
     }
 
     pub fn write(&self, out: &mut impl Write, paint: Paint) -> io::Result<()> {
         let (seconds, faults) = (self.length.as_secs_f64(), counted(self.struck() as u64, "fault"));
         writeln!(out, "{} copies, {seconds:.0} s, seed {}: {faults}\n", self.copies, self.seed)?;
-        let header = format!(
-            "{:<13} {:>6}  {:>10}  {:>8}  {:>8}  {:>8}  {:>9}",
-            "fault", "struck", "take-overs", "p50", "p99", "max", "repeats"
-        );
-        writeln!(out, "{}", paint.paint(FAINT, &header))?;
-        for row in self.rows.iter().filter(|row| row.kind.is_some() || row.happened()) {
-            let name = row.kind.map_or("none of them", Kind::name);
-            write_row(out, name, Some(row.struck), &row.take_overs, row.repeats)?;
+        for (index, [fault, struck, take_overs, p50, p99, max, repeats]) in self.table().iter().enumerate() {
+            let row = format!(
+                "{fault:<13} {struck:>6}  {take_overs:>10}  {p50:>8}  {p99:>8}  {max:>8}  {repeats:>7}"
+            );
+            let row = if index == 0 { paint.paint(FAINT, &row) } else { row };
+            writeln!(out, "{row}")?;
         }
-        write_row(out, "all", Some(self.struck()), &self.take_overs(), self.repeats())?;
-        writeln!(
-            out,
-            "\nmessages   {} published in {}; {} became errors, taken by {}",
-            grouped(self.published),
-            counted(self.epochs, "term"),
-            grouped(self.errors),
-            counted(self.readers as u64, "reader"),
-        )?;
-        writeln!(
-            out,
-            "repeats    {}: handling began again after its copy was lost",
-            grouped(self.repeats() as u64)
-        )?;
-        let unbalanced = self.breaches.iter().filter(|breach| breach.what.starts_with("a snapshot")).count();
-        let balance =
-            if unbalanced == 0 { "all balanced".to_owned() } else { format!("{unbalanced} did not balance") };
-        writeln!(out, "snapshots  {}, {balance}", grouped(self.snapshots as u64))?;
-        writeln!(out, "bodies     {} compared", grouped(self.bodies_compared))?;
-        let time = |time: Option<Duration>| {
-            time.map_or("never".into(), |time| format!("{:.1} s", time.as_secs_f64()))
-        };
-        writeln!(
-            out,
-            "recovery   working again {} after the last fault (at most {} s), queue empty in {} (at most {} s)",
-            time(self.times.recovery),
-            RECOVERY.as_secs(),
-            time(self.times.drain),
-            DRAIN.as_secs()
-        )?;
-        if let Some(told) = self.standstill() {
-            writeln!(out, "{}", paint.paint(NOTABLE, &format!("note       {told}")))?;
+        writeln!(out)?;
+        for (word, told) in self.facts() {
+            writeln!(out, "{word:<10} {told}")?;
         }
         self.write_breaches(out, paint)?;
         let (style, word) = if self.is_good() { (GOOD, "GOOD") } else { (BAD, "BROKEN") };
@@ -181,11 +203,11 @@ impl Verdict {
         if !self.is_good() {
             writeln!(out)?;
         }
-        for breach in self.breaches.iter().take(4 * TOLD) {
+        for breach in self.breaches.iter().take(TOLD) {
             writeln!(out, "{}", paint.paint(BAD, &breach.what))?;
         }
-        if self.breaches.len() > 4 * TOLD {
-            writeln!(out, "... and {} more", self.breaches.len() - 4 * TOLD)?;
+        if self.breaches.len() > TOLD {
+            writeln!(out, "... and {} more", grouped((self.breaches.len() - TOLD) as u64))?;
         }
         for (id, story) in &self.stories {
             writeln!(out, "\n{}", paint.paint(NOTABLE, &format!("the story of #{id}")))?;
@@ -195,41 +217,71 @@ impl Verdict {
     }
 
     pub fn json(&self) -> Value {
-        let rows: Vec<Value> = self.rows.iter().map(Row::json).collect();
         let take_overs = self.take_overs();
         let ms = |time: Option<Duration>| time.map(|time| time.as_millis() as u64);
+        let breach = |breach: &Breach| json!({"what": breach.what, "message": breach.message});
+        let story = |(id, story): &(u64, Vec<String>)| json!({"message": id, "story": story});
         json!({
             "verdict": if self.is_good() { "good" } else { "broken" },
+            "call": self.call,
             "seed": self.seed,
             "copies": self.copies,
             "for_ms": self.length.as_millis() as u64,
             "messages": self.published,
             "errors": self.errors,
-            "terms": self.epochs,
+            "terms": self.terms,
             "faults_struck": self.struck(),
-            "faults": rows,
+            "faults": self.rows.iter().map(Row::json).collect::<Vec<_>>(),
             "repeats": self.repeats(),
             "takeovers": take_overs.len(),
             "takeover_ms": quantiles_json(&take_overs),
             "snapshots": self.snapshots,
+            "unbalanced": self.unbalanced,
             "bodies_compared": self.bodies_compared,
             "readers": self.readers,
             "recovery_ms": ms(self.times.recovery),
             "drain_ms": ms(self.times.drain),
             "standstill_ms": self.times.standstill.as_millis() as u64,
-            "breaches": self.breaches.iter().map(|breach| json!({"what": breach.what, "message": breach.message})).collect::<Vec<_>>(),
-            "stories": self.stories.iter().map(|(id, story)| json!({"message": id, "story": story})).collect::<Vec<_>>(),
+            "breaches": self.breaches.iter().map(breach).collect::<Vec<_>>(),
+            "stories": self.stories.iter().map(story).collect::<Vec<_>>(),
         })
     }
 }
 
+impl Breach {
+    /// One that is about no message in particular.
+    fn of_the_ring(what: String) -> Self {
+        Self { what, message: None }
+    }
+}
+
+fn rows(order: &Order, findings: &Findings, blows: &[Blow]) -> Vec<Row> {
+    let kinds = order.kinds.iter().copied().map(Some).chain([None]);
+    let empty = |kind| Row { kind, struck: 0, take_overs: Vec::new(), repeats: 0 };
+    let mut rows: Vec<Row> = kinds.map(empty).collect();
+    let place = |kind| order.kinds.iter().position(|known| Some(*known) == kind).unwrap_or(order.kinds.len());
+    for blow in blows {
+        rows[place(Some(blow.kind))].struck += 1;
+    }
+    for take_over in &findings.take_overs {
+        rows[place(cause(blows, take_over.from, take_over.at_ms))].take_overs.push(take_over.silence_ms);
+    }
+    for repeat in &findings.repeats {
+        rows[place(cause(blows, repeat.first, repeat.at_ms))].repeats += 1;
+    }
+    rows.iter_mut().for_each(|row| row.take_overs.sort_unstable());
+    rows
+}
+
 impl Row {
-    fn new(kind: Option<Kind>) -> Self {
-        Self { kind, struck: 0, take_overs: Vec::new(), repeats: 0 }
+    fn happened(&self) -> bool {
+        self.struck > 0 || !self.take_overs.is_empty() || self.repeats > 0
     }
 
-    pub fn happened(&self) -> bool {
-        self.struck > 0 || !self.take_overs.is_empty() || self.repeats > 0
+    fn cells(&self, name: &str) -> [String; 7] {
+        let ms = |share| quantile(&self.take_overs, share).map_or("-".to_owned(), |ms| format!("{ms} ms"));
+        let (struck, take_overs) = (grouped(self.struck as u64), grouped(self.take_overs.len() as u64));
+        [name.to_owned(), struck, take_overs, ms(0.5), ms(0.99), ms(1.0), grouped(self.repeats as u64)]
     }
 
     fn json(&self) -> Value {
@@ -243,60 +295,14 @@ impl Row {
     }
 }
 
-fn write_row(
-    out: &mut impl Write,
-    name: &str,
-    struck: Option<usize>,
-    take_overs: &[u64],
-    repeats: usize,
-) -> io::Result<()> {
-    let ms = |share| quantile(take_overs, share).map_or("-".to_owned(), |ms| format!("{ms} ms"));
-    let struck = struck.map_or_else(String::new, |struck| struck.to_string());
-    writeln!(
-        out,
-        "{name:<13} {struck:>6}  {:>10}  {:>8}  {:>8}  {:>8}  {:>9}",
-        take_overs.len(),
-        ms(0.5),
-        ms(0.99),
-        ms(1.0),
-        grouped(repeats as u64)
-    )
-}
-
 /// The smallest value that this share of the sorted values does not exceed.
-pub fn quantile(sorted: &[u64], share: f64) -> Option<u64> {
+fn quantile(sorted: &[u64], share: f64) -> Option<u64> {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.max(1) - 1).copied()
 }
 
 fn quantiles_json(sorted: &[u64]) -> Value {
     json!({"p50": quantile(sorted, 0.5), "p99": quantile(sorted, 0.99), "max": quantile(sorted, 1.0)})
-}
-
-/// The fault that most likely made this copy lose what it had: the last one that hit it, or else Redis.
-fn cause(blows: &[Blow], copy: usize, at_ms: u64) -> Option<Kind> {
-    // A fault is felt for some time after its end.
-    let aftermath = 4 * u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX);
-    let felt = |blow: &&Blow| blow.from_ms <= at_ms && at_ms <= blow.until_ms + aftermath;
-    let own = |blow: &&Blow| blow.victims.contains(&copy);
-    let of_redis = |blow: &&Blow| blow.victims.is_empty();
-    let last = blows.iter().filter(felt).rfind(own).or_else(|| blows.iter().filter(felt).rfind(of_redis));
-    last.map(|blow| blow.kind)
-}
-
-/// What the witnesses know of a message, and what was done to them meanwhile.
-fn story(evidence: &Evidence, blows: &[Blow], id: u64) -> Vec<String> {
-    let mut story = judge::story(evidence, id);
-    let first = story.first().map_or(0, |(at, _)| *at);
-    let last = story.iter().map(|(at, _)| *at).filter(|at| *at < u64::MAX).max().unwrap_or(0);
-    let near = blows.iter().filter(|blow| blow.until_ms + 2000 > first && blow.from_ms < last + 2000);
-    story.extend(near.map(|blow| (blow.from_ms, format!("({})", blow.what))));
-    story.sort();
-    let tell = |(at, told): (u64, String)| match at {
-        u64::MAX => format!("at the end: {told}"),
-        at => format!("{:+.3} s: {told}", (at as f64 - first as f64) / 1000.0),
-    };
-    story.into_iter().map(tell).collect()
 }
 
 #[cfg(test)]
@@ -309,27 +315,5 @@ mod tests {
         assert_eq!([0.5, 0.99, 1.0].map(|share| quantile(&hundred, share)), [Some(50), Some(99), Some(100)]);
         assert_eq!(quantile(&[7], 0.5), Some(7));
         assert_eq!(quantile(&[], 0.5), None);
-    }
-
-    #[test]
-    fn a_loss_is_put_down_to_what_hit_its_copy_last() {
-        let blow = |kind, from_ms, victims: &[usize]| Blow {
-            kind,
-            from_ms,
-            until_ms: from_ms + 10,
-            victims: victims.to_vec(),
-            what: String::new(),
-        };
-        let blows = [
-            blow(Kind::Kill, 1000, &[1]),
-            blow(Kind::Freeze, 2000, &[1, 2]),
-            blow(Kind::RedisKill, 3000, &[]),
-            blow(Kind::Cut, 9000, &[1]),
-        ];
-        assert_eq!(cause(&blows, 1, 1500), Some(Kind::Kill));
-        assert_eq!(cause(&blows, 1, 3500), Some(Kind::Freeze));
-        assert_eq!(cause(&blows, 0, 3500), Some(Kind::RedisKill));
-        assert_eq!(cause(&blows, 0, 900), None);
-        assert_eq!(cause(&blows, 2, 8900), None, "too long ago");
     }
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use estafeta::{Endpoint, Health, MemberView, Ring, RingName, Role, Snapshot};
+use estafeta::{Health, MemberView, Ring, Role, Snapshot};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::copy::Pids;
+use super::copy::Family;
 use super::now_ms;
 
 /// The ring at one moment.
@@ -25,21 +25,40 @@ pub struct Seen {
     pub unbalanced: Vec<String>,
 }
 
+impl Seen {
+    pub fn note(&mut self, snapshot: &Snapshot) {
+        let (published, settled) = (snapshot.published, settled(snapshot));
+        self.samples.push(Sample { at_ms: now_ms(), published, settled });
+        if !snapshot.balanced {
+            let (waiting, in_flight) = (snapshot.waiting, snapshot.in_flight);
+            self.unbalanced.push(format!(
+                "{published} published, but {waiting} wait, {in_flight} are in flight and {settled} settled"
+            ));
+        }
+    }
+}
+
+fn settled(snapshot: &Snapshot) -> u64 {
+    snapshot.done + snapshot.errors_kept + snapshot.errors_taken
+}
+
 /// What is known of the ring right now.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Glance {
+    /// The process in office, if it is well.
     pub generator: Option<u64>,
     pub published: u64,
-    /// Members that are alive, readers of errors aside.
+    pub settled: u64,
+    /// Members, readers of errors aside.
+    pub members: usize,
+    /// Those among them that are well.
     pub copies: usize,
     /// Nothing waits or is in flight, although the balance says that something should.
     pub bereft: bool,
 }
 
 pub struct Watch {
-    pub endpoint: Endpoint,
-    pub ring: RingName,
-    pub pids: Pids,
+    pub family: Family,
     pub glance: watch::Sender<Glance>,
 }
 
@@ -65,7 +84,7 @@ impl Watch {
     /// None while Redis does not answer.
     async fn look(&self, ring: &mut Option<Ring>) -> Option<Snapshot> {
         if ring.is_none() {
-            *ring = Ring::connect(self.endpoint.clone(), self.ring.clone()).await.ok();
+            *ring = Ring::connect(self.family.endpoint.clone(), self.family.ring.clone()).await.ok();
         }
         let snapshot = ring.as_ref()?.snapshot(0).await.ok();
         if snapshot.is_none() {
@@ -75,36 +94,23 @@ impl Watch {
     }
 
     fn note(&self, snapshot: &Snapshot, seen: &mut Seen) -> Result<()> {
-        let stranger = {
-            let pids = self.pids.lock().expect("no panic while held");
-            let is_ours = |pid: u64| u32::try_from(pid).is_ok_and(|pid| pids.contains(&pid));
-            snapshot.members.iter().find(|member| !is_ours(member.pid)).cloned()
-        };
-        if let Some(member) = stranger {
+        if let Some(member) = self.family.stranger_in(snapshot) {
+            let MemberView { id, host, pid, .. } = member;
             bail!(
-                "a stranger joined the ring (member {} of {}, pid {}): chaos needs a ring of its own",
-                member.id,
-                member.host,
-                member.pid
+                "a stranger joined the ring (member {id} of {host}, pid {pid}): chaos needs a ring of its own"
             );
         }
-        let errors = snapshot.errors_kept + snapshot.errors_taken;
-        seen.samples.push(Sample {
-            at_ms: now_ms(),
+        seen.note(snapshot);
+        let copies = || snapshot.members.iter().filter(|member| member.role != Role::Reader);
+        let well = || copies().filter(|member| member.state == Health::Well);
+        self.glance.send_replace(Glance {
+            generator: well().find(|member| member.role == Role::Generator).map(|generator| generator.pid),
             published: snapshot.published,
-            settled: snapshot.done + errors,
+            settled: settled(snapshot),
+            members: copies().count(),
+            copies: well().count(),
+            bereft: !snapshot.balanced && snapshot.waiting + snapshot.in_flight == 0,
         });
-        if !snapshot.balanced {
-            seen.unbalanced.push(format!(
-                "published {} but waiting {} + in flight {} + done {} + errors {errors}",
-                snapshot.published, snapshot.waiting, snapshot.in_flight, snapshot.done
-            ));
-        }
-        let generator = snapshot.generator.as_ref().map(|generator| generator.pid);
-        let works = |member: &&MemberView| member.role != Role::Reader && member.state == Health::Well;
-        let copies = snapshot.members.iter().filter(works).count();
-        let bereft = !snapshot.balanced && snapshot.waiting + snapshot.in_flight == 0;
-        self.glance.send_replace(Glance { generator, published: snapshot.published, copies, bereft });
         Ok(())
     }
 }

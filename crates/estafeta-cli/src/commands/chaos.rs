@@ -2,13 +2,13 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::is_closed_pipe;
 use crate::chaos::{self, Kind, Order, Outcome, Spectator, Wanted};
 use crate::cli::ChaosArgs;
 use crate::failure::{FAILED, usage};
@@ -22,9 +22,11 @@ const LINE: Duration = Duration::from_secs(5);
 
 pub fn run(reach: &Reach, args: &ChaosArgs) -> Result<ExitCode> {
     let order = order(reach, args)?;
-    // A report that cannot be written should not be found out about after a minute.
-    let report = args.report.as_deref().map(std::fs::File::create).transpose();
-    let report = report.context("cannot write the report")?;
+    if let Some(path) = &args.report {
+        // One that cannot be written should not be found out about after a minute.
+        let opened = std::fs::File::options().append(true).create(true).open(path);
+        opened.with_context(|| format!("cannot write the report {}", path.display()))?;
+    }
     let directory = tempfile::Builder::new().prefix("estafeta-chaos-").tempdir()?;
     let show = Show::new(&order)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -40,9 +42,7 @@ pub fn run(reach: &Reach, args: &ChaosArgs) -> Result<ExitCode> {
         Ok(outcome) => outcome,
         Err(error) if directory.path().join("copy-1.log").exists() => {
             let left = directory.keep();
-            let seed = order.seed;
-            let told = format!("chaos --seed {seed} broke off; what was left is in {}", left.display());
-            return Err(error.context(told));
+            return Err(error.context(format!("chaos broke off; what was left is in {}", left.display())));
         }
         Err(error) => return Err(error),
     };
@@ -50,16 +50,21 @@ pub fn run(reach: &Reach, args: &ChaosArgs) -> Result<ExitCode> {
         let _ = writeln!(io::stderr(), "estafeta: chaos was stopped; there is no verdict");
         return Ok(stopped.map_or(FAILED, signals::exit_code).into());
     };
-    print(&outcome, args.output.json)?;
-    if let Some(mut file) = report {
-        file.write_all(chaos::page(&outcome).as_bytes()).context("cannot write the report")?;
+    if let Some(path) = &args.report {
+        std::fs::write(path, chaos::page(&outcome))
+            .with_context(|| format!("cannot write the report {}", path.display()))?;
     }
-    if outcome.verdict.is_good() {
-        return Ok(ExitCode::SUCCESS);
+    let code = if outcome.verdict.is_good() {
+        ExitCode::SUCCESS
+    } else {
+        let kept = directory.keep();
+        let _ = writeln!(io::stderr(), "estafeta: what the copies and Redis left is in {}", kept.display());
+        FAILED.into()
+    };
+    match print(&outcome, args.output.json) {
+        Err(error) if !is_closed_pipe(&error) => Err(error).context("cannot print the verdict"),
+        _ => Ok(code),
     }
-    let kept = directory.keep();
-    let _ = writeln!(io::stderr(), "estafeta: what the copies and Redis left is in {}", kept.display());
-    Ok(ExitCode::from(FAILED))
 }
 
 fn order(reach: &Reach, args: &ChaosArgs) -> Result<Order> {
@@ -88,26 +93,26 @@ fn order(reach: &Reach, args: &ChaosArgs) -> Result<Order> {
     Ok(Order { copies: args.copies, length, kinds, seed, ring: reach.ring.clone(), redis })
 }
 
-fn print(outcome: &Outcome, as_json: bool) -> Result<()> {
+fn print(outcome: &Outcome, as_json: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if as_json {
         writeln!(out, "{}", json_line(&outcome.verdict.json()))?;
     } else {
         outcome.verdict.write(&mut out, Paint(colour_for(&io::stdout())))?;
     }
-    out.flush()?;
-    Ok(())
+    out.flush()
 }
 
 /// Shows what is going on: a bar on a terminal, a line now and then elsewhere.
 #[derive(Clone)]
 struct Show {
     bar: ProgressBar,
-    start: Arc<Mutex<Told>>,
+    told: Arc<Mutex<Told>>,
     length: Duration,
 }
 
 struct Told {
+    /// When the attack began.
     attack: Option<Instant>,
     last_line: Instant,
     faults: u64,
@@ -122,11 +127,11 @@ impl Show {
             ProgressBar::hidden()
         };
         let told = Told { attack: None, last_line: Instant::now(), faults: 0 };
-        Ok(Self { bar, start: Arc::new(Mutex::new(told)), length: order.length })
+        Ok(Self { bar, told: Arc::new(Mutex::new(told)), length: order.length })
     }
 
     fn told(&self) -> std::sync::MutexGuard<'_, Told> {
-        self.start.lock().expect("no panic while held")
+        self.told.lock().expect("no panic while held")
     }
 }
 
@@ -139,10 +144,6 @@ impl Spectator for Show {
     }
 
     fn stage(&self, what: &str) {
-        self.told().attack.get_or_insert_with(Instant::now);
-        if what == "attacking" {
-            self.told().attack = Some(Instant::now());
-        }
         self.bar.set_message(what.to_owned());
         if self.bar.is_hidden() {
             let _ = writeln!(io::stderr(), "estafeta: {what}");
@@ -151,7 +152,7 @@ impl Spectator for Show {
 
     fn progress(&self, published: u64) {
         let mut told = self.told();
-        let elapsed = told.attack.map_or(Duration::ZERO, |start| start.elapsed()).min(self.length);
+        let elapsed = told.attack.get_or_insert_with(Instant::now).elapsed().min(self.length);
         let line = format!(
             "{:.0} of {:.0} s, {} faults, {} messages",
             elapsed.as_secs_f64(),

@@ -52,10 +52,11 @@ pub(super) fn launch(directory: &Path, socket: &Path, lock: File, deadline: Inst
 
 /// A server that is killed may leave half a transaction at the end of its file. Redis skips it when it loads the file,
 /// but leaves its beginning there, and with the next transaction after it, the restart after next would carry it out:
-/// half a script. Redis' own tool cuts it off whole. Where the tool is missing or finds worse, the server has the last
-/// word.
+/// half a script. Redis' own tool cuts it off whole. Where the tool is missing, or finds more wrong than that, the server
+/// has the last word: what was acknowledged must not be cut off unasked.
 pub fn cut_torn_tail(program: &Path, directory: &Path) {
-    let manifest = directory.join("appendonlydir/appendonly.aof.manifest");
+    let files = directory.join("appendonlydir");
+    let manifest = files.join("appendonly.aof.manifest");
     let tool = program.with_file_name(match program.file_name() {
         Some(name) if name == "valkey-server" => "valkey-check-aof",
         _ => "redis-check-aof",
@@ -63,13 +64,31 @@ pub fn cut_torn_tail(program: &Path, directory: &Path) {
     if !manifest.exists() {
         return;
     }
+    let check = Command::new(&tool).arg(&manifest).stdin(Stdio::null()).output();
+    if !check.is_ok_and(|check| is_torn_at_the_end(&files, &String::from_utf8_lossy(&check.stdout))) {
+        return;
+    }
+    tracing::warn!("cutting a torn transaction off the end of {}", files.display());
     let mut command = Command::new(tool);
     command.arg("--fix").arg(manifest).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    if let Ok(mut check) = command.spawn() {
+    if let Ok(mut fix) = command.spawn() {
         // It asks before it cuts.
-        let _ = check.stdin.take().map(|mut stdin| stdin.write_all(b"y\n"));
-        let _ = check.wait();
+        let _ = fix.stdin.take().map(|mut stdin| stdin.write_all(b"y\n"));
+        let _ = fix.wait();
     }
+}
+
+/// Whether what the tool does not understand is one transaction without its end, and nothing comes after it.
+fn is_torn_at_the_end(files: &Path, report: &str) -> bool {
+    let Some(line) = report.lines().rfind(|line| line.starts_with("AOF analyzed:")) else { return false };
+    let field = |name: &str| line.split([' ', ',']).find_map(|word| word.strip_prefix(name));
+    let (Some(name), Some(Ok(good))) = (field("filename="), field("ok_up_to=").map(str::parse::<usize>))
+    else {
+        return false;
+    };
+    let rest = fs::read(files.join(name)).map(|bytes| bytes.get(good..).unwrap_or_default().to_vec());
+    let ends = |rest: &[u8]| rest.windows(4).any(|word| word.eq_ignore_ascii_case(b"EXEC"));
+    rest.is_ok_and(|rest| !rest.is_empty() && !ends(&rest))
 }
 
 /// The first of [`PROGRAMS`] on the search path.

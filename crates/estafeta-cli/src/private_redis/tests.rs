@@ -86,6 +86,26 @@ fn half_a_transaction_at_the_end_of_the_file_never_comes_back() {
 }
 
 #[test]
+fn a_file_that_is_damaged_in_the_middle_is_not_cut() {
+    let (_data, redis) = place();
+    redis.ensure().unwrap();
+    for count in 0..20 {
+        let mut pipe = redis::pipe();
+        pipe.atomic().rpush("list", count).ignore().incr("count", 1).ignore();
+        pipe.exec(&mut client(&redis)).unwrap();
+    }
+    redis.stop().unwrap();
+    let file = redis.directory().join("appendonlydir/appendonly.aof.1.incr.aof");
+    let mut written = std::fs::read(&file).unwrap();
+    let middle = written.len() / 2;
+    let sign = written[middle..].iter().position(|byte| *byte == b'$').unwrap();
+    written[middle + sign] = b'?';
+    std::fs::write(&file, &written).unwrap();
+    assert!(matches!(redis.ensure(), Err(PrivateRedisError::Died { .. })));
+    assert_eq!(std::fs::read(&file).unwrap(), written, "it is for its user to decide");
+}
+
+#[test]
 fn stop_without_a_server_creates_nothing() {
     let (_data, redis) = place();
     assert!(!redis.stop().unwrap());

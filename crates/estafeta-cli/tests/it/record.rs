@@ -14,11 +14,11 @@ fn every_step_is_written_down_and_survives_a_kill() {
     let handler = ring.copy(&[&args[..], &["--record", &second]].concat());
     let read = |path: &str| std::fs::read_to_string(path).unwrap();
     let kinds = |text: &str| -> Vec<String> {
-        text.lines().map(|line| line.split(' ').nth(1).unwrap().to_owned()).collect()
+        text.lines().filter_map(|line| line.split(' ').nth(1)).map(str::to_owned).collect()
     };
     let ids = |text: &str, kind: &str| -> Vec<u64> {
         let lines = text.lines().filter(|line| line.split(' ').nth(1) == Some(kind));
-        let words = lines.flat_map(|line| line.split(' ').skip(if kind == "published" { 3 } else { 2 }));
+        let words = lines.flat_map(|line| line.split(' ').skip(3));
         words.map(|word| word.split(['=', '!']).next().unwrap().parse().unwrap()).collect()
     };
     eventually(SOON, "all to be settled", || (ids(&read(&second), "settled").len() == 50).then_some(()));

@@ -83,7 +83,8 @@ impl Store {
         call.arg(&self.keys.journal).arg(from).arg("+").arg("COUNT").arg(count);
         let entries: Vec<(String, HashMap<String, String>)> = self.read(&call).await?;
         let last = entries.last().map_or_else(|| after.to_owned(), |(name, _)| name.clone());
-        Ok((entries.into_iter().map(|(_, fields)| JournalEntry::parse(&fields)).collect(), last))
+        let entries = entries.iter().map(|(_, fields)| JournalEntry::parse(fields)).collect::<Result<_>>()?;
+        Ok((entries, last))
     }
 
     /// Deletes the keys of this ring and no others; answers how many there were.

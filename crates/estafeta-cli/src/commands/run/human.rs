@@ -128,7 +128,7 @@ impl Observer for Human {
                     self.say_or_count(line, |second| second.generated += 1);
                 }
             }
-            Notice::Settled { messages, failures } => self.settled(messages, failures),
+            Notice::Settled { messages, failures, .. } => self.settled(messages, failures),
             Notice::Buried { member, returned, gave_up } => {
                 let line =
                     format!("member {member} is dead: {returned} messages returned, {gave_up} given up");

@@ -76,7 +76,7 @@ impl Observer for Json {
                 let total = self.generated.fetch_add(new, Ordering::Relaxed) + new;
                 self.say_if_room(&json!({"msg": "generated", "total": total}));
             }
-            Notice::Settled { messages, failures } => {
+            Notice::Settled { messages, failures, .. } => {
                 self.settled(messages, failures);
                 let (new, failed) = (messages.len() as u64, failures.len() as u64);
                 let total = self.processed.fetch_add(new, Ordering::Relaxed) + new;

@@ -59,7 +59,7 @@ impl Observer for Ears {
             Notice::Generated { messages } => {
                 vec![format!("generated {} from #{}", messages.len(), messages[0].id)]
             }
-            Notice::Settled { messages, failures } => {
+            Notice::Settled { messages, failures, .. } => {
                 let failed = |index| failures.iter().find(|(failed, _)| *failed == index);
                 let line = |(index, message): (usize, &Message)| match failed(index) {
                     Some((_, reason)) => format!("failed #{}.{}: {reason}", message.id, message.attempt),

@@ -1,4 +1,4 @@
-//! The Redis that is attacked: one of chaos' own, with everything on disk before it is acknowledged, or a given one.
+//! A Redis of chaos' own, to be attacked, with everything on disk before it is acknowledged.
 
 use std::fs::File;
 use std::io;
@@ -62,7 +62,7 @@ impl OwnRedis {
     }
 
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
-        offspring::signal(&self.server.lock().expect("no panic while held"), signal)
+        offspring::signal(&mut self.server.lock().expect("no panic while held"), signal)
     }
 
     fn wait_until_it_answers(&self) -> Result<()> {
