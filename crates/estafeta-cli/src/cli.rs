@@ -134,7 +134,8 @@ pub struct ChaosArgs {
     pub length: HumanDuration,
 
     /// Kinds of faults: all, or some of kill, freeze, cut, lag, half-open, lost-reply, redis-kill, redis-stall,
-    /// script-flush, client-kill, flood, separated by commas; with --redis only the first six
+    /// script-flush, client-kill, flood, separated by commas; with --redis only the first six. A Redis is only attacked
+    /// if it is named by --redis or --host, otherwise one is started
     #[arg(long, value_name = "KINDS", default_value = "all")]
     pub faults: Wanted,
 

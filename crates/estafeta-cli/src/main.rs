@@ -70,7 +70,10 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         Command::Status(args) => commands::status::run(&reach, &args),
         Command::CleanTemp(output) => commands::clean_temp::run(&reach, output.json),
         Command::Reset(args) => commands::reset::run(&reach, &args),
-        Command::Chaos(args) => commands::chaos::run(&reach, &args),
+        Command::Chaos(args) => {
+            let names_redis = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
+            commands::chaos::run(&reach, ["redis", "host", "port"].into_iter().any(names_redis), &args)
+        }
         Command::Redis { .. } => unreachable!("handled above"),
     }
 }

@@ -71,7 +71,8 @@ impl Arena {
                 ended??;
             }
             let victims = self.victims(&strike, generator()).await;
-            strikes.spawn(Arc::clone(self).strike(strike, victims, tell.clone()));
+            let what = describe(&strike, &victims, generator());
+            strikes.spawn(Arc::clone(self).strike(strike, victims, what, tell.clone()));
         }
         while let Some(ended) = strikes.join_next().await {
             ended??;
@@ -108,12 +109,17 @@ impl Arena {
         !self.hurt[copy].swap(true, Ordering::Relaxed)
     }
 
-    async fn strike(self: Arc<Self>, strike: Strike, victims: Vec<usize>, tell: impl Fn(&str)) -> Result<()> {
+    async fn strike(
+        self: Arc<Self>,
+        strike: Strike,
+        victims: Vec<usize>,
+        what: String,
+        tell: impl Fn(&str),
+    ) -> Result<()> {
         let _turn = match strike.target {
             Target::Redis => Some(self.redis_turn.lock().await),
             _ => None,
         };
-        let what = describe(&strike, &victims);
         tell(&what);
         let from_ms = now_ms();
         let index = {
@@ -135,10 +141,7 @@ impl Arena {
         let each = || victims.iter().map(|copy| &self.copies[*copy]);
         let weather = |weather| each().for_each(|copy| copy.proxy.set(weather));
         match strike.kind {
-            Kind::Kill => {
-                each().try_for_each(|copy| copy.signal(Signal::SIGKILL))?;
-                each().try_for_each(Copy::kill)?;
-            }
+            Kind::Kill => Copy::kill_all(each())?,
             Kind::Freeze => each().try_for_each(|copy| copy.signal(Signal::SIGSTOP))?,
             Kind::Cut => weather(Weather::Closed),
             Kind::Lag => weather(slowness(strike)),
@@ -189,7 +192,7 @@ impl Arena {
     }
 
     /// For what may block until the disk is ready.
-    async fn with_redis(
+    pub async fn with_redis(
         self: &Arc<Self>,
         act: impl FnOnce(&OwnRedis) -> Result<()> + Send + 'static,
     ) -> Result<()> {
@@ -269,9 +272,10 @@ async fn lose_replies(copy: &Copy, count: u64) {
     copy.proxy.lose_none();
 }
 
-fn describe(strike: &Strike, victims: &[usize]) -> String {
+fn describe(strike: &Strike, victims: &[usize], generator: Option<usize>) -> String {
     let seconds = format!("{:.1} s", strike.lasts.as_secs_f64());
     let whom = match victims {
+        [one] if Some(*one) == generator => format!("copy {} (generator)", one + 1),
         [one] => format!("copy {}", one + 1),
         several => format!("{} copies at once", several.len()),
     };

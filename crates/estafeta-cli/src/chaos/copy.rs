@@ -115,12 +115,12 @@ impl Copy {
         self.child().as_ref().map(Child::id)
     }
 
-    /// kill -9; also of one that is frozen.
-    pub fn kill(&self) -> Result<()> {
-        if let Some(mut child) = self.child().take() {
-            child.kill()?;
-            child.wait()?;
-        }
+    /// kill -9, of all of them at once; also of those that are frozen.
+    pub fn kill_all<'a>(copies: impl Iterator<Item = &'a Self>) -> Result<()> {
+        // Taken out first: nobody is to wonder why they end.
+        let mut children: Vec<Child> = copies.filter_map(|copy| copy.child().take()).collect();
+        children.iter_mut().try_for_each(Child::kill)?;
+        children.iter_mut().try_for_each(|child| child.wait().map(drop))?;
         Ok(())
     }
 
@@ -183,6 +183,6 @@ impl Copy {
 
 impl Drop for Copy {
     fn drop(&mut self) {
-        let _ = self.kill();
+        let _ = Self::kill_all([&*self].into_iter());
     }
 }

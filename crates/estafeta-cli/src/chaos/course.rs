@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::attack::Arena;
 use super::copy::{Copy, Family};
 use super::judge::{Evidence, Reading};
+use super::own_redis::OwnRedis;
 use super::verdict::Verdict;
 use super::watch::{Glance, Watch};
 use super::{DRAIN, Order, Outcome, RECOVERY, Spectator, Times, now_ms, plan, reader};
@@ -53,6 +54,7 @@ pub struct Course<'a, S> {
 struct Progress {
     readings: Vec<Reading>,
     recovery: Option<Duration>,
+    recovered_ms: Option<u64>,
     drain: Option<Duration>,
 }
 
@@ -75,6 +77,8 @@ impl<S: Spectator> Course<'_, S> {
         };
         self.spectator.stage("judging");
         self.silence()?;
+        // If a stage failed in the middle of a strike, there may be something to undo.
+        self.arena.with_redis(OwnRedis::revive).await?;
         let last = self.ring.reconnect().await?.snapshot(0).await?;
         stop.cancel();
         let mut seen = watching.await??;
@@ -82,6 +86,7 @@ impl<S: Spectator> Course<'_, S> {
         let failure = ended.err().map(|error| format!("{error:#}"));
         let times = Times {
             recovery: progress.recovery,
+            recovered_ms: progress.recovered_ms,
             drain: progress.drain,
             standstill: Duration::from_millis(standstill.load(Ordering::Relaxed)),
         };
@@ -97,6 +102,7 @@ impl<S: Spectator> Course<'_, S> {
         let last_fault = Instant::now();
         self.recover(glance).await?;
         progress.recovery = Some(last_fault.elapsed());
+        progress.recovered_ms = Some(now_ms());
         self.spectator.stage("stopping the copies");
         self.stop(last_fault + DRAIN).await?;
         self.drain(glance, last_fault + DRAIN).await?;
@@ -106,7 +112,7 @@ impl<S: Spectator> Course<'_, S> {
     }
 
     async fn start(&self, glance: &Receiver<Glance>) -> Result<()> {
-        self.spectator.stage("starting the copies");
+        self.spectator.stage(&format!("starting {} copies on {}", self.order.copies, self.order.place()));
         self.arena.copies.iter().try_for_each(|copy| copy.start(&[]))?;
         let whole = tokio::time::timeout(START, self.until_whole(glance, 0, 0)).await;
         whole.context("the copies do not come together")?
@@ -239,7 +245,7 @@ impl<S: Spectator> Course<'_, S> {
     /// Ends all copies that still run, for good.
     fn silence(&self) -> Result<()> {
         self.family.closed.store(true, Ordering::Relaxed);
-        self.arena.copies.iter().try_for_each(Copy::kill)
+        Copy::kill_all(self.arena.copies.iter())
     }
 
     /// What the witnesses have to say.

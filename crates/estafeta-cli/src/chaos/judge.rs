@@ -19,6 +19,7 @@
 //! A run that broke off is judged by what it left: nothing may contradict, but not everything needs to be there.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
 
 use estafeta::JournalEntry;
 
@@ -88,6 +89,15 @@ enum Outcome {
     Failed,
 }
 
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Done => "done",
+            Self::Failed => "an error",
+        })
+    }
+}
+
 /// One beginning of one message.
 struct Began {
     at_ms: u64,
@@ -145,7 +155,7 @@ impl Judge {
                     let second = entry.member;
                     self.breach(
                         *id,
-                        format!("#{id} has two outcomes: from member {first} and member {second}"),
+                        format!("#{id} has two outcomes, by member {first} and by member {second}"),
                     );
                 }
                 if !(1..=evidence.published).contains(id) {
@@ -222,13 +232,13 @@ impl Judge {
 
     fn hear_settled(&mut self, id: u64, outcome: Outcome, number: u64) {
         if !self.settled.insert(id) {
-            self.breach(id, format!("#{id} was settled by two copies, by their own records"));
+            self.breach(id, format!("#{id} was settled twice, by the records of the copies"));
         }
         match self.outcomes.get(&id) {
             Some(found) if *found == (outcome, number) => {}
             Some((found, by)) => {
                 let what = format!(
-                    "#{id}: member {number} wrote down {outcome:?}, the journal has {found:?} by member {by}"
+                    "#{id}: member {number} wrote down {outcome}, the journal has {found} by member {by}"
                 );
                 self.breach(id, what);
             }
@@ -247,6 +257,8 @@ impl Judge {
                     self.findings.bodies_compared += 1;
                 }
                 if *first != digest {
+                    // Told once.
+                    *first = digest;
                     self.breach(id, format!("#{id} changed its body on the way"));
                 }
             }

@@ -74,7 +74,7 @@ fn lost_and_repeated_outcomes_are_found() {
     let twice = breaches(|evidence| {
         evidence.journal.push(JournalEntry { member: MemberId(3), ids: vec![1], errors: vec![] });
     });
-    assert!(twice.contains("#1 has two outcomes: from member 2 and member 3"), "{twice}");
+    assert!(twice.contains("#1 has two outcomes, by member 2 and by member 3"), "{twice}");
     let invented = breaches(|evidence| evidence.journal[2].ids.push(5));
     assert!(invented.contains("#5 has an outcome but was never published"), "{invented}");
 }
@@ -82,13 +82,13 @@ fn lost_and_repeated_outcomes_are_found() {
 #[test]
 fn records_that_contradict_the_journal_are_found() {
     let other = breaches(|evidence| evidence.journal[0].errors.clear());
-    assert!(other.contains("#2: member 2 wrote down Failed, the journal has Done by member 2"), "{other}");
+    assert!(other.contains("#2: member 2 wrote down an error, the journal has done by member 2"), "{other}");
     let thief = breaches(|evidence| evidence.journal[2].member = MemberId(2));
-    assert!(thief.contains("#4: member 3 wrote down Done, the journal has Done by member 2"), "{thief}");
+    assert!(thief.contains("#4: member 3 wrote down done, the journal has done by member 2"), "{thief}");
     let twice = breaches(|evidence| {
         *step(evidence, 1, 4) = Step::Settled { member: 2, done: vec![3], failed: vec![] }
     });
-    assert!(twice.contains("#3 was settled by two copies"), "{twice}");
+    assert!(twice.contains("#3 was settled twice"), "{twice}");
     let forgotten = breaches(|evidence| *step(evidence, 2, 4) = Step::BecameHandler);
     assert!(forgotten.contains("member 3, which left in good order and knows nothing of it"), "{forgotten}");
     let killed = breaches(|evidence| {

@@ -60,6 +60,11 @@ pub struct Order {
 }
 
 impl Order {
+    /// Which Redis is attacked, in words.
+    pub fn place(&self) -> String {
+        self.redis.as_ref().map_or_else(|| "a Redis of their own".to_owned(), ToString::to_string)
+    }
+
     /// The call that plans the same again.
     pub fn call(&self) -> String {
         let kinds: Vec<&str> = self.kinds.iter().map(|kind| kind.name()).collect();
@@ -84,6 +89,8 @@ pub trait Spectator: Clone + Send + 'static {
 pub struct Times {
     pub recovery: Option<Duration>,
     pub drain: Option<Duration>,
+    /// When the ring had recovered.
+    pub recovered_ms: Option<u64>,
     /// The longest time in which chaos itself could not do anything: a busy disk, a paused virtual machine.
     pub standstill: Duration,
 }

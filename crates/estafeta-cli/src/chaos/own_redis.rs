@@ -55,10 +55,21 @@ impl OwnRedis {
         server.wait().map(drop)
     }
 
+    /// Starts it, unless it runs.
     pub fn start_again(&self) -> Result<()> {
-        cut_torn_tail(&self.program, &self.directory);
-        *self.server.lock().expect("no panic while held") = launch(&self.program, &self.directory)?;
+        let mut server = self.server.lock().expect("no panic while held");
+        if server.try_wait()?.is_some() {
+            cut_torn_tail(&self.program, &self.directory);
+            *server = launch(&self.program, &self.directory)?;
+        }
+        drop(server);
         self.wait_until_it_answers()
+    }
+
+    /// Brings it back, whatever was done to it.
+    pub fn revive(&self) -> Result<()> {
+        self.signal(Signal::SIGCONT)?;
+        self.start_again()
     }
 
     pub fn signal(&self, signal: Signal) -> io::Result<()> {

@@ -65,7 +65,7 @@ pub fn picture(outcome: &Outcome) -> String {
         let y = TOP + ROW * row as f64;
         let name = if row == 0 { "Redis".to_owned() } else { format!("copy {row}") };
         let _ = writeln!(svg, "<text x=\"0\" y=\"{:.1}\">{name}</text>", y + 17.0);
-        let life = if row == 0 { Vec::new() } else { spans(&outcome.records, row - 1, axis.until_ms) };
+        let life = if row == 0 { Vec::new() } else { spans(&outcome.records, row - 1, &outcome.blows) };
         for span in life {
             let (x, width) = (axis.x(span.from_ms), axis.x(span.until_ms) - axis.x(span.from_ms));
             let (colour, inset) = if span.office { ("--office", 5.0) } else { ("--alive", 8.0) };
@@ -126,8 +126,8 @@ impl Span {
 }
 
 /// When a copy was alive and, over that, when it was in office. A copy that is killed says nothing about it: it lived
-/// until its last line, and its office ended when another one took it.
-fn spans(records: &[Vec<Line>], copy: usize, end_ms: u64) -> Vec<Span> {
+/// until it was struck, and its office ended when another one took it.
+fn spans(records: &[Vec<Line>], copy: usize, blows: &[Blow]) -> Vec<Span> {
     let others: Vec<u64> = records
         .iter()
         .enumerate()
@@ -150,8 +150,12 @@ fn spans(records: &[Vec<Line>], copy: usize, end_ms: u64) -> Vec<Span> {
     for line in &records[copy] {
         match line.step {
             Step::Started { .. } => {
-                close(&mut office, &mut elected, last, true);
-                close(&mut alive, &mut born, last, false);
+                let kills =
+                    blows.iter().filter(|blow| blow.kind == Kind::Kill && blow.victims.contains(&copy));
+                let killed = kills.map(|blow| blow.from_ms).find(|at_ms| (last..line.at_ms).contains(at_ms));
+                let end = killed.unwrap_or(last);
+                close(&mut office, &mut elected, end, true);
+                close(&mut alive, &mut born, end, false);
                 born = Some(line.at_ms);
             }
             Step::TookOffice { .. } => {
@@ -167,8 +171,8 @@ fn spans(records: &[Vec<Line>], copy: usize, end_ms: u64) -> Vec<Span> {
         }
         last = line.at_ms;
     }
-    close(&mut office, &mut elected, last.min(end_ms), true);
-    close(&mut alive, &mut born, last.min(end_ms), false);
+    close(&mut office, &mut elected, last, true);
+    close(&mut alive, &mut born, last, false);
     alive.extend(office);
     alive
 }
@@ -262,8 +266,14 @@ mod tests {
             vec![line(5, Step::Started { pid: 3 }), line(60, office(2)), line(300, Step::BecameHandler)],
         ];
         let span = |from_ms, until_ms, office| Span { from_ms, until_ms, office };
-        assert_eq!(spans(&records, 0, 999), [span(0, 90, false), span(100, 200, false), span(10, 60, true)]);
-        assert_eq!(spans(&records, 1, 999), [span(5, 300, false), span(60, 300, true)]);
+        let killed =
+            Blow { kind: Kind::Kill, from_ms: 95, until_ms: 100, victims: vec![0], what: String::new() };
+        let blows = [killed];
+        assert_eq!(
+            spans(&records, 0, &blows),
+            [span(0, 95, false), span(100, 200, false), span(10, 60, true)]
+        );
+        assert_eq!(spans(&records, 1, &blows), [span(5, 300, false), span(60, 300, true)]);
     }
 
     #[test]

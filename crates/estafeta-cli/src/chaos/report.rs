@@ -9,9 +9,9 @@ use crate::output::counted;
 
 const STYLE: &str = "
 :root { color-scheme: light dark; --ink: #1b1f24; --faint: #6b7280; --paper: #ffffff; --line: #d7dbe0;
-  --alive: #cfe3f5; --office: #1f6feb; --published: #1f6feb; --settled: #1a7f37; --good: #1a7f37; --bad: #cf222e; }
+  --alive: #cfe3f5; --office: #1f6feb; --published: #bc6c00; --settled: #1a7f37; --good: #1a7f37; --bad: #cf222e; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --faint: #8b949e; --paper: #0d1117; --line: #30363d;
-  --alive: #1c3048; --office: #58a6ff; --published: #58a6ff; --settled: #3fb950; --good: #3fb950; --bad: #ff7b72; } }
+  --alive: #1c3048; --office: #58a6ff; --published: #e3a008; --settled: #3fb950; --good: #3fb950; --bad: #ff7b72; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 1200px;
   margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
@@ -35,10 +35,11 @@ pub fn page(outcome: &Outcome) -> String {
          <meta name=\"viewport\" content=\"width=device-width\">\n\
          <title>estafeta chaos, seed {seed}</title><style>{STYLE}</style></head><body>\n\
          <h1>estafeta chaos: <span class=\"{class}\">{word}</span></h1>\n\
-         <p>{sentence}.</p>\n<p>{copies} copies for {seconds:.0} s, seed {seed}: {faults}, {messages} published, {errors}.</p>\n",
+         <p>{sentence}.</p>\n<p>{copies} copies on {place} for {seconds:.0} s, seed {seed}: {faults}, {messages} published, {errors}.</p>\n",
         seed = verdict.seed,
         sentence = escape(&verdict.sentence()),
         copies = verdict.copies,
+        place = escape(&verdict.place),
         seconds = verdict.length.as_secs_f64(),
         faults = counted(verdict.struck() as u64, "fault"),
         messages = counted(verdict.published, "message"),
@@ -56,7 +57,11 @@ pub fn page(outcome: &Outcome) -> String {
 
 fn legend(verdict: &Verdict) -> String {
     let item = |colour: &str, name: &str| format!("<span><i style=\"background:{colour}\"></i>{name}</span>");
-    let mut items = vec![item("var(--alive)", "alive"), item("var(--office)", "in office, or published")];
+    let mut items = vec![
+        item("var(--alive)", "alive"),
+        item("var(--office)", "in office"),
+        item("var(--published)", "published"),
+    ];
     items.push(item("var(--settled)", "settled"));
     items.extend(verdict.kinds().map(|kind| item(colour(kind), kind.name())));
     format!("<p class=\"legend\">{}</p>\n", items.join("\n"))

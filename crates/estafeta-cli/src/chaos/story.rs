@@ -2,9 +2,20 @@
 
 use super::LEASE;
 use super::attack::Blow;
-use super::judge::Evidence;
+use super::judge::{Evidence, TakeOver};
 use super::plan::Kind;
 use crate::record::{Line, Step};
+
+/// The fault that a take-over after such a silence is put down to: Redis, where that was away meanwhile.
+pub fn cause_of_take_over(blows: &[Blow], take_over: &TakeOver) -> Option<Kind> {
+    let away = |blow: &&Blow| {
+        matches!(blow.kind, Kind::RedisKill | Kind::RedisStall)
+            && blow.from_ms <= take_over.at_ms
+            && blow.until_ms + take_over.silence_ms >= take_over.at_ms
+    };
+    let outage = blows.iter().rfind(away).map(|blow| blow.kind);
+    outage.or_else(|| cause(blows, take_over.from, take_over.at_ms))
+}
 
 /// The fault that most likely made this copy lose what it had: the last one that hit it, or else Redis.
 pub fn cause(blows: &[Blow], copy: usize, at_ms: u64) -> Option<Kind> {
@@ -90,6 +101,9 @@ mod tests {
         assert_eq!(cause(&blows, 0, 3500), Some(Kind::RedisKill));
         assert_eq!(cause(&blows, 0, 900), None);
         assert_eq!(cause(&blows, 2, 8900), None, "too long ago");
+        let take_over = |at_ms, silence_ms| TakeOver { at_ms, from: 1, silence_ms };
+        assert_eq!(cause_of_take_over(&blows, &take_over(3100, 50)), Some(Kind::Freeze));
+        assert_eq!(cause_of_take_over(&blows, &take_over(3100, 200)), Some(Kind::RedisKill));
     }
 
     #[test]

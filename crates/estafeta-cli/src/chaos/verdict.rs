@@ -9,20 +9,23 @@ use serde_json::{Value, json};
 use super::attack::Blow;
 use super::judge::{self, Breach, Evidence, Findings};
 use super::plan::Kind;
-use super::story::{cause, story};
+use super::story::{cause, cause_of_take_over, story};
 use super::watch::Seen;
-use super::{DRAIN, Order, RECOVERY, Times};
+use super::{DRAIN, LEASE, Order, RECOVERY, Times};
 use crate::output::{BAD, FAINT, GOOD, NOTABLE, Paint, counted, grouped};
 
 /// Broken promises that are told in full, and messages whose story is.
 const TOLD: usize = 20;
 const STORIES: usize = 5;
+const JSON_BREACHES: usize = 100;
 
 pub struct Verdict {
     /// The call that plans the same again.
     pub call: String,
     pub seed: u64,
     pub copies: usize,
+    /// Which Redis.
+    pub place: String,
     pub length: Duration,
     rows: Vec<Row>,
     pub published: u64,
@@ -59,8 +62,15 @@ impl Verdict {
         failure: Option<String>,
     ) -> Self {
         let findings = judge::judge(evidence);
-        let rows = rows(order, &findings, blows);
+        let rows = rows(order, &findings, blows, times.recovered_ms.unwrap_or(u64::MAX));
         let mut breaches: Vec<Breach> = failure.into_iter().map(Breach::of_the_ring).collect();
+        if let Some((before, after)) = seen.fell {
+            breaches.push(Breach::of_the_ring(format!(
+                "Redis forgot what it had: {} messages were published, and then only {}",
+                grouped(before),
+                grouped(after)
+            )));
+        }
         if let Some(first) = seen.unbalanced.first() {
             let count = counted(seen.unbalanced.len() as u64, "snapshot");
             breaches.push(Breach::of_the_ring(format!("{count} did not add up, first: {first}")));
@@ -78,6 +88,7 @@ impl Verdict {
             call: order.call(),
             seed: order.seed,
             copies: order.copies,
+            place: order.place(),
             length: order.length,
             rows,
             published: evidence.published,
@@ -157,21 +168,17 @@ impl Verdict {
         let mut facts = vec![
             (
                 "messages",
-                format!("{published} published in {terms}; {errors} became errors, taken out by {readers}"),
+                format!("{published} published in {terms}; {errors} became errors, taken by {readers}"),
             ),
-            (
-                "repeats",
-                format!("{repeats} times handling began again, because the first copy was lost meanwhile"),
-            ),
+            ("repeats", format!("{repeats} times handling began again because the first copy was lost")),
             ("snapshots", format!("{} looked at, {balance}", grouped(self.snapshots as u64))),
-            ("bodies", format!("{} seen by two or more, and compared", grouped(self.bodies_compared))),
+            ("bodies", format!("{} were seen by two or more and compared", grouped(self.bodies_compared))),
             (
                 "recovery",
-                format!(
-                    "after the last fault all worked again in {recovery} (at most {recovery_limit} s), and the queue was \
-                     empty in {drain} (at most {drain_limit} s)"
-                ),
+                format!("all worked again {recovery} after the last fault (at most {recovery_limit} s)"),
             ),
+            ("queue", format!("empty {drain} after the last fault (at most {drain_limit} s)")),
+            ("settings", format!("lease {} s, 4 lanes a copy, 1 to 3 ms of work a message", LEASE.as_secs())),
         ];
         let standstill = self.times.standstill.as_secs_f64();
         if standstill >= 1.0 {
@@ -182,7 +189,8 @@ impl Verdict {
 
     pub fn write(&self, out: &mut impl Write, paint: Paint) -> io::Result<()> {
         let (seconds, faults) = (self.length.as_secs_f64(), counted(self.struck() as u64, "fault"));
-        writeln!(out, "{} copies, {seconds:.0} s, seed {}: {faults}\n", self.copies, self.seed)?;
+        let (copies, seed, place) = (self.copies, self.seed, &self.place);
+        writeln!(out, "{copies} copies on {place} for {seconds:.0} s, seed {seed}: {faults}\n")?;
         for (index, [fault, struck, take_overs, p50, p99, max, repeats]) in self.table().iter().enumerate() {
             let row = format!(
                 "{fault:<13} {struck:>6}  {take_overs:>10}  {p50:>8}  {p99:>8}  {max:>8}  {repeats:>7}"
@@ -190,7 +198,8 @@ impl Verdict {
             let row = if index == 0 { paint.paint(FAINT, &row) } else { row };
             writeln!(out, "{row}")?;
         }
-        writeln!(out)?;
+        let legend = "times: for how long nobody published before a take-over, by what hit its generator";
+        writeln!(out, "{}\n", paint.paint(FAINT, legend))?;
         for (word, told) in self.facts() {
             writeln!(out, "{word:<10} {told}")?;
         }
@@ -226,6 +235,7 @@ impl Verdict {
             "call": self.call,
             "seed": self.seed,
             "copies": self.copies,
+            "redis": self.place,
             "for_ms": self.length.as_millis() as u64,
             "messages": self.published,
             "errors": self.errors,
@@ -242,7 +252,8 @@ impl Verdict {
             "recovery_ms": ms(self.times.recovery),
             "drain_ms": ms(self.times.drain),
             "standstill_ms": self.times.standstill.as_millis() as u64,
-            "breaches": self.breaches.iter().map(breach).collect::<Vec<_>>(),
+            "broken": self.breaches.len(),
+            "breaches": self.breaches.iter().take(JSON_BREACHES).map(breach).collect::<Vec<_>>(),
             "stories": self.stories.iter().map(story).collect::<Vec<_>>(),
         })
     }
@@ -255,7 +266,7 @@ impl Breach {
     }
 }
 
-fn rows(order: &Order, findings: &Findings, blows: &[Blow]) -> Vec<Row> {
+fn rows(order: &Order, findings: &Findings, blows: &[Blow], until_ms: u64) -> Vec<Row> {
     let kinds = order.kinds.iter().copied().map(Some).chain([None]);
     let empty = |kind| Row { kind, struck: 0, take_overs: Vec::new(), repeats: 0 };
     let mut rows: Vec<Row> = kinds.map(empty).collect();
@@ -263,8 +274,9 @@ fn rows(order: &Order, findings: &Findings, blows: &[Blow]) -> Vec<Row> {
     for blow in blows {
         rows[place(Some(blow.kind))].struck += 1;
     }
-    for take_over in &findings.take_overs {
-        rows[place(cause(blows, take_over.from, take_over.at_ms))].take_overs.push(take_over.silence_ms);
+    // When the copies are told to stop, the office passes through many hands.
+    for take_over in findings.take_overs.iter().filter(|take_over| take_over.at_ms <= until_ms) {
+        rows[place(cause_of_take_over(blows, take_over))].take_overs.push(take_over.silence_ms);
     }
     for repeat in &findings.repeats {
         rows[place(cause(blows, repeat.first, repeat.at_ms))].repeats += 1;

@@ -21,6 +21,8 @@ pub struct Sample {
 #[derive(Debug, Default)]
 pub struct Seen {
     pub samples: Vec<Sample>,
+    /// The count of published messages fell from the first to the second.
+    pub fell: Option<(u64, u64)>,
     /// Snapshots whose balance did not add up, told.
     pub unbalanced: Vec<String>,
 }
@@ -28,6 +30,9 @@ pub struct Seen {
 impl Seen {
     pub fn note(&mut self, snapshot: &Snapshot) {
         let (published, settled) = (snapshot.published, settled(snapshot));
+        if let Some(before) = self.samples.last().filter(|before| before.published > published) {
+            self.fell.get_or_insert((before.published, published));
+        }
         self.samples.push(Sample { at_ms: now_ms(), published, settled });
         if !snapshot.balanced {
             let (waiting, in_flight) = (snapshot.waiting, snapshot.in_flight);

@@ -12,22 +12,27 @@ use super::is_closed_pipe;
 use crate::chaos::{self, Kind, Order, Outcome, Spectator, Wanted};
 use crate::cli::ChaosArgs;
 use crate::failure::{FAILED, usage};
-use crate::output::{Paint, colour_for, grouped, json_line};
+use crate::output::{Paint, colour_for, counted, grouped, json_line};
 use crate::settings::{Reach, Where};
 use crate::signals;
 
 const MOST_COPIES: usize = 200;
+const SHORTEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// How often somebody who has no bar is told how far it is.
 const LINE: Duration = Duration::from_secs(5);
 
-pub fn run(reach: &Reach, args: &ChaosArgs) -> Result<ExitCode> {
-    let order = order(reach, args)?;
+/// `redis_was_asked_for`: a Redis is only attacked if it was named in this very call. One that the environment names is
+/// likely to be used for something else.
+pub fn run(reach: &Reach, redis_was_asked_for: bool, args: &ChaosArgs) -> Result<ExitCode> {
+    let order = order(reach, redis_was_asked_for, args)?;
     if let Some(path) = &args.report {
         // One that cannot be written should not be found out about after a minute.
         let opened = std::fs::File::options().append(true).create(true).open(path);
         opened.with_context(|| format!("cannot write the report {}", path.display()))?;
     }
-    let directory = tempfile::Builder::new().prefix("estafeta-chaos-").tempdir()?;
+    let directory = tempfile::Builder::new().prefix("estafeta-chaos-").tempdir();
+    let directory = directory.context("cannot make a directory for the run (TMPDIR says where)")?;
     let show = Show::new(&order)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut stopped = None;
@@ -67,17 +72,17 @@ pub fn run(reach: &Reach, args: &ChaosArgs) -> Result<ExitCode> {
     }
 }
 
-fn order(reach: &Reach, args: &ChaosArgs) -> Result<Order> {
+fn order(reach: &Reach, redis_was_asked_for: bool, args: &ChaosArgs) -> Result<Order> {
     if !(2..=MOST_COPIES).contains(&args.copies) {
         return Err(usage(format!("--copies: expected 2 to {MOST_COPIES}, got {}", args.copies)));
     }
     let length = args.length.0;
-    if length < Duration::from_secs(1) {
-        return Err(usage("--for: expected at least 1s".to_owned()));
+    if !(SHORTEST..=LONGEST).contains(&length) {
+        return Err(usage("--for: expected 1s to 24h"));
     }
     let redis = match &reach.redis {
-        Where::Given(endpoint) => Some(estafeta::Endpoint::clone(endpoint)),
-        Where::Unsaid(_) => None,
+        Where::Given(endpoint) if redis_was_asked_for => Some(estafeta::Endpoint::clone(endpoint)),
+        _ => None,
     };
     let possible = |kind: &Kind| redis.is_none() || !kind.needs_own_redis();
     let kinds = match &args.faults {
@@ -154,10 +159,10 @@ impl Spectator for Show {
         let mut told = self.told();
         let elapsed = told.attack.get_or_insert_with(Instant::now).elapsed().min(self.length);
         let line = format!(
-            "{:.0} of {:.0} s, {} faults, {} messages",
+            "{:.0} of {:.0} s, {}, {} messages",
             elapsed.as_secs_f64(),
             self.length.as_secs_f64(),
-            told.faults,
+            counted(told.faults, "fault"),
             grouped(published)
         );
         self.bar.set_position(elapsed.as_millis() as u64);

@@ -13,11 +13,10 @@ const LONG: Duration = Duration::from_secs(120);
 /// Starts chaos with everything it writes below `place`.
 fn chaos(place: &DataDir, redis: Option<&str>, args: &[&str]) -> Process {
     let directory = place.path().to_str().unwrap();
-    let args = [&["chaos"], args].concat();
-    match redis {
-        Some(url) => start(&args, &[("TMPDIR", directory), ("REDIS_URL", url)]),
-        None => start(&args, &[("TMPDIR", directory)]),
-    }
+    let mut args = [&["chaos"], args].concat();
+    args.extend(redis.into_iter().flat_map(|url| ["--redis", url]));
+    // One that the environment names is not meant.
+    start(&args, &[("TMPDIR", directory), ("REDIS_URL", "redis://127.0.0.1:1")])
 }
 
 /// The processes that were told to write below this place.
@@ -78,7 +77,7 @@ fn on_a_given_redis_only_its_own_copies_are_hit_and_only_its_own_keys_go() {
     let output = chaos(&place, Some(&redis.tcp_url()), &args).output(LONG);
     assert!(output.status.success(), "{output:?}");
     let told = String::from_utf8(output.stdout).unwrap();
-    assert!(told.contains("GOOD: each of") && told.contains("half-open"), "{told}");
+    assert!(told.contains("GOOD: each of") && told.contains("copies on redis://127.0.0.1:"), "{told}");
     assert!(!told.contains("redis-kill") && !told.contains("flood"), "{told}");
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut redis.connect()).unwrap();
     assert_eq!(keys, ["{other}:ready"]);
@@ -149,6 +148,16 @@ fn a_message_that_vanished_is_found_and_its_story_told() {
 }
 
 #[test]
+fn a_redis_that_forgets_everything_is_told_first() {
+    let (verdict, _place) = convicted(|ring| {
+        ring.eventually(SOON, "many messages", |status| status["published"].as_u64() > Some(2000));
+        ring.redis_cli(&["FLUSHALL"]);
+    });
+    let first = verdict["breaches"][0]["what"].as_str().unwrap().to_owned();
+    assert!(first.starts_with("Redis forgot what it had"), "{first}");
+}
+
+#[test]
 fn a_message_that_was_doubled_is_found() {
     let doubled = std::cell::Cell::new(0);
     let (verdict, _place) = convicted(|ring| {
@@ -183,9 +192,10 @@ fn however_it_ends_its_children_end_with_it() {
 #[test]
 fn wrong_calls_say_what_was_expected() {
     let redis = ["--redis", "redis://127.0.0.1:1"];
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 7] = [
+        (&["--for", "25h"], "--for: expected 1s to 24h"),
         (&["--copies", "1"], "--copies: expected 2 to 200, got 1"),
-        (&["--for", "10ms"], "--for: expected at least 1s"),
+        (&["--for", "10ms"], "--for: expected 1s to 24h"),
         (&["--faults", "kil"], "expected all, or some of kill, freeze"),
         (
             &["--faults", "kill,redis-kill", redis[0], redis[1]],
