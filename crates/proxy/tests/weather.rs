@@ -136,7 +136,9 @@ async fn a_tap_sees_all_data_before_they_go_on() {
 #[tokio::test]
 async fn weather_that_changes_holds_for_what_is_on_its_way() {
     let (upstream, heard) = echo_server().await;
-    let proxy = Proxy::start(upstream).await.unwrap();
+    let (passing, mut passed) = tokio::sync::mpsc::unbounded_channel();
+    let tap = move |_: Direction, data: &[u8]| passing.send(data.to_vec()).unwrap_or_default();
+    let proxy = Proxy::tapped(upstream, tap).await.unwrap();
     let mut trickling = client(&proxy).await;
     assert_eq!(ask(&mut trickling, "a").await.unwrap(), "a");
     proxy.set(Weather::Trickle);
@@ -147,10 +149,12 @@ async fn weather_that_changes_holds_for_what_is_on_its_way() {
     timeout(SOON, trickling.read_exact(&mut vec![0; long.len()])).await.unwrap().unwrap();
 
     let before = heard.load(Ordering::SeqCst);
-    proxy.set(Weather::Lag(Duration::from_millis(200)));
+    let lag = Duration::from_secs(1);
+    proxy.set(Weather::Lag(lag));
     trickling.write_all(b"late").await.unwrap();
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    while timeout(SOON, passed.recv()).await.unwrap().unwrap() != b"late" {}
     proxy.set(Weather::Silent);
-    tokio::time::sleep(Duration::from_millis(400)).await;
+    // That nothing comes can only be seen by waiting for longer than it would take.
+    assert!(timeout(lag + lag / 2, trickling.read(&mut [0; 9])).await.is_err());
     assert_eq!(heard.load(Ordering::SeqCst), before, "what was held back is lost");
 }

@@ -57,9 +57,7 @@ impl Family {
         pids.insert(child.id());
         Ok(child)
     }
-}
 
-impl Family {
     /// A member that chaos has not started. Machines that share a Redis may have the same process ids.
     pub fn stranger_in<'a>(&self, snapshot: &'a Snapshot) -> Option<&'a MemberView> {
         let pids = self.pids.lock().expect("no panic while held");
