@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::chaos::Wanted;
 use crate::duration::HumanDuration;
@@ -37,6 +37,8 @@ pub struct Cli {
 pub enum Command {
     /// Join the ring: generate or handle messages, as elected
     Run(Box<RunArgs>),
+    /// Start copies and watch the whole ring in this terminal: kill, freeze and add copies, see it heal
+    Monitor(Box<MonitorArgs>),
     /// Take all error messages out of Redis, print and remove them
     #[command(name = "getErrors", visible_alias = "get-errors")]
     GetErrors(JsonArg),
@@ -110,6 +112,34 @@ pub struct StatusArgs {
     /// Show it again every second until stopped
     #[arg(long)]
     pub watch: bool,
+}
+
+/// Keys: q quits and ends the copies, k kills the generator, ? shows all others. Where stdout is no terminal, one plain
+/// line a second is printed instead.
+#[derive(Debug, Args)]
+pub struct MonitorArgs {
+    /// Copies to start, up to 200
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 5)]
+    pub copies: usize,
+
+    /// Only watch a ring that runs elsewhere
+    #[arg(long, conflicts_with_all = ["copies", "respawn"])]
+    pub attach: bool,
+
+    /// Start a copy again after it was killed or failed
+    #[arg(long)]
+    pub respawn: bool,
+
+    /// End by itself after this time
+    #[arg(long = "for", value_name = "TIME")]
+    pub length: Option<HumanDuration>,
+
+    /// Where the copies' logs go [default: monitor.log in ESTAFETA_DATA, or else in ~/.local/share/estafeta]
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub run: RunArgs,
 }
 
 #[derive(Debug, Args)]
@@ -208,7 +238,7 @@ pub enum LogFormat {
     Json,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MissedTicks {
     /// Pass over them; the beat keeps its phase
@@ -219,7 +249,7 @@ pub enum MissedTicks {
 
 /// Options of `run`. Each may also stand in the environment and in the file; a flag beats the environment beats the
 /// file.
-#[derive(Debug, Default, Args, Deserialize)]
+#[derive(Clone, Debug, Default, Args, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", default)]
 #[command(next_help_heading = "Options of run")]
 pub struct RunArgs {

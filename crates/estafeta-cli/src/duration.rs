@@ -1,7 +1,13 @@
-//! Durations as people write them: `500ms`, `2s`, `1m 30s`, and a plain `0`.
+//! The wall clock, and durations as people write them: `500ms`, `2s`, `1m 30s`, and a plain `0`.
 
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Now, by this machine's clock.
+pub fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
 
 /// A duration given by a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
@@ -15,6 +21,12 @@ impl FromStr for HumanDuration {
         humantime::parse_duration(text.trim())
             .map(Self)
             .map_err(|_| format!("expected a duration such as 500ms, 2s or 0, got '{text}'"))
+    }
+}
+
+impl serde::Serialize for HumanDuration {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&humantime::format_duration(self.0))
     }
 }
 

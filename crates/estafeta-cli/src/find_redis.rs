@@ -12,17 +12,31 @@ use crate::settings::Where;
 
 const USUAL_PORT: u16 = 6379;
 
+/// A Redis that was found or started.
+pub struct Found {
+    pub endpoint: Endpoint,
+    /// The private one, if it was started just now.
+    pub started: Option<PrivateRedis>,
+}
+
 /// The Redis to use. Starts a private one if none was named and nothing answers at the usual port.
 pub fn endpoint(wanted: &Where) -> Result<Endpoint> {
+    Ok(find(wanted)?.endpoint)
+}
+
+/// Like [`endpoint`], and tells whether one was started for it.
+pub fn find(wanted: &Where) -> Result<Found> {
     let refinement = match wanted {
-        Where::Given(endpoint) => return Ok(Endpoint::clone(endpoint)),
+        Where::Given(endpoint) => return Ok(Found { endpoint: Endpoint::clone(endpoint), started: None }),
         Where::Unsaid(refinement) => refinement,
     };
     if somebody_answers() {
-        return Ok(refinement.apply(Endpoint::tcp("127.0.0.1", USUAL_PORT)));
+        let endpoint = refinement.apply(Endpoint::tcp("127.0.0.1", USUAL_PORT));
+        return Ok(Found { endpoint, started: None });
     }
     let private = PrivateRedis::locate()?;
-    if let Ensured::Started = private.ensure()? {
+    let is_new = private.ensure()? == Ensured::Started;
+    if is_new {
         let _ = writeln!(
             std::io::stderr(),
             "estafeta: no Redis at 127.0.0.1:{USUAL_PORT}, started a private one in {} (other machines won't see it; \
@@ -31,7 +45,8 @@ pub fn endpoint(wanted: &Where) -> Result<Endpoint> {
         );
     }
     // It has no password: whoever can enter its directory is its user.
-    Ok(refinement.without_password().apply(private.url().parse()?))
+    let endpoint = refinement.without_password().apply(private.url().parse()?);
+    Ok(Found { endpoint, started: is_new.then_some(private) })
 }
 
 fn somebody_answers() -> bool {

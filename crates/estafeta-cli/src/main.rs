@@ -7,6 +7,8 @@ mod duration;
 mod escape;
 mod failure;
 mod find_redis;
+mod monitor;
+mod narrate;
 mod offspring;
 mod output;
 mod private_redis;
@@ -17,11 +19,12 @@ mod signals;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _};
 
-use cli::{Cli, Command, JsonArg, LogFormat, RedisCommand, RunArgs};
+use cli::{Cli, Command, JsonArg, LogFormat, MonitorArgs, RedisCommand, RunArgs};
+
 use settings::{File, Reach};
 
 fn main() -> ExitCode {
@@ -55,7 +58,17 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         None => Command::Run(Box::new(cli.run)),
     };
     let file = File::read(cli.reach.config.as_deref())?;
-    start_logging(cli.reach.verbose, cli.reach.log_format.or(file.reach.log_format));
+    let monitor_log = match &command {
+        Command::Monitor(args) => {
+            refuse_what_a_monitor_ignores(args, matches)?;
+            Some(commands::monitor::Log::open(args)?)
+        }
+        _ => None,
+    };
+    // What a monitor draws must not be written over.
+    let own_log = monitor_log.as_ref().filter(|_| commands::monitor::draws());
+    let own_log = own_log.map(commands::monitor::Log::file).transpose()?;
+    start_logging(cli.reach.verbose, cli.reach.log_format.or(file.reach.log_format), own_log);
     if let Command::Redis { action } = &command {
         return match action {
             RedisCommand::Status(output) => commands::redis::status(output.json),
@@ -65,6 +78,11 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
     let reach = Reach::resolve(&cli.reach, &file.reach, matches)?;
     match command {
         Command::Run(args) => commands::run::run(&reach, args.or(file.run)),
+        Command::Monitor(mut args) => {
+            let run = std::mem::take(&mut args.run).or(file.run);
+            let log = monitor_log.context("a monitor has a log")?;
+            commands::monitor::run(&reach, *args, run, cli.reach.verbose, log)
+        }
         Command::GetErrors(output) => commands::get_errors::run(&reach, output.json),
         Command::Errors { action } => commands::errors::run(&reach, &action),
         Command::Status(args) => commands::status::run(&reach, &args),
@@ -89,10 +107,7 @@ fn refuse_run_options(matches: &ArgMatches) -> Result<()> {
 }
 
 fn refuse_run_options_but(allowed: &[&str], matches: &ArgMatches) -> Result<()> {
-    let options = RunArgs::augment_args(clap::Command::new("run"));
-    let flagged =
-        |name: &&str| matches.value_source(name) == Some(ValueSource::CommandLine) && !allowed.contains(name);
-    match options.get_arguments().map(|arg| arg.get_id().as_str()).find(flagged) {
+    match given_run_options(matches).find(|name| !allowed.contains(&name.as_str())) {
         Some(name) => Err(failure::usage(format!(
             "--{} is an option of run: expected it alone or after run",
             name.replace('_', "-")
@@ -101,18 +116,43 @@ fn refuse_run_options_but(allowed: &[&str], matches: &ArgMatches) -> Result<()> 
     }
 }
 
-fn start_logging(verbose: u8, format: Option<LogFormat>) {
+/// Options of `run` that this call has, in front of any command or after this one.
+fn given_run_options(matches: &ArgMatches) -> impl Iterator<Item = String> {
+    let options = RunArgs::augment_args(clap::Command::new("run"));
+    let names: Vec<String> = options.get_arguments().map(|arg| arg.get_id().to_string()).collect();
+    names.into_iter().filter(|name| matches.value_source(name) == Some(ValueSource::CommandLine))
+}
+
+/// A monitor speaks with its copies in its own way, and one that only watches has none.
+fn refuse_what_a_monitor_ignores(args: &MonitorArgs, matches: &ArgMatches) -> Result<()> {
+    let matches = matches.subcommand_matches("monitor").unwrap_or(matches);
+    let reserved = |name: &String| ["json", "brief", "control"].contains(&name.as_str());
+    match given_run_options(matches).find(|name| args.attach || reserved(name)) {
+        Some(name) => {
+            let with = if args.attach { "monitor --attach" } else { "monitor" };
+            Err(failure::usage(format!("--{}: expected {with} without it", name.replace('_', "-"))))
+        }
+        None => Ok(()),
+    }
+}
+
+fn start_logging(verbose: u8, format: Option<LogFormat>, file: Option<std::fs::File>) {
     use tracing_subscriber::EnvFilter;
+    use tracing_subscriber::fmt::writer::BoxMakeWriter;
+    let colour = file.is_none() && output::colour_for(&std::io::stderr());
     let level = ["warn", "info,estafeta=debug", "trace"][usize::from(verbose.min(2))];
     let filter = EnvFilter::try_from_env("ESTAFETA_LOG").unwrap_or_else(|_| EnvFilter::new(level));
     // A line that cannot be written is lost. By default the library would complain of it, on the same full disk, and
     // panic when that fails as well.
     let logging = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(match file {
+            Some(file) => BoxMakeWriter::new(file),
+            None => BoxMakeWriter::new(std::io::stderr),
+        })
         .log_internal_errors(false);
     match format {
         Some(LogFormat::Json) => logging.json().init(),
-        Some(LogFormat::Text) | None => logging.with_ansi(output::colour_for(&std::io::stderr())).init(),
+        Some(LogFormat::Text) | None => logging.with_ansi(colour).init(),
     }
 }

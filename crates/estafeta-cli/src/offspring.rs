@@ -5,8 +5,22 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 use std::sync::{LazyLock, Mutex, mpsc};
 
+use estafeta::RingName;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+/// This very program, as a child that hears of its ring and Redis by the environment, where no other user of the machine
+/// can read the password. Settings of ours that came by the environment do not reach it.
+pub fn of_this_program(ring: &RingName, secret_url: &str) -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("ESTAFETA_") {
+            command.env_remove(name);
+        }
+    }
+    command.env("ESTAFETA_REDIS", secret_url).env("ESTAFETA_RING", ring.to_string());
+    Ok(command)
+}
 
 type Order = (Command, mpsc::Sender<io::Result<Child>>);
 

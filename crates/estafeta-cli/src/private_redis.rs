@@ -144,6 +144,11 @@ pub struct Status {
     pub directory: PathBuf,
 }
 
+/// Where everything lies that this program keeps for its user.
+pub fn data_directory() -> Result<PathBuf> {
+    directory::locate_data(|name| std::env::var_os(name))
+}
+
 /// The server program on the search path.
 pub fn find_program() -> Option<PathBuf> {
     launch::find(std::env::var_os("PATH").as_deref())

@@ -222,6 +222,19 @@ impl RunArgs {
         }
     }
 
+    /// The command line that says the same.
+    pub fn flags(&self) -> Result<Vec<String>> {
+        let serde_json::Value::Object(options) = serde_json::to_value(self)? else {
+            unreachable!("a struct is an object");
+        };
+        let flag = |(name, value): (String, serde_json::Value)| match value {
+            serde_json::Value::Null => None,
+            serde_json::Value::String(text) => Some(format!("--{name}={text}")),
+            other => Some(format!("--{name}={other}")),
+        };
+        Ok(options.into_iter().filter_map(flag).collect())
+    }
+
     /// The library's settings, checked.
     pub fn config(&self, redis: Endpoint, ring: RingName) -> Result<Config> {
         let mut config = Config::new(redis, ring);
@@ -254,5 +267,24 @@ impl RunArgs {
         }
         let per_char = self.work_per_char.map_or(std::time::Duration::ZERO, |time| time.0);
         Ok(Work { error_rate, per_char, seed: self.seed })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    #[test]
+    fn flags_say_what_they_were_made_of() {
+        let said = ["--interval=1s 500ms", "--error-rate=0.25", "--until-done=true", "--missed=catch-up", "--record=a b"];
+        let parse = |flags: &[String]| {
+            Cli::try_parse_from(["estafeta".to_owned()].iter().chain(flags)).unwrap().run
+        };
+        let flags = parse(&said.map(ToOwned::to_owned)).flags().unwrap();
+        assert_eq!(flags, said);
+        assert_eq!(parse(&flags).flags().unwrap(), said);
     }
 }

@@ -45,14 +45,40 @@ impl Endpoint {
         }
     }
 
+    /// The URL, secrets included, by which a child process reaches the same database. It belongs into the child's
+    /// environment: a command line can be read by everybody on the machine.
+    pub fn secret_url(&self) -> String {
+        let settings = self.0.redis_settings();
+        let (scheme, host, port, end) = match self.0.addr() {
+            ConnectionAddr::Unix(path) => {
+                let path: String = path.as_os_str().as_encoded_bytes().iter().map(encoded_in_path).collect();
+                let user = settings.username().map(|user| format!("&user={}", encoded(user)));
+                let password = settings.password().map(|password| format!("&pass={}", encoded(password)));
+                let (user, password) = (user.unwrap_or_default(), password.unwrap_or_default());
+                return format!("redis+unix://{path}?db={}{user}{password}", settings.db());
+            }
+            ConnectionAddr::TcpTls { host, port, insecure, .. } => {
+                ("rediss", host.as_str(), *port, if *insecure { "#insecure" } else { "" })
+            }
+            ConnectionAddr::Tcp(host, port) => ("redis", host.as_str(), *port, ""),
+            _ => ("redis", "", 0, ""),
+        };
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        format!("{scheme}://{}{host}:{port}/{}{end}", self.credentials(), settings.db())
+    }
+
     /// The URL, secrets included, by which the same database is reached through another port of this machine.
     pub fn secret_url_through(&self, port: u16) -> String {
+        format!("redis://{}127.0.0.1:{port}/{}", self.credentials(), self.0.redis_settings().db())
+    }
+
+    /// As they stand before the host of a URL.
+    fn credentials(&self) -> String {
         let settings = self.0.redis_settings();
         let user = settings.username().map(encoded).unwrap_or_default();
         let password = settings.password().map(|password| format!(":{}", encoded(password)));
         let credentials = user + &password.unwrap_or_default();
-        let at = if credentials.is_empty() { "" } else { "@" };
-        format!("redis://{credentials}{at}127.0.0.1:{port}/{}", settings.db())
+        if credentials.is_empty() { credentials } else { credentials + "@" }
     }
 
     pub(crate) fn info(&self, protocol: ProtocolVersion) -> ConnectionInfo {
@@ -82,6 +108,14 @@ fn encoded(text: &str) -> String {
         byte => format!("%{byte:02X}"),
     };
     text.bytes().map(encode).collect()
+}
+
+fn encoded_in_path(byte: &u8) -> String {
+    match byte {
+        b'/' | b'.' | b'-' | b'_' => char::from(*byte).to_string(),
+        byte if byte.is_ascii_alphanumeric() => char::from(*byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    }
 }
 
 impl FromStr for Endpoint {
@@ -152,5 +186,23 @@ mod tests {
         assert_eq!(socket.address(), Some(Address::Unix("/run/redis.sock".into())));
         assert_eq!(socket.secret_url_through(4711), "redis://127.0.0.1:4711/0");
         assert_eq!("rediss://host".parse::<Endpoint>().unwrap().address(), None);
+    }
+
+    #[test]
+    fn a_child_is_led_to_the_same_place_with_the_same_secrets() {
+        let places = [
+            "redis://bob@localhost:7000/2",
+            "redis://[::1]:6379/0",
+            "rediss://bob@example.org:6380/1",
+            "redis+unix:///run/my redis/r.sock?db=3&user=bob",
+        ];
+        for url in places {
+            let endpoint = url.parse::<Endpoint>().unwrap().with_password("p@ss:w/ord&x=?#");
+            let child: Endpoint = endpoint.secret_url().parse().unwrap();
+            assert_eq!(child.to_string(), endpoint.to_string());
+            let (ours, theirs) = (endpoint.0.redis_settings(), child.0.redis_settings());
+            assert_eq!((ours.username(), ours.password(), ours.db()), (theirs.username(), theirs.password(), theirs.db()));
+        }
+        assert_eq!("redis://localhost".parse::<Endpoint>().unwrap().secret_url(), "redis://localhost:6379/0");
     }
 }

@@ -11,7 +11,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, sleep_until};
 
 use super::copy::Copy;
-use super::now_ms;
+use crate::duration::now_ms;
 use super::own_redis::OwnRedis;
 use super::plan::{Kind, Strike, Target};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -23,7 +23,6 @@ pub type Pids = Arc<Mutex<BTreeSet<u32>>>;
 /// What is the same for all copies.
 #[derive(Clone)]
 pub struct Family {
-    pub program: PathBuf,
     pub directory: PathBuf,
     pub endpoint: Endpoint,
     pub ring: RingName,
@@ -33,19 +32,12 @@ pub struct Family {
 }
 
 impl Family {
-    /// A child of this program, which hears of its ring and Redis by the environment alone.
+    /// A child of this program.
     pub fn start(&self, args: &[&str], url: &str, stdout: &Path, stderr: &Path) -> Result<Child> {
         let open = |path: &Path| File::options().append(true).create(true).open(path);
-        let mut command = Command::new(&self.program);
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("ESTAFETA_") {
-                command.env_remove(name);
-            }
-        }
+        let mut command = offspring::of_this_program(&self.ring, url)?;
         command
             .args(args)
-            .env("ESTAFETA_REDIS", url)
-            .env("ESTAFETA_RING", self.ring.to_string())
             .stdin(Stdio::null())
             .stdout(open(stdout)?)
             .stderr(open(stderr)?);

@@ -26,7 +26,8 @@ use super::judge::{Evidence, Reading};
 use super::own_redis::OwnRedis;
 use super::verdict::Verdict;
 use super::watch::{Glance, Watch};
-use super::{DRAIN, Order, Outcome, RECOVERY, Spectator, Times, now_ms, plan, reader};
+use super::{DRAIN, Order, Outcome, RECOVERY, Spectator, Times, plan, reader};
+use crate::duration::now_ms;
 use crate::failure::REDIS;
 use crate::record;
 

@@ -22,7 +22,7 @@ mod watch;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use estafeta::{Address, Endpoint, Ring, RingName};
@@ -104,11 +104,6 @@ pub struct Outcome {
     pub began_ms: u64,
 }
 
-pub fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
-}
-
 /// Runs it all, with everything it needs in `directory`. None if it was told to stop before its end.
 pub async fn run(
     order: &Order,
@@ -161,7 +156,6 @@ async fn prepare<'a, S: Spectator>(
         );
     }
     let family = Family {
-        program: std::env::current_exe().context("cannot find this program itself")?,
         directory: directory.to_owned(),
         endpoint,
         ring: order.ring.clone(),

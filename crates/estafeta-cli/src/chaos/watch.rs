@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::copy::Family;
-use super::now_ms;
+use crate::duration::now_ms;
 
 /// The ring at one moment.
 #[derive(Clone, Copy, Debug)]

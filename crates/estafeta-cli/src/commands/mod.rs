@@ -4,6 +4,7 @@ pub mod chaos;
 pub mod clean_temp;
 pub mod errors;
 pub mod get_errors;
+pub mod monitor;
 pub mod redis;
 pub mod reset;
 pub mod run;

@@ -26,8 +26,13 @@ impl Prepared {
     }
 }
 
-/// `ESTAFETA_DATA`, or else the place the platform has for a user's data.
+/// The server's place among the user's data.
 pub(super) fn locate(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf> {
+    Ok(locate_data(variable)?.join("redis"))
+}
+
+/// `ESTAFETA_DATA`, or else the place the platform has for a user's data.
+pub(super) fn locate_data(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf> {
     let directory = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     // A relative XDG_DATA_HOME is to be ignored, says the XDG specification.
     let data_home = || directory("XDG_DATA_HOME").filter(|path| path.is_absolute());
@@ -42,7 +47,7 @@ pub(super) fn locate(variable: impl Fn(&str) -> Option<OsString>) -> Result<Path
     let data = directory("ESTAFETA_DATA")
         .or_else(|| Some(data_home().or_else(platform)?.join("estafeta")))
         .ok_or(PrivateRedisError::NoHome)?;
-    std::path::absolute(data.join("redis")).map_err(io_error("finding", &data))
+    std::path::absolute(&data).map_err(io_error("finding", &data))
 }
 
 pub(super) fn check_length(socket: &Path) -> Result<()> {

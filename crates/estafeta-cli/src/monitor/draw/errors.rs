@@ -1,0 +1,105 @@
+//! The view of the errors: a list, the selected one in full, and what can be done with it.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Paragraph, Wrap};
+
+use super::footer::keys;
+use super::ink::Ink;
+use super::log::line;
+use super::{Spots, first_visible};
+use crate::escape::escape;
+use crate::monitor::errors_view::{ErrorsView, Page};
+use crate::output::{grouped, moment};
+
+/// Bytes of a body that are shown in full.
+const SHOWN: usize = 4000;
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, view: &ErrorsView, ink: Ink) -> Spots {
+    let detail = if area.height >= 12 { area.height / 3 } else { 0 };
+    let [head, list, detail, foot] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Min(0),
+        Constraint::Length(detail),
+        Constraint::Length(1),
+    ])
+    .areas(area);
+    frame.render_widget(ink.title(&title(view), area.width), head);
+    frame.render_widget(Paragraph::new(foot_line(view, ink)), foot);
+    let Some(page) = &view.page else {
+        return Spots::default();
+    };
+    let height = usize::from(list.height);
+    let first = first_visible(view.at, page.errors.len(), height);
+    let shown = page.errors.iter().enumerate().skip(first).take(height);
+    let lines = shown.map(|(index, error)| {
+        let is_selected = index == view.at;
+        let mut line = line(error, ink);
+        line.spans.insert(0, Span::raw(if is_selected { "> " } else { "  " }));
+        if is_selected { line.style(ink.selected()) } else { line }
+    });
+    let lines: Vec<Line<'_>> = lines.collect();
+    if lines.is_empty() {
+        let nothing = if view.text.is_empty() { "  no errors are kept" } else { "  none has this text" };
+        frame.render_widget(Line::styled(nothing, ink.faint()), list);
+    }
+    frame.render_widget(Paragraph::new(lines), list);
+    draw_selected(frame, detail, view, ink);
+    Spots { list: Some((list, first)), count: page.errors.len() }
+}
+
+fn title(view: &ErrorsView) -> String {
+    let Some(Page { errors, kept, searched }) = &view.page else {
+        return "errors: fetching ...".to_owned();
+    };
+    let shown = errors.len() as u64;
+    let mut title = format!("errors: {} kept, newest first", grouped(*kept));
+    if !view.text.is_empty() {
+        let text = escape(view.text.as_bytes());
+        title += &format!(", {} with \"{text}\" among the newest {}", grouped(shown), grouped(*searched));
+    } else if shown < *kept {
+        title += &format!(", the newest {} shown", grouped(shown));
+    }
+    title
+}
+
+fn foot_line(view: &ErrorsView, ink: Ink) -> Line<'static> {
+    if let Some(question) = view.question() {
+        return Line::styled(question, ink.notable().patch(ink.selected()));
+    }
+    if view.typing {
+        let text = escape(view.text.as_bytes());
+        return Line::styled(format!("search: {text}_   Enter keeps it, Esc ends it"), ink.notable());
+    }
+    if let Some(answer) = &view.answer {
+        return Line::styled(answer.clone(), ink.notable());
+    }
+    let all =
+        [("Esc", "back"), ("/", "search"), ("r", "retry"), ("d", "drop"), ("R D", "all shown"), ("q", "quit")];
+    keys(&all, ink)
+}
+
+fn draw_selected(frame: &mut Frame<'_>, area: Rect, view: &ErrorsView, ink: Ink) {
+    let Some(error) = view.selected() else {
+        return;
+    };
+    let body = error.body();
+    let cut = &body[..body.len().min(SHOWN)];
+    let end = if cut.len() < body.len() { format!(" ... {} bytes in all", grouped(body.len() as u64)) } else { String::new() };
+    let facts = format!(
+        "failed {} at member {} on attempt {}, published {} in epoch {}",
+        moment(error.failed_ms),
+        error.member,
+        error.attempt,
+        moment(error.published_ms),
+        error.epoch
+    );
+    let lines = vec![
+        ink.title(&format!("#{}", error.id), area.width),
+        Line::styled(facts, ink.faint()),
+        Line::styled(escape(error.reason.as_bytes()), ink.bad()),
+        Line::raw(format!("\"{}\"{end}", escape(cut))),
+    ];
+    frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }), area);
+}

@@ -1,0 +1,108 @@
+//! Styles by meaning.
+
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::symbols;
+use ratatui::text::{Line, Span};
+
+use crate::monitor::log::Tone;
+use crate::monitor::rows::Condition;
+
+/// What the terminal can show.
+#[derive(Clone, Copy, Debug)]
+pub struct Ink {
+    pub colour: bool,
+    /// No characters but ASCII.
+    pub ascii: bool,
+}
+
+impl Ink {
+    fn coloured(self, colour: Color) -> Style {
+        if self.colour { Style::new().fg(colour) } else { Style::new() }
+    }
+
+    pub fn good(self) -> Style {
+        self.coloured(Color::Green)
+    }
+
+    pub fn bad(self) -> Style {
+        self.coloured(Color::Red).add_modifier(Modifier::BOLD)
+    }
+
+    pub fn notable(self) -> Style {
+        self.coloured(Color::Yellow)
+    }
+
+    pub fn office(self) -> Style {
+        self.coloured(Color::Cyan).add_modifier(Modifier::BOLD)
+    }
+
+    pub fn cold(self) -> Style {
+        self.coloured(Color::Blue)
+    }
+
+    pub fn faint(self) -> Style {
+        Style::new().add_modifier(Modifier::DIM)
+    }
+
+    pub fn strong(self) -> Style {
+        Style::new().add_modifier(Modifier::BOLD)
+    }
+
+    pub fn selected(self) -> Style {
+        Style::new().add_modifier(Modifier::REVERSED)
+    }
+
+    pub fn tone(self, tone: Tone) -> Style {
+        match tone {
+            Tone::Plain => Style::new(),
+            Tone::Good => self.good(),
+            Tone::Notable => self.notable(),
+            Tone::Bad => self.coloured(Color::Red),
+            Tone::Office => self.office(),
+            Tone::Deed => self.strong(),
+        }
+    }
+
+    pub fn condition(self, condition: Condition) -> Style {
+        match condition {
+            Condition::Alive => self.good(),
+            Condition::Frozen => self.cold(),
+            Condition::Dying => self.notable(),
+            Condition::Dead => self.bad(),
+            Condition::Starting | Condition::Left => self.faint(),
+        }
+    }
+
+    /// What marks the generator.
+    pub fn mark(self) -> &'static str {
+        if self.ascii { "*" } else { "◆" }
+    }
+
+    pub fn bars(self) -> symbols::bar::Set<'static> {
+        if !self.ascii {
+            return symbols::bar::NINE_LEVELS;
+        }
+        symbols::bar::Set {
+            full: "#",
+            seven_eighths: "#",
+            three_quarters: "*",
+            five_eighths: "+",
+            half: "=",
+            three_eighths: "-",
+            one_quarter: ":",
+            one_eighth: ".",
+            empty: " ",
+        }
+    }
+
+    /// A line that divides, with a title in it.
+    pub fn title(self, title: &str, width: u16) -> Line<'static> {
+        let rule = if self.ascii { "-" } else { "─" };
+        let rest = usize::from(width).saturating_sub(title.chars().count() + 4);
+        Line::from(vec![
+            Span::styled(format!("{rule} "), self.faint()),
+            Span::styled(title.to_owned(), self.strong()),
+            Span::styled(format!(" {}", rule.repeat(rest + 1)), self.faint()),
+        ])
+    }
+}

@@ -1,0 +1,178 @@
+//! Looks at the ring five times a second, and works on its errors when asked to. Both over connections of their own, made
+//! anew when they break: the monitor outlives any trouble of Redis.
+
+use std::time::Duration;
+
+use estafeta::{Endpoint, FailedMessage, Result, Ring, RingName, Selection};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+
+use super::errors_view::Page;
+use super::history::failed;
+use super::state::{Errand, Look};
+use crate::escape::escape;
+use crate::output::counted;
+
+/// Between two looks.
+const PACE: Duration = Duration::from_millis(200);
+/// Between two tries while Redis does not answer.
+const RETRY: Duration = Duration::from_millis(500);
+/// Events that one look brings at most; the rest comes with the next.
+const EVENTS: usize = 200;
+/// Errors that the main view may show.
+const LAST_ERRORS: u64 = 30;
+/// Errors of the errors view, and how far a search goes: nobody scrolls further, and Redis has other work.
+const PAGE: usize = 1000;
+const SEARCHED: u64 = 20_000;
+const CHUNK: u64 = 500;
+
+pub enum Fed {
+    Look(Box<Look>),
+    Lost(String),
+    Errors(Page),
+    /// What came of an errand, in words.
+    Answer(String),
+}
+
+/// Where the ring is.
+#[derive(Clone)]
+pub struct Place {
+    pub endpoint: Endpoint,
+    pub ring: RingName,
+}
+
+impl Place {
+    async fn connect(&self) -> Result<Ring> {
+        Ring::connect(self.endpoint.clone(), self.ring.clone()).await
+    }
+}
+
+/// Looks until nobody listens. `past` events from before the first look are told as well.
+pub async fn watch(place: Place, past: usize, out: UnboundedSender<Fed>) {
+    let mut watch = Watch { place, past, ring: None, last_event: None, errors: Vec::new(), counts: (0, 0) };
+    loop {
+        let (fed, pause) = match watch.look().await {
+            Ok(look) => (Fed::Look(Box::new(look)), PACE),
+            Err(error) => {
+                watch.ring = None;
+                (Fed::Lost(error.to_string()), RETRY)
+            }
+        };
+        if out.send(fed).is_err() {
+            return;
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+struct Watch {
+    place: Place,
+    past: usize,
+    ring: Option<Ring>,
+    last_event: Option<String>,
+    errors: Vec<FailedMessage>,
+    /// Errors kept, and ever, when `errors` was read.
+    counts: (u64, u64),
+}
+
+impl Watch {
+    async fn look(&mut self) -> Result<Look> {
+        if self.ring.is_none() {
+            self.ring = Some(self.place.connect().await?);
+        }
+        let ring = self.ring.as_ref().expect("connected above");
+        let first = self.last_event.is_none();
+        let snapshot = ring.snapshot(if first { self.past.max(1) } else { 1 }).await?;
+        let mut events = Vec::new();
+        match &self.last_event {
+            None => events.extend(snapshot.events.iter().take(self.past).rev().cloned()),
+            // A stream that was wiped begins anew.
+            Some(last) => {
+                let newest = snapshot.events.first().map_or("", |event| &event.id);
+                if stamp(newest) < stamp(last) {
+                    events = ring.events_after("", EVENTS).await?;
+                } else if newest != last {
+                    events = ring.events_after(last, EVENTS).await?;
+                }
+            }
+        }
+        let newest = snapshot.events.first().map(|event| event.id.clone());
+        let last = if first { newest } else { events.last().map(|event| event.id.clone()) };
+        self.last_event = Some(last.or_else(|| self.last_event.take()).unwrap_or_default());
+
+        let counts = (snapshot.errors_kept, failed(&snapshot));
+        if counts != self.counts {
+            let from = ring.error_count().await?.saturating_sub(LAST_ERRORS);
+            self.errors = ring.errors(from, LAST_ERRORS).await?;
+            self.counts = counts;
+        }
+        Ok(Look { snapshot, events, errors: self.errors.clone() })
+    }
+}
+
+/// The name of an event as numbers that grow.
+fn stamp(id: &str) -> (u64, u64) {
+    let (ms, sequence) = id.split_once('-').unwrap_or((id, ""));
+    (ms.parse().unwrap_or(0), sequence.parse().unwrap_or(0))
+}
+
+/// Does one errand after the other. Of several wishes to see the errors only the last one counts.
+pub async fn run_errands(place: Place, mut errands: UnboundedReceiver<Errand>, out: UnboundedSender<Fed>) {
+    let mut ring = None;
+    while let Some(mut errand) = errands.recv().await {
+        while let (Errand::List(_), Ok(next)) = (&errand, errands.try_recv()) {
+            errand = next;
+        }
+        let done = match run_errand(&place, &mut ring, errand).await {
+            Ok(done) => done,
+            Err(error) => {
+                ring = None;
+                Fed::Answer(escape(error.to_string().as_bytes()))
+            }
+        };
+        if out.send(done).is_err() {
+            return;
+        }
+    }
+}
+
+async fn run_errand(place: &Place, ring: &mut Option<Ring>, errand: Errand) -> Result<Fed> {
+    if ring.is_none() {
+        *ring = Some(place.connect().await?);
+    }
+    let ring = ring.as_ref().expect("connected above");
+    Ok(match errand {
+        Errand::List(text) => Fed::Errors(list(ring, &text).await?),
+        Errand::Retry(ids) => {
+            let count = ring.retry_errors(&Selection::Ids(ids)).await?;
+            Fed::Answer(format!("{} put back into the queue", counted(count, "error")))
+        }
+        Errand::Drop(ids) => {
+            let count = ring.drop_errors(&Selection::Ids(ids)).await?;
+            Fed::Answer(format!("{} dropped", counted(count, "error")))
+        }
+    })
+}
+
+async fn list(ring: &Ring, text: &str) -> Result<Page> {
+    let kept = ring.error_count().await?;
+    let mut page = Page { errors: Vec::new(), kept, searched: 0 };
+    let wanted = text.to_lowercase();
+    while page.errors.len() < PAGE && page.searched < kept.min(SEARCHED) {
+        let end = kept - page.searched;
+        let from = end.saturating_sub(CHUNK);
+        let chunk = ring.errors(from, end - from).await?;
+        page.searched += end - from;
+        page.errors.extend(chunk.into_iter().rev().filter(|error| contains(error, &wanted)));
+    }
+    page.errors.truncate(PAGE);
+    Ok(page)
+}
+
+/// Whether anything that is shown of the error contains the text, in whatever case.
+fn contains(error: &FailedMessage, wanted: &str) -> bool {
+    let shown = || {
+        let (reason, body) = (escape(error.reason.as_bytes()), escape(error.body()));
+        format!("#{} {} {reason} {body}", error.id, error.member).to_lowercase()
+    };
+    wanted.is_empty() || shown().contains(wanted)
+}

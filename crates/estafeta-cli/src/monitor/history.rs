@@ -1,0 +1,122 @@
+//! The last minutes of the ring, one sample a second, for the charts.
+
+use std::collections::{HashMap, VecDeque};
+
+use estafeta::{MemberId, Snapshot};
+
+/// Ten minutes.
+const KEPT: usize = 600;
+/// A rate is told over so many milliseconds: at two messages a second a shorter time would make it jump.
+const RATE_MS: u64 = 3000;
+
+/// Messages a second over one second, and what waited at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sample {
+    pub generated: f64,
+    pub handled: f64,
+    pub errors: f64,
+    pub waiting: u64,
+}
+
+/// Counts at one moment.
+#[derive(Clone, Copy)]
+struct Mark {
+    at_ms: u64,
+    published: u64,
+    settled: u64,
+    failed: u64,
+}
+
+#[derive(Default)]
+pub struct History {
+    /// None: Redis did not answer in that second.
+    samples: VecDeque<Option<Sample>>,
+    mark: Option<Mark>,
+    members: HashMap<MemberId, VecDeque<(u64, u64)>>,
+}
+
+impl History {
+    /// Takes a look into account.
+    pub fn look(&mut self, now_ms: u64, snapshot: &Snapshot) {
+        let failed = failed(snapshot);
+        let mark =
+            Mark { at_ms: now_ms, published: snapshot.published, settled: snapshot.done + failed, failed };
+        let last = *self.mark.get_or_insert(mark);
+        let elapsed = now_ms.saturating_sub(last.at_ms);
+        if elapsed >= 1000 {
+            // A second in which nobody could look has no figures of its own.
+            (2000..).step_by(1000).take_while(|ms| *ms <= elapsed.min(10_000)).for_each(|_| self.push(None));
+            // A count that fell was wiped.
+            let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 * 1000.0 / elapsed as f64;
+            self.push(Some(Sample {
+                generated: rate(mark.published, last.published),
+                handled: rate(mark.settled, last.settled),
+                errors: rate(mark.failed, last.failed),
+                waiting: snapshot.waiting,
+            }));
+            self.mark = Some(mark);
+        }
+        self.members.retain(|id, _| snapshot.members.iter().any(|member| member.id == *id));
+        for member in &snapshot.members {
+            let counts = self.members.entry(member.id).or_default();
+            counts.push_back((now_ms, member.generated + member.processed));
+            while counts.len() > 2 && counts[1].0 + RATE_MS <= now_ms {
+                counts.pop_front();
+            }
+        }
+    }
+
+    fn push(&mut self, sample: Option<Sample>) {
+        self.samples.push_back(sample);
+        if self.samples.len() > KEPT {
+            self.samples.pop_front();
+        }
+    }
+
+    /// What was measured last.
+    pub fn now(&self) -> Option<Sample> {
+        *self.samples.back()?
+    }
+
+    /// Messages a second that a member generates or handles.
+    pub fn rate_of(&self, member: MemberId) -> f64 {
+        let Some((first, last)) = self.members.get(&member).and_then(|c| Some((c.front()?, c.back()?))) else {
+            return 0.0;
+        };
+        let elapsed = last.0.saturating_sub(first.0).max(1);
+        last.1.saturating_sub(first.1) as f64 * 1000.0 / elapsed as f64
+    }
+
+    /// How many seconds each of `width` columns stands for, so that they reach back three minutes at least.
+    pub fn seconds_a_column(width: usize) -> usize {
+        180_usize.div_ceil(width.max(1))
+    }
+
+    /// `width` columns, the last one now; each the mean of its seconds.
+    pub fn columns(&self, width: usize, value: impl Fn(&Sample) -> f64) -> Vec<Option<f64>> {
+        let seconds = Self::seconds_a_column(width);
+        // Columns end at whole multiples, or every sample would move from one to another each second.
+        let newest = self.samples.len() - self.samples.len() % seconds;
+        let chunk = |from: usize, to: usize| {
+            let known: Vec<f64> = self.samples.range(from..to).flatten().map(&value).collect();
+            (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+        };
+        let mut columns = Vec::with_capacity(width);
+        if newest < self.samples.len() {
+            columns.push(chunk(newest, self.samples.len()));
+        }
+        let mut end = newest;
+        while columns.len() < width {
+            columns.push(if end >= seconds { chunk(end - seconds, end) } else { None });
+            end = end.saturating_sub(seconds);
+        }
+        columns.truncate(width);
+        columns.reverse();
+        columns
+    }
+}
+
+/// Messages that ever became errors.
+pub fn failed(snapshot: &Snapshot) -> u64 {
+    snapshot.errors_kept + snapshot.errors_taken + snapshot.retried
+}

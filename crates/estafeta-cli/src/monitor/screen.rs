@@ -1,0 +1,104 @@
+//! The terminal: taken over for as long as the monitor draws, and given back however that ends.
+
+use std::io::{self, Stdout, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::sys::signal::{Signal, kill, raise};
+use nix::unistd::Pid;
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::Show;
+use ratatui::crossterm::event::{self, DisableMouseCapture, EnableMouseCapture, Event};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+/// Whether the terminal is ours at the moment: the panic hook must know it without a `Screen` at hand.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+pub struct Screen {
+    terminal: Terminal<CrosstermBackend<Stdout>>,
+    mouse: bool,
+}
+
+impl Screen {
+    pub fn take() -> io::Result<Self> {
+        let tell = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            // First the terminal, so that what is told can be read.
+            let _ = give_back();
+            tell(panic);
+        }));
+        let terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+        let mut screen = Self { terminal, mouse: true };
+        screen.enter()?;
+        Ok(screen)
+    }
+
+    /// Also after somebody else had the terminal.
+    pub fn enter(&mut self) -> io::Result<()> {
+        TAKEN.store(true, Ordering::SeqCst);
+        enable_raw_mode()?;
+        execute!(io::stdout(), EnterAlternateScreen)?;
+        self.set_mouse(self.mouse)?;
+        self.terminal.hide_cursor()?;
+        self.terminal.clear()
+    }
+
+    pub fn set_mouse(&mut self, ours: bool) -> io::Result<()> {
+        self.mouse = ours;
+        if ours {
+            execute!(io::stdout(), EnableMouseCapture)
+        } else {
+            execute!(io::stdout(), DisableMouseCapture)
+        }
+    }
+
+    pub fn draw(&mut self, draw: impl FnOnce(&mut ratatui::Frame<'_>)) -> io::Result<()> {
+        self.terminal.draw(draw).map(drop)
+    }
+
+    /// Gives the terminal back and stops this process until it is continued, as Ctrl-Z does with any program.
+    pub fn suspend(&mut self) -> io::Result<()> {
+        give_back()?;
+        raise(Signal::SIGSTOP)?;
+        self.enter()
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = give_back();
+    }
+}
+
+/// Asks everybody in the terminal's foreground to stop, ourselves included: `make`, say, that started us, must stop as
+/// well. The copies are in groups of their own and go on.
+pub fn suspend_group() {
+    let _ = kill(Pid::from_raw(0), Signal::SIGTSTP);
+}
+
+fn give_back() -> io::Result<()> {
+    if !TAKEN.swap(false, Ordering::SeqCst) {
+        return Ok(());
+    }
+    let shown = execute!(io::stdout(), DisableMouseCapture, LeaveAlternateScreen, Show);
+    disable_raw_mode()?;
+    shown?;
+    io::stdout().flush()
+}
+
+/// Keys, the mouse and new sizes, read on a thread of their own; the channel ends when the terminal does.
+pub fn events() -> UnboundedReceiver<Event> {
+    let (sender, receiver) = unbounded_channel();
+    std::thread::spawn(move || {
+        while let Ok(event) = event::read() {
+            if sender.send(event).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}

@@ -1,0 +1,363 @@
+//! What the monitor knows, and how what it hears changes that. Nothing here touches a process, Redis or a terminal: time
+//! comes with each call, and what is to be done goes back as a list of deeds.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::process::ExitStatus;
+
+use estafeta::{Event, FailedMessage, MemberId, MemberView, Role, Snapshot};
+
+use super::errors_view::ErrorsView;
+use super::history::{History, failed};
+use super::log::{Log, Tone};
+use super::own::{Ended, Own, Slot};
+use super::rows::{Condition, Key, Row};
+use super::said::Said;
+use crate::escape::escape;
+use crate::output::counted;
+
+/// How long a member that is gone is still shown; a copy of ours that can be started again for longer.
+const GONE_SHOWN_MS: u64 = 5_000;
+const DEAD_SHOWN_MS: u64 = 30_000;
+/// How long the footer shows what was done or could not be.
+const NOTICE_MS: u64 = 5_000;
+/// The first pause before a copy is started again by itself; it doubles for one that does not last.
+const RESPAWN_MS: u64 = 500;
+const RESPAWN_MOST_MS: u64 = 30_000;
+/// A copy that lived as long as this was well.
+const LASTED_MS: u64 = 10_000;
+
+/// What does not change.
+pub struct Setting {
+    pub ring: String,
+    pub redis: String,
+    pub host: String,
+    /// Only watching.
+    pub attach: bool,
+    pub respawn: bool,
+    pub log_file: Option<PathBuf>,
+    pub started_ms: u64,
+}
+
+/// The ring, seen from outside.
+pub struct Look {
+    pub snapshot: Snapshot,
+    /// What happened since the last look, oldest first.
+    pub events: Vec<Event>,
+    /// The newest errors, oldest of them first.
+    pub errors: Vec<FailedMessage>,
+}
+
+/// What the state asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Deed {
+    Start,
+    /// SIGTERM, or the like.
+    Stop(Slot),
+    Kill(Slot),
+    Freeze(Slot),
+    Thaw(Slot),
+    /// Stop everything and end.
+    Quit,
+    /// Kill what has not stopped yet, and end.
+    QuitNow,
+    Suspend,
+    /// Whether the mouse is ours; if not, the terminal's own selection works.
+    Mouse(bool),
+    Errors(Errand),
+}
+
+/// Work on the kept errors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Errand {
+    /// Fetch the newest ones that contain this text.
+    List(String),
+    Retry(Vec<u64>),
+    Drop(Vec<u64>),
+}
+
+pub enum View {
+    Ring,
+    Errors(Box<ErrorsView>),
+    Help,
+}
+
+pub struct State {
+    pub setting: Setting,
+    pub snapshot: Option<Snapshot>,
+    /// Why Redis does not answer, while it does not.
+    pub lost: Option<String>,
+    pub history: History,
+    pub log: Log,
+    pub last_errors: Vec<FailedMessage>,
+    pub view: View,
+    pub paused: bool,
+    pub quitting: bool,
+    pub notice: Option<(u64, String)>,
+    pub rows: Vec<Row>,
+    /// None: the selection follows the generator.
+    pub(super) pinned: Option<Key>,
+    pub(super) own: BTreeMap<Slot, Own>,
+    gone: HashMap<MemberId, (u64, Row)>,
+    /// When to start which copies again.
+    respawns: Vec<(u64, Slot)>,
+    /// The pause before the next copy is started again by itself.
+    pause_ms: u64,
+    /// Errors that the log has not told of yet, and when it told last.
+    untold: (u64, u64),
+    pub was_unbalanced: bool,
+}
+
+impl State {
+    pub fn new(setting: Setting) -> Self {
+        Self {
+            setting,
+            snapshot: None,
+            lost: None,
+            history: History::default(),
+            log: Log::default(),
+            last_errors: Vec::new(),
+            view: View::Ring,
+            paused: false,
+            quitting: false,
+            notice: None,
+            rows: Vec::new(),
+            pinned: None,
+            own: BTreeMap::new(),
+            gone: HashMap::new(),
+            respawns: Vec::new(),
+            pause_ms: RESPAWN_MS,
+            untold: (0, 0),
+            was_unbalanced: false,
+        }
+    }
+
+    /// The ring was looked at.
+    pub fn look(&mut self, now_ms: u64, look: Look) {
+        if self.lost.take().is_some() {
+            self.log.say(now_ms, Tone::Good, "Redis is back");
+        }
+        let snapshot = look.snapshot;
+        self.count_errors(now_ms, &snapshot, &look.errors);
+        look.events.iter().for_each(|event| self.log.event(event));
+        self.note_departures(now_ms, &snapshot, &look.events);
+        self.note_balance(now_ms, &snapshot);
+        self.history.look(now_ms, &snapshot);
+        self.last_errors = look.errors;
+        self.snapshot = Some(snapshot);
+        self.refresh_rows(now_ms);
+    }
+
+    /// Redis did not answer.
+    pub fn lost(&mut self, now_ms: u64, reason: &str) {
+        if self.lost.is_none() {
+            let told = escape(reason.as_bytes());
+            self.log.say(now_ms, Tone::Bad, format!("Redis does not answer: {told}"));
+            self.lost = Some(told);
+        }
+        self.refresh_rows(now_ms);
+    }
+
+    fn note_balance(&mut self, now_ms: u64, snapshot: &Snapshot) {
+        let was_balanced = self.snapshot.as_ref().is_none_or(|before| before.balanced);
+        if was_balanced && !snapshot.balanced {
+            self.log.say(now_ms, Tone::Bad, "the balance does not add up");
+        } else if !was_balanced && snapshot.balanced {
+            self.log.say(now_ms, Tone::Good, "the balance adds up again");
+        }
+        self.was_unbalanced |= !snapshot.balanced;
+    }
+
+    /// Tells of new errors, once a second at most: there may be thousands.
+    fn count_errors(&mut self, now_ms: u64, snapshot: &Snapshot, newest: &[FailedMessage]) {
+        let Some(before) = &self.snapshot else {
+            return;
+        };
+        let (untold, told_ms) = &mut self.untold;
+        *untold += failed(snapshot).saturating_sub(failed(before));
+        if *untold == 0 || told_ms.saturating_add(1000) > now_ms {
+            return;
+        }
+        let text = match newest.last() {
+            Some(error) if *untold == 1 => {
+                format!("error #{} at {}: {}", error.id, error.member, escape(error.reason.as_bytes()))
+            }
+            Some(error) => format!("{}, the last one #{}", counted(*untold, "error"), error.id),
+            None => counted(*untold, "error"),
+        };
+        (*untold, *told_ms) = (0, now_ms);
+        self.log.say(now_ms, Tone::Bad, text);
+    }
+
+    fn note_departures(&mut self, now_ms: u64, snapshot: &Snapshot, events: &[Event]) {
+        let before = self.snapshot.iter().flat_map(|before| &before.members);
+        let missing = before.filter(|member| snapshot.members.iter().all(|other| other.id != member.id));
+        let number = |member: &MemberView| member.id.to_string();
+        for member in missing {
+            let left = events.iter().any(|event| {
+                event.kind == "left" && event.fields.iter().any(|(_, value)| *value == number(member))
+            });
+            let condition = if left { Condition::Left } else { Condition::Dead };
+            let own = self.own.values().find(|own| own.member == Some(member.id));
+            let row = Row::member(member, own, 0.0).departed(condition);
+            self.gone.insert(member.id, (now_ms, row));
+        }
+    }
+
+    /// A copy of ours was started.
+    pub fn started(&mut self, now_ms: u64, slot: Slot, pid: u32) {
+        self.own.insert(slot, Own::new(slot, pid, now_ms));
+        self.refresh_rows(now_ms);
+    }
+
+    pub fn heard(&mut self, now_ms: u64, slot: Slot, said: &Said) {
+        let Some(own) = self.own.get_mut(&slot) else {
+            return;
+        };
+        own.hear(said);
+        let who = name_of(own);
+        match said {
+            // Of a Redis that is lost to everybody we hear ourselves.
+            Said::RedisLost { reason } if self.lost.is_none() => {
+                let told = escape(reason.as_bytes());
+                self.log.say(now_ms, Tone::Bad, format!("{who} lost Redis: {told}"));
+            }
+            Said::DeclaredDead => {
+                let text = format!("{who} learned that it was declared dead, joins again");
+                self.log.say(now_ms, Tone::Notable, text);
+            }
+            Said::LimitReached { limit } => {
+                let text = format!("the limit of {} is reached", counted(*limit, "message"));
+                self.log.say(now_ms, Tone::Notable, text);
+            }
+            _ => {}
+        }
+    }
+
+    /// The process of a copy of ours has ended.
+    pub fn ended(&mut self, now_ms: u64, slot: Slot, status: ExitStatus) {
+        let Some(own) = self.own.get_mut(&slot) else {
+            return;
+        };
+        own.ended = Some(Ended { at_ms: now_ms, status });
+        own.frozen = false;
+        let (who, lived_ms) = (name_of(own), now_ms.saturating_sub(own.started_ms));
+        if status.success() {
+            self.own.remove(&slot);
+        } else {
+            use std::os::unix::process::ExitStatusExt as _;
+            let how = match status.signal() {
+                Some(9) => "was killed".to_owned(),
+                Some(signal) => format!("was ended by signal {signal}"),
+                None => format!("failed with exit code {}, see the log", status.code().unwrap_or(-1)),
+            };
+            self.log.say(now_ms, Tone::Bad, format!("{who} {how}"));
+            if self.setting.respawn && !self.quitting {
+                let doubled = (self.pause_ms * 2).min(RESPAWN_MOST_MS);
+                self.pause_ms = if lived_ms < LASTED_MS { doubled } else { RESPAWN_MS };
+                self.respawns.push((now_ms + self.pause_ms, slot));
+            }
+        }
+        self.refresh_rows(now_ms);
+    }
+
+    /// Time passed.
+    pub fn tick(&mut self, now_ms: u64) -> Vec<Deed> {
+        if self.notice.as_ref().is_some_and(|(until, _)| *until <= now_ms) {
+            self.notice = None;
+        }
+        let due: Vec<_> = self.respawns.extract_if(.., |(at, _)| *at <= now_ms).collect();
+        let mut deeds = Vec::new();
+        for (_, slot) in due {
+            // One that was started again by hand meanwhile is not there any more.
+            if !self.quitting && self.forget(slot) {
+                deeds.push(Deed::Start);
+            }
+        }
+        deeds
+    }
+
+    /// Lets go of a copy that has ended, and says whether it was there.
+    pub(super) fn forget(&mut self, slot: Slot) -> bool {
+        let Some(own) = self.own.remove(&slot) else {
+            return false;
+        };
+        if let Some(member) = own.member {
+            self.gone.remove(&member);
+        }
+        true
+    }
+
+    pub fn running(&self) -> impl Iterator<Item = &Own> {
+        self.own.values().filter(|own| own.runs())
+    }
+
+    /// How the copies of ours that failed ended last.
+    pub fn last_failure(&self) -> Option<ExitStatus> {
+        let ended = self.own.values().filter_map(|own| own.ended);
+        Some(ended.max_by_key(|ended| ended.at_ms)?.status)
+    }
+
+    pub fn generator(&self) -> Option<&Row> {
+        self.rows.iter().find(|row| row.role == Some(Role::Generator))
+    }
+
+    /// The selected row: the one that was chosen, or else the generator.
+    pub fn selected(&self) -> Option<usize> {
+        let pinned = self.pinned.and_then(|key| self.rows.iter().position(|row| row.key == key));
+        pinned.or_else(|| self.rows.iter().position(|row| row.role == Some(Role::Generator)))
+    }
+
+    pub fn say(&mut self, now_ms: u64, text: impl Into<String>) {
+        self.notice = Some((now_ms + NOTICE_MS, text.into()));
+    }
+
+    fn refresh_rows(&mut self, now_ms: u64) {
+        self.gone.retain(|_, (since, _)| *since + GONE_SHOWN_MS > now_ms);
+        self.own.retain(|_, own| own.ended.is_none_or(|ended| ended.at_ms + DEAD_SHOWN_MS > now_ms));
+        let by_member: HashMap<MemberId, &Own> =
+            self.own.values().filter_map(|own| Some((own.member?, own))).collect();
+        let members = self.snapshot.iter().flat_map(|snapshot| &snapshot.members);
+        let mut rows: Vec<Row> = members
+            .map(|member| {
+                let own = by_member.get(&member.id).copied();
+                Row::member(member, own, self.history.rate_of(member.id))
+            })
+            .collect();
+        let present = |id: MemberId, rows: &[Row]| rows.iter().any(|row| row.key == Key::Member(id));
+        for (id, (_, row)) in &self.gone {
+            if !present(*id, &rows) && !by_member.contains_key(id) {
+                rows.push(row.clone());
+            }
+        }
+        for own in self.own.values() {
+            match own.member {
+                Some(id) if present(id, &rows) => {}
+                member => rows.push(self.without_membership(own, member)),
+            }
+        }
+        rows.sort_by_key(|row| row.key);
+        self.rows = rows;
+    }
+
+    /// A copy of ours that the ring does not have, or not any more.
+    fn without_membership(&self, own: &Own, member: Option<MemberId>) -> Row {
+        let mut row = Row::joining(own, &self.setting.host);
+        if let Some(id) = member {
+            if let Some((_, last)) = self.gone.get(&id) {
+                row = Row { condition: row.condition, slot: row.slot, ..last.clone() };
+            }
+            row.key = Key::Member(id);
+            row.add_what_it_said(own);
+        }
+        row
+    }
+}
+
+/// A copy of ours, in words.
+pub(super) fn name_of(own: &Own) -> String {
+    match own.member {
+        Some(member) => format!("{member} (pid {})", own.pid),
+        None => format!("the copy with pid {}", own.pid),
+    }
+}
