@@ -1,6 +1,6 @@
 use std::ffi::OsStr;
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -53,16 +53,29 @@ impl Process {
         envs: impl IntoIterator<Item = (K, V)>,
     ) -> Self {
         let data = DataDir::new();
-        let mut command = Command::new(program);
-        remove_users_settings(&mut command);
-        command
-            .args(args)
-            .env("ESTAFETA_DATA", data.path())
-            .env("HOME", data.path())
-            .envs(envs)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        let mut command = private_command(program, &data);
+        command.args(args).envs(envs).stdin(Stdio::null());
+        Self::start(program, command, data)
+    }
+
+    /// [`spawn`](Self::spawn) with a pipe as standard input; dropped, it ends that input.
+    #[track_caller]
+    pub fn spawn_fed<K: AsRef<OsStr>, V: AsRef<OsStr>>(
+        program: &Path,
+        args: impl IntoIterator<Item = impl AsRef<OsStr>>,
+        envs: impl IntoIterator<Item = (K, V)>,
+    ) -> (Self, ChildStdin) {
+        let data = DataDir::new();
+        let mut command = private_command(program, &data);
+        command.args(args).envs(envs).stdin(Stdio::piped());
+        let process = Self::start(program, command, data);
+        let input = process.child().inner().stdin.take().expect("stdin is piped");
+        (process, input)
+    }
+
+    #[track_caller]
+    fn start(program: &Path, mut command: Command, data: DataDir) -> Self {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = OwnedChild::spawn(command)
             .unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()));
         let capture = Arc::new(Capture::default());
@@ -200,11 +213,15 @@ impl std::fmt::Debug for Process {
     }
 }
 
-fn remove_users_settings(command: &mut Command) {
+/// A command that sees nothing of the user's own settings; [`Process`] says what that means.
+pub(crate) fn private_command(program: &Path, data: &DataDir) -> Command {
+    let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("ESTAFETA_") || text.starts_with("XDG_") || text == "REDIS_URL" {
             command.env_remove(&name);
         }
     }
+    command.env("ESTAFETA_DATA", data.path()).env("HOME", data.path());
+    command
 }

@@ -1,3 +1,4 @@
+use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt;
 
 use super::*;
@@ -72,6 +73,16 @@ fn killed_and_signalled_processes_say_so() {
     process.wait_for_line(SOON, |line| line == "up");
     process.signal(Signal::SIGTERM);
     assert_eq!(process.wait(SOON).code(), Some(7));
+}
+
+#[test]
+fn a_fed_process_reads_what_the_test_writes_until_the_pipe_is_dropped() {
+    let (process, mut input) = Process::spawn_fed(Path::new("/bin/cat"), ["-"], NO_ENV);
+    input.write_all(b"one\n").unwrap();
+    process.wait_for_line(SOON, |line| line == "one");
+    assert!(process.is_running());
+    drop(input);
+    assert!(process.wait(SOON).success());
 }
 
 #[test]
