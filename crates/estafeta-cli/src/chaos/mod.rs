@@ -24,7 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use estafeta::{Address, Endpoint, Ring, RingName};
 use estafeta_proxy::{Proxy, Upstream};
 

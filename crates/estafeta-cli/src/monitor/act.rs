@@ -154,15 +154,14 @@ impl State {
     ) -> Vec<Deed> {
         let refusal = match row {
             None => format!("there is no {what} at the moment"),
-            Some(row) if row.slot.is_none() => format!(
+            Some(row) if !row.mine => format!(
                 "the {what} {} was not started here: this monitor can only watch it",
                 self.name_of_row(row)
             ),
-            Some(row) if row.condition.is_gone() => {
-                format!("{} is dead; r starts it again", self.name_of_row(row))
+            Some(Row { slot: Some(slot), condition, .. }) if !condition.is_gone() => {
+                return act(self, now_ms, *slot);
             }
-            Some(Row { slot: Some(slot), .. }) => return act(self, now_ms, *slot),
-            Some(_) => return Vec::new(),
+            Some(row) => format!("{} is dead already", self.name_of_row(row)),
         };
         self.say(now_ms, refusal);
         Vec::new()
@@ -176,7 +175,10 @@ impl State {
     }
 
     fn kill(&mut self, now_ms: u64, slot: Slot) -> Vec<Deed> {
-        self.tell(now_ms, slot, "kill -9 of");
+        self.tell(now_ms, slot, "killed");
+        if let Some(own) = self.own.get_mut(&slot) {
+            own.killed = true;
+        }
         vec![Deed::Kill(slot)]
     }
 
@@ -215,8 +217,9 @@ impl State {
 
     /// The chosen copy, or else the youngest handler.
     fn stop_one(&mut self, now_ms: u64) -> Vec<Deed> {
-        let row = match self.pinned {
-            Some(_) => self.chosen_row(),
+        let pinned = self.pinned.and_then(|_| self.chosen_row()).filter(|row| !row.condition.is_gone());
+        let row = match pinned {
+            Some(row) => Some(row),
             None => {
                 let stoppable = |row: &&Row| {
                     let is_well = matches!(row.condition, Condition::Alive | Condition::Starting);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use estafeta::{Endpoint, FailedMessage, Result, Ring, RingName, Selection};
+use estafeta::{Endpoint, Event, FailedMessage, Result, Ring, RingName, Selection};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use super::errors_view::Page;
@@ -46,59 +46,63 @@ impl Place {
     }
 }
 
-/// Looks until nobody listens. `past` events from before the first look are told as well.
-pub async fn watch(place: Place, past: usize, out: UnboundedSender<Fed>) {
-    let mut watch = Watch { place, past, ring: None, last_event: None, errors: Vec::new(), counts: (0, 0) };
-    loop {
-        let (fed, pause) = match watch.look().await {
-            Ok(look) => (Fed::Look(Box::new(look)), PACE),
-            Err(error) => {
-                watch.ring = None;
-                (Fed::Lost(error.to_string()), RETRY)
-            }
-        };
-        if out.send(fed).is_err() {
-            return;
-        }
-        tokio::time::sleep(pause).await;
-    }
-}
-
-struct Watch {
+/// Looks at the ring.
+pub struct Watch {
     place: Place,
-    past: usize,
     ring: Option<Ring>,
-    last_event: Option<String>,
+    /// The name of the last event that was told.
+    last_event: String,
+    /// Told with the first look.
+    past: Vec<Event>,
     errors: Vec<FailedMessage>,
     /// Errors kept, and ever, when `errors` was read.
     counts: (u64, u64),
 }
 
 impl Watch {
+    /// Begins to watch: events from now on will be told, and the last `past` of those before.
+    pub async fn begin(place: Place, past: usize) -> Result<Self> {
+        let ring = place.connect().await?;
+        let mut past_events = ring.snapshot(past.max(1)).await?.events;
+        let last_event = past_events.first().map_or_else(String::new, |event| event.id.clone());
+        past_events.truncate(past);
+        past_events.reverse();
+        let (errors, counts) = (Vec::new(), (0, 0));
+        Ok(Self { place, ring: Some(ring), last_event, past: past_events, errors, counts })
+    }
+
+    /// Looks until nobody listens.
+    pub async fn run(mut self, out: UnboundedSender<Fed>) {
+        loop {
+            let (fed, pause) = match self.look().await {
+                Ok(look) => (Fed::Look(Box::new(look)), PACE),
+                Err(error) => {
+                    self.ring = None;
+                    (Fed::Lost(error.to_string()), RETRY)
+                }
+            };
+            if out.send(fed).is_err() {
+                return;
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
     async fn look(&mut self) -> Result<Look> {
         if self.ring.is_none() {
             self.ring = Some(self.place.connect().await?);
         }
         let ring = self.ring.as_ref().expect("connected above");
-        let first = self.last_event.is_none();
-        let snapshot = ring.snapshot(if first { self.past.max(1) } else { 1 }).await?;
-        let mut events = Vec::new();
-        match &self.last_event {
-            None => events.extend(snapshot.events.iter().take(self.past).rev().cloned()),
+        let snapshot = ring.snapshot(1).await?;
+        let mut events = std::mem::take(&mut self.past);
+        let newest = snapshot.events.first().map_or("", |event| &event.id);
+        if newest != self.last_event {
             // A stream that was wiped begins anew.
-            Some(last) => {
-                let newest = snapshot.events.first().map_or("", |event| &event.id);
-                if stamp(newest) < stamp(last) {
-                    events = ring.events_after("", EVENTS).await?;
-                } else if newest != last {
-                    events = ring.events_after(last, EVENTS).await?;
-                }
-            }
+            let is_new = stamp(newest) < stamp(&self.last_event);
+            let after = if is_new { "" } else { &self.last_event };
+            events.extend(ring.events_after(after, EVENTS).await?);
+            self.last_event = events.last().map_or_else(String::new, |event| event.id.clone());
         }
-        let newest = snapshot.events.first().map(|event| event.id.clone());
-        let last = if first { newest } else { events.last().map(|event| event.id.clone()) };
-        self.last_event = Some(last.or_else(|| self.last_event.take()).unwrap_or_default());
-
         let counts = (snapshot.errors_kept, failed(&snapshot));
         if counts != self.counts {
             let from = ring.error_count().await?.saturating_sub(LAST_ERRORS);

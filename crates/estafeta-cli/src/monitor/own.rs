@@ -28,6 +28,8 @@ pub struct Own {
     pub frozen: bool,
     /// Told to stop, by us or by somebody else.
     pub stopping: bool,
+    /// Killed from here.
+    pub killed: bool,
     pub ended: Option<Ended>,
     totals: Totals,
     at_join: Totals,
@@ -48,6 +50,7 @@ impl Own {
             member: None,
             frozen: false,
             stopping: false,
+            killed: false,
             ended: None,
             totals: Totals::default(),
             at_join: Totals::default(),

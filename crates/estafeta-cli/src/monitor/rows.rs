@@ -48,7 +48,9 @@ pub enum Key {
 #[derive(Clone, Debug)]
 pub struct Row {
     pub key: Key,
-    /// The copy of ours that it is.
+    /// Whether it was started here.
+    pub mine: bool,
+    /// The copy of ours that it is; None also for what one of them was before it came back under a new number.
     pub slot: Option<Slot>,
     pub role: Option<Role>,
     pub rank: Option<u64>,
@@ -75,6 +77,7 @@ impl Row {
         };
         let mut row = Self {
             key: Key::Member(view.id),
+            mine: own.is_some(),
             slot: own.map(|own| own.slot),
             role: Some(view.role),
             rank: view.rank,
@@ -103,6 +106,7 @@ impl Row {
         };
         Self {
             key: Key::Slot(own.slot),
+            mine: true,
             slot: Some(own.slot),
             role: None,
             rank: None,

@@ -8,12 +8,18 @@ use nix::unistd::Pid;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
-use ratatui::crossterm::event::{self, DisableMouseCapture, EnableMouseCapture, Event};
+use ratatui::crossterm::event::{self, Event};
 use ratatui::crossterm::execute;
+use ratatui::crossterm::style::Print;
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+/// Buttons and the wheel, in the notation for large windows. The library's own command reports every movement as well,
+/// and over a slow line that is a flood.
+const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
+const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1000l";
 
 /// Whether the terminal is ours at the moment: the panic hook must know it without a `Screen` at hand.
 static TAKEN: AtomicBool = AtomicBool::new(false);
@@ -49,11 +55,7 @@ impl Screen {
 
     pub fn set_mouse(&mut self, ours: bool) -> io::Result<()> {
         self.mouse = ours;
-        if ours {
-            execute!(io::stdout(), EnableMouseCapture)
-        } else {
-            execute!(io::stdout(), DisableMouseCapture)
-        }
+        execute!(io::stdout(), Print(if ours { MOUSE_ON } else { MOUSE_OFF }))
     }
 
     pub fn draw(&mut self, draw: impl FnOnce(&mut ratatui::Frame<'_>)) -> io::Result<()> {
@@ -84,7 +86,7 @@ fn give_back() -> io::Result<()> {
     if !TAKEN.swap(false, Ordering::SeqCst) {
         return Ok(());
     }
-    let shown = execute!(io::stdout(), DisableMouseCapture, LeaveAlternateScreen, Show);
+    let shown = execute!(io::stdout(), Print(MOUSE_OFF), LeaveAlternateScreen, Show);
     disable_raw_mode()?;
     shown?;
     io::stdout().flush()

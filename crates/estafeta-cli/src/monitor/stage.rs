@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::act::{Command, Step};
 use super::brood::{Brood, Family, Heard};
 use super::draw::{self, Ink, Spots};
-use super::feed::{self, Fed, Place};
+use super::feed::{self, Fed, Place, Watch};
 use super::own::Slot;
 use super::screen::{self, Screen};
 use super::state::{Deed, Errand, Setting, State, View};
@@ -47,8 +47,9 @@ pub async fn run(order: Order) -> Result<u8> {
     let (fed_in, fed) = unbounded_channel();
     let (errands, errands_out) = unbounded_channel();
     let past = if order.setting.attach { PAST } else { 0 };
-    // Before the first copy, so that the log tells of its joining.
-    tokio::spawn(feed::watch(order.place.clone(), past, fed_in.clone()));
+    // Before the first copy, so that the log tells of its joining, and a Redis that is not there is told at once.
+    let watch = Watch::begin(order.place.clone(), past).await?;
+    tokio::spawn(watch.run(fed_in.clone()));
     tokio::spawn(feed::run_errands(order.place, errands_out, fed_in));
     let mut stage = Stage {
         state: State::new(order.setting),

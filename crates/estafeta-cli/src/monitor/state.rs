@@ -214,9 +214,10 @@ impl State {
         let Some(own) = self.own.get_mut(&slot) else {
             return;
         };
+        let (who, before) = (name_of(own), own.member);
         own.hear(said);
-        let who = name_of(own);
         match said {
+            Said::CreatedTaskId { task_id } => self.renumber(slot, before, MemberId(*task_id)),
             // Of a Redis that is lost to everybody we hear ourselves.
             Said::RedisLost { reason } if self.lost.is_none() => {
                 let told = escape(reason.as_bytes());
@@ -234,6 +235,17 @@ impl State {
         }
     }
 
+    /// A copy that was declared dead came back under a new number: the selection goes with it.
+    fn renumber(&mut self, slot: Slot, before: Option<MemberId>, now: MemberId) {
+        let former = before.map_or(Key::Slot(slot), Key::Member);
+        if self.pinned == Some(former) {
+            self.pinned = Some(Key::Member(now));
+        }
+        if let Some((_, row)) = before.and_then(|before| self.gone.get_mut(&before)) {
+            row.slot = None;
+        }
+    }
+
     /// The process of a copy of ours has ended.
     pub fn ended(&mut self, now_ms: u64, slot: Slot, status: ExitStatus) {
         let Some(own) = self.own.get_mut(&slot) else {
@@ -241,7 +253,7 @@ impl State {
         };
         own.ended = Some(Ended { at_ms: now_ms, status });
         own.frozen = false;
-        let (who, lived_ms) = (name_of(own), now_ms.saturating_sub(own.started_ms));
+        let (who, lived_ms, killed) = (name_of(own), now_ms.saturating_sub(own.started_ms), own.killed);
         if status.success() {
             self.own.remove(&slot);
         } else {
@@ -251,7 +263,9 @@ impl State {
                 Some(signal) => format!("was ended by signal {signal}"),
                 None => format!("failed with exit code {}, see the log", status.code().unwrap_or(-1)),
             };
-            self.log.say(now_ms, Tone::Bad, format!("{who} {how}"));
+            if !killed {
+                self.log.say(now_ms, Tone::Bad, format!("{who} {how}"));
+            }
             if self.setting.respawn && !self.quitting {
                 let doubled = (self.pause_ms * 2).min(RESPAWN_MOST_MS);
                 self.pause_ms = if lived_ms < LASTED_MS { doubled } else { RESPAWN_MS };
@@ -345,7 +359,7 @@ impl State {
         let mut row = Row::joining(own, &self.setting.host);
         if let Some(id) = member {
             if let Some((_, last)) = self.gone.get(&id) {
-                row = Row { condition: row.condition, slot: row.slot, ..last.clone() };
+                row = Row { condition: row.condition, slot: row.slot, mine: true, ..last.clone() };
             }
             row.key = Key::Member(id);
             row.add_what_it_said(own);

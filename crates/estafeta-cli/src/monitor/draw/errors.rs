@@ -26,7 +26,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, view: &ErrorsView, ink: Ink) -> S
     ])
     .areas(area);
     frame.render_widget(ink.title(&title(view), area.width), head);
-    frame.render_widget(Paragraph::new(foot_line(view, ink)), foot);
+    frame.render_widget(Paragraph::new(foot_line(view, area.width, ink)), foot);
     let Some(page) = &view.page else {
         return Spots::default();
     };
@@ -64,7 +64,7 @@ fn title(view: &ErrorsView) -> String {
     title
 }
 
-fn foot_line(view: &ErrorsView, ink: Ink) -> Line<'static> {
+fn foot_line(view: &ErrorsView, width: u16, ink: Ink) -> Line<'static> {
     if let Some(question) = view.question() {
         return Line::styled(question, ink.notable().patch(ink.selected()));
     }
@@ -77,7 +77,7 @@ fn foot_line(view: &ErrorsView, ink: Ink) -> Line<'static> {
     }
     let all =
         [("Esc", "back"), ("/", "search"), ("r", "retry"), ("d", "drop"), ("R D", "all shown"), ("q", "quit")];
-    keys(&all, ink)
+    keys(&all, width, ink)
 }
 
 fn draw_selected(frame: &mut Frame<'_>, area: Rect, view: &ErrorsView, ink: Ink) {

@@ -14,31 +14,35 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, ink: Ink) {
         Line::styled(format!("stopping {left} copies; q again kills them"), ink.notable())
     } else if let Some((_, notice)) = &state.notice {
         Line::styled(notice.clone(), ink.notable())
-    } else if state.setting.attach {
-        keys(&[("q", "quit"), ("e", "errors"), ("p", "pause"), ("?", "help")], ink)
     } else {
+        let watching = [("q", "quit"), ("?", "help"), ("e", "errors"), ("p", "pause")];
         let all = [
             ("q", "quit"),
+            ("?", "help"),
             ("k", "kill generator"),
-            ("K", "kill"),
             ("f", "freeze"),
+            ("K", "kill"),
             ("+ -", "copies"),
             ("r", "restart"),
             ("e", "errors"),
             ("p", "pause"),
-            ("?", "help"),
         ];
-        keys(&all, ink)
+        keys(if state.setting.attach { &watching } else { &all }, area.width, ink)
     };
     frame.render_widget(Paragraph::new(line), area);
 }
 
-/// Keys and what they do.
-pub fn keys(keys: &[(&'static str, &'static str)], ink: Ink) -> Line<'static> {
-    let mut spans = Vec::new();
+/// Keys and what they do, as many as fit.
+pub fn keys(keys: &[(&'static str, &'static str)], width: u16, ink: Ink) -> Line<'static> {
+    let mut line = Line::default();
     for (key, does) in keys {
-        spans.push(Span::styled(*key, ink.strong()));
-        spans.push(Span::styled(format!(" {does}  "), ink.faint()));
+        let before = if line.spans.is_empty() { "" } else { "  " };
+        let (key, does) = (format!("{before}{key}"), format!(" {does}"));
+        if line.width() + key.len() + does.len() > width.into() {
+            break;
+        }
+        line.push_span(Span::styled(key, ink.strong()));
+        line.push_span(Span::styled(does, ink.faint()));
     }
-    Line::from(spans)
+    line
 }

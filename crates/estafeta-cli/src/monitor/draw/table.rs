@@ -135,7 +135,7 @@ fn id(row: &Row) -> String {
 }
 
 fn whose(row: &Row) -> String {
-    if row.slot.is_some() { "mine" } else { "foreign" }.to_owned()
+    if row.mine { "mine" } else { "foreign" }.to_owned()
 }
 
 fn role(row: &Row) -> String {
@@ -155,7 +155,7 @@ fn rank(row: &Row) -> String {
 /// Whose process it is, where there is no room for a column each: our own are on this host.
 fn process(row: &Row) -> String {
     let pid = row.pid.to_string();
-    if row.slot.is_some() {
+    if row.mine {
         return format!("mine {pid}");
     }
     let room = 13_usize.saturating_sub(pid.len());
