@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::journal::JournalEntry;
 use crate::keys::RingName;
 use crate::message::FailedMessage;
-use crate::snapshot::{self, KnownLanes, Snapshot};
+use crate::snapshot::{self, Event, KnownLanes, Snapshot};
 use crate::store::{Keeper, Link, Store};
 use crate::sweeper::{Burial, Judge};
 
@@ -48,6 +48,13 @@ impl Ring {
     /// The ring at this moment, with the last `events` entries of its event stream.
     pub async fn snapshot(&self, events: usize) -> Result<Snapshot> {
         snapshot::read(&self.store, &self.name, &self.lanes, events).await
+    }
+
+    /// The first `count` entries of the event stream that follow the one named `after` (empty: from the start), oldest
+    /// first. The stream keeps about the last 10,000, so whoever looks too rarely misses some.
+    pub async fn events_after(&self, after: &str, count: usize) -> Result<Vec<Event>> {
+        self.store.check_schema().await?;
+        self.store.events_after(after, count).await
     }
 
     /// Buries all dead members now.

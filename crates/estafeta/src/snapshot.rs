@@ -105,6 +105,9 @@ pub struct MemberView {
 /// An entry of the ring's event stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct Event {
+    /// Its name in the stream, such as `1794776990426-0`: [`Ring::events_after`](crate::Ring::events_after) goes on
+    /// from there.
+    pub id: String,
     /// When, in milliseconds of Redis' clock.
     pub time_ms: u64,
     /// What: `joined`, `left`, `buried`, `took-office`, `took-over`, `resigned`, `retried`, `dropped`, `rolled-back`.
@@ -174,11 +177,7 @@ pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
     let (waiting, mut errors_kept) = (reply.number()?, reply.number()?);
     let leader = Fields(reply.pairs()?);
     let ledger = Fields(reply.pairs()?);
-    let mut list = reply.list()?;
-    let mut events = Vec::new();
-    while !list.is_empty() {
-        events.push(parse_event(list.list()?)?);
-    }
+    let events = parse_events(reply.list()?)?;
     let mut list = reply.list()?;
     let mut rows = Vec::new();
     while !list.is_empty() {
@@ -250,13 +249,21 @@ fn parse_member(mut row: Reply, time_ms: u64) -> Result<(String, MemberView)> {
     Ok((incarnation, MemberView { id, role, rank, host, pid, age_ms, lease_ms, in_flight, state }))
 }
 
+pub(crate) fn parse_events(mut list: Reply) -> Result<Vec<Event>> {
+    let mut events = Vec::new();
+    while !list.is_empty() {
+        events.push(parse_event(list.list()?)?);
+    }
+    Ok(events)
+}
+
 fn parse_event(mut entry: Reply) -> Result<Event> {
     let id = entry.text()?;
     let mut fields = entry.pairs()?;
     let kind = fields.iter().position(|(name, _)| name == "kind");
     let kind = kind.map_or_else(String::new, |at| fields.remove(at).1);
     let time_ms = id.split('-').next().and_then(|ms| ms.parse().ok()).unwrap_or(0);
-    Ok(Event { time_ms, kind, fields })
+    Ok(Event { id, time_ms, kind, fields })
 }
 
 struct Fields(Vec<(String, String)>);

@@ -69,6 +69,11 @@ fn json_tells_everything_about_the_ring() {
         assert_eq!(member["role"], if leads { "generator" } else { "handler" });
         assert_eq!(member["rank"].is_null(), leads, "{member}");
     }
+    let events = status["events"].as_array().unwrap();
+    for event in events {
+        let time = event["time_ms"].as_u64().unwrap().to_string();
+        assert!(event["id"].as_str().unwrap().starts_with(&time), "{event}");
+    }
     let text = ring.success(&["status"]);
     assert!(text.contains(&format!("generator member {}", generator["member"])), "{text}");
 }

@@ -52,3 +52,32 @@ async fn a_member_that_is_not_whole_any_more_is_in_nobodys_way() {
         assert_eq!(members.iter().map(|member| member.id).collect::<Vec<_>>(), [other.number]);
     }
 }
+
+#[tokio::test]
+async fn events_are_read_on_from_where_somebody_stopped() {
+    let bench = Bench::new().await;
+    let ring = bench.ring().await;
+    assert!(ring.events_after("", 10).await.unwrap().is_empty(), "a ring to which nothing happened");
+    for _ in 0..3 {
+        bench.join(Kind::Member, 1).await;
+    }
+    let all = ring.events_after("", 10).await.unwrap();
+    let told: Vec<_> = all.iter().map(|event| (event.kind.as_str(), event.fields[0].1.as_str())).collect();
+    assert_eq!(told, [("joined", "1"), ("joined", "2"), ("joined", "3")]);
+    assert!(all[0].id.starts_with(&format!("{}-", all[0].time_ms)), "{all:?}");
+
+    let ids = async |after: &str, count| {
+        let events = ring.events_after(after, count).await.unwrap();
+        events.into_iter().map(|event| event.id).collect::<Vec<_>>()
+    };
+    assert_eq!(ids("", 2).await, [all[0].id.as_str(), &all[1].id]);
+    assert_eq!(ids(&all[0].id, 1).await, [all[1].id.as_str()]);
+    assert_eq!(ids(&all[0].id, 10).await, [all[1].id.as_str(), &all[2].id]);
+    assert!(ids(&all[2].id, 10).await.is_empty());
+    assert!(ids("", 0).await.is_empty());
+    let shown = ring.snapshot(1).await.unwrap().events;
+    assert_eq!(shown[0].id, all[2].id, "a snapshot names them the same");
+    let one = bench.join(Kind::Member, 1).await;
+    let next = ring.events_after(&all[2].id, 10).await.unwrap();
+    assert_eq!((next.len(), &next[0].fields[0].1), (1, &one.number.to_string()));
+}
