@@ -100,6 +100,12 @@ pub struct MemberView {
     pub in_flight: u64,
     /// How it looks.
     pub state: Health,
+    /// Messages that it has published since it joined.
+    pub generated: u64,
+    /// Messages that it has settled since it joined, the failed ones included (a reader: errors that it has let out).
+    pub processed: u64,
+    /// Those of them that became errors.
+    pub failed: u64,
 }
 
 /// An entry of the ring's event stream.
@@ -245,8 +251,23 @@ fn parse_member(mut row: Reply, time_ms: u64) -> Result<(String, MemberView)> {
     let (lease_ms, state) = (row.integer()?, row.health()?);
     let rank = Some(row.number()?);
     let in_flight = row.number()?;
+    let (generated, processed, failed) = (row.number()?, row.number()?, row.number()?);
     let age_ms = time_ms.saturating_sub(started);
-    Ok((incarnation, MemberView { id, role, rank, host, pid, age_ms, lease_ms, in_flight, state }))
+    let member = MemberView {
+        id,
+        role,
+        rank,
+        host,
+        pid,
+        age_ms,
+        lease_ms,
+        in_flight,
+        state,
+        generated,
+        processed,
+        failed,
+    };
+    Ok((incarnation, member))
 }
 
 pub(crate) fn parse_events(mut list: Reply) -> Result<Vec<Event>> {

@@ -6,13 +6,14 @@ use estafeta_testbed::RedisServer;
 use redis::FromRedisValue;
 
 use super::*;
-use crate::snapshot::{self, KnownLanes, Snapshot};
+use crate::snapshot::{self, KnownLanes, MemberView, Snapshot};
 
 mod burials;
 mod looks;
 mod publishing;
 mod refusals;
 mod stories;
+mod totals;
 mod turns;
 
 const LEASE: Duration = Duration::from_secs(60);
