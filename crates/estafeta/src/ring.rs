@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::journal::JournalEntry;
 use crate::keys::RingName;
 use crate::message::FailedMessage;
-use crate::snapshot::{self, Snapshot};
+use crate::snapshot::{self, Event, KnownLanes, Snapshot};
 use crate::store::{Keeper, Link, Store};
 use crate::sweeper::{Burial, Judge};
 
@@ -27,6 +27,7 @@ pub struct Ring {
     name: RingName,
     endpoint: Endpoint,
     store: Store,
+    lanes: KnownLanes,
     /// A link whose keeper is gone could not be told that it broke.
     _keeper: Keeper,
 }
@@ -36,7 +37,7 @@ impl Ring {
     pub async fn connect(endpoint: Endpoint, name: RingName) -> Result<Self> {
         let (link, keeper) = Link::open(endpoint.clone(), PATIENCE).await?;
         let store = Store::new(Arc::new(link), name.clone());
-        Ok(Self { name, endpoint, store, _keeper: keeper })
+        Ok(Self { name, endpoint, store, lanes: KnownLanes::default(), _keeper: keeper })
     }
 
     /// A new connection to the same ring, in place of one that broke.
@@ -46,7 +47,14 @@ impl Ring {
 
     /// The ring at this moment, with the last `events` entries of its event stream.
     pub async fn snapshot(&self, events: usize) -> Result<Snapshot> {
-        snapshot::read(&self.store, &self.name, events).await
+        snapshot::read(&self.store, &self.name, &self.lanes, events).await
+    }
+
+    /// The first `count` entries of the event stream that follow the one named `after` (empty: from the start), oldest
+    /// first. The stream keeps about the last 10,000, so whoever looks too rarely misses some.
+    pub async fn events_after(&self, after: &str, count: usize) -> Result<Vec<Event>> {
+        self.store.check_schema().await?;
+        self.store.events_after(after, count).await
     }
 
     /// Buries all dead members now.

@@ -1,5 +1,8 @@
 //! The whole ring at one moment, read in one atomic step: what `status` prints and monitors draw.
 
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+
 use futures_util::future::try_join_all;
 use serde::Serialize;
 
@@ -97,11 +100,20 @@ pub struct MemberView {
     pub in_flight: u64,
     /// How it looks.
     pub state: Health,
+    /// Messages that it has published since it joined.
+    pub generated: u64,
+    /// Messages that it has settled since it joined, the failed ones included (a reader: errors that it has let out).
+    pub processed: u64,
+    /// Those of them that became errors.
+    pub failed: u64,
 }
 
 /// An entry of the ring's event stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct Event {
+    /// Its name in the stream, such as `1794776990426-0`: [`Ring::events_after`](crate::Ring::events_after) goes on
+    /// from there.
+    pub id: String,
     /// When, in milliseconds of Redis' clock.
     pub time_ms: u64,
     /// What: `joined`, `left`, `buried`, `took-office`, `took-over`, `resigned`, `retried`, `dropped`, `rolled-back`.
@@ -113,25 +125,57 @@ pub struct Event {
 /// How often the members may change between the two halves of a reading before it is given up.
 const TRIES: usize = 100;
 
-pub(crate) async fn read(store: &Store, ring: &RingName, events: usize) -> Result<Snapshot> {
+pub(crate) async fn read(
+    store: &Store,
+    ring: &RingName,
+    lanes: &KnownLanes,
+    events: usize,
+) -> Result<Snapshot> {
     store.check_schema().await?;
     for _ in 0..TRIES {
         let names = store.members().await?;
         let members: Vec<Incarnation> = names.iter().filter_map(|name| name.parse().ok()).collect();
-        let facts = try_join_all(members.iter().map(|member| store.facts(*member))).await?;
-        let roll: Vec<(Incarnation, usize)> = members
-            .into_iter()
-            .zip(facts)
-            .filter_map(|(member, facts)| Some((member, facts?.lanes)))
-            .collect();
+        let roll = lanes.roll(store, &members).await?;
         // Redis takes "none" for no answer at all, so at least one is asked for.
         if let Some(reply) = store.snapshot(names.len(), &roll, events.max(1)).await? {
             let mut snapshot = parse(ring, reply)?;
             snapshot.events.truncate(events);
             return Ok(snapshot);
         }
+        // Perhaps what a member told of itself is gone while its name still stands there: it must be asked again, or it
+        // would be in the way of every snapshot.
+        lanes.forget();
     }
     Err(Error::Answer("the members of the ring change too fast for a snapshot".into()))
+}
+
+/// How many lanes each member has, as the last reading knew it. That never changes in the life of a member, and whoever
+/// looks five times a second should not ask two hundred members for it each time.
+#[derive(Default)]
+pub(crate) struct KnownLanes(Mutex<HashMap<Incarnation, usize>>);
+
+impl KnownLanes {
+    /// Those of the members that are whole, with their lanes; Redis is asked only for what is not known yet.
+    async fn roll(&self, store: &Store, members: &[Incarnation]) -> Result<Vec<(Incarnation, usize)>> {
+        // Taken out, so that members who are gone drop out. Another reading of the same moment has to ask for itself.
+        let known = std::mem::take(&mut *self.lock());
+        let lanes = try_join_all(members.iter().map(async |member| match known.get(member) {
+            Some(lanes) => Ok(Some(*lanes)),
+            None => Ok(store.facts(*member).await?.map(|facts| facts.lanes)),
+        }));
+        let all = members.iter().copied().zip(lanes.await?);
+        let roll: Vec<_> = all.filter_map(|(member, lanes)| Some((member, lanes?))).collect();
+        *self.lock() = roll.iter().copied().collect();
+        Ok(roll)
+    }
+
+    fn forget(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Incarnation, usize>> {
+        self.0.lock().expect("no panic while held")
+    }
 }
 
 pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
@@ -139,11 +183,7 @@ pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
     let (waiting, mut errors_kept) = (reply.number()?, reply.number()?);
     let leader = Fields(reply.pairs()?);
     let ledger = Fields(reply.pairs()?);
-    let mut list = reply.list()?;
-    let mut events = Vec::new();
-    while !list.is_empty() {
-        events.push(parse_event(list.list()?)?);
-    }
+    let events = parse_events(reply.list()?)?;
     let mut list = reply.list()?;
     let mut rows = Vec::new();
     while !list.is_empty() {
@@ -211,8 +251,31 @@ fn parse_member(mut row: Reply, time_ms: u64) -> Result<(String, MemberView)> {
     let (lease_ms, state) = (row.integer()?, row.health()?);
     let rank = Some(row.number()?);
     let in_flight = row.number()?;
+    let (generated, processed, failed) = (row.number()?, row.number()?, row.number()?);
     let age_ms = time_ms.saturating_sub(started);
-    Ok((incarnation, MemberView { id, role, rank, host, pid, age_ms, lease_ms, in_flight, state }))
+    let member = MemberView {
+        id,
+        role,
+        rank,
+        host,
+        pid,
+        age_ms,
+        lease_ms,
+        in_flight,
+        state,
+        generated,
+        processed,
+        failed,
+    };
+    Ok((incarnation, member))
+}
+
+pub(crate) fn parse_events(mut list: Reply) -> Result<Vec<Event>> {
+    let mut events = Vec::new();
+    while !list.is_empty() {
+        events.push(parse_event(list.list()?)?);
+    }
+    Ok(events)
 }
 
 fn parse_event(mut entry: Reply) -> Result<Event> {
@@ -221,7 +284,7 @@ fn parse_event(mut entry: Reply) -> Result<Event> {
     let kind = fields.iter().position(|(name, _)| name == "kind");
     let kind = kind.map_or_else(String::new, |at| fields.remove(at).1);
     let time_ms = id.split('-').next().and_then(|ms| ms.parse().ok()).unwrap_or(0);
-    Ok(Event { time_ms, kind, fields })
+    Ok(Event { id, time_ms, kind, fields })
 }
 
 struct Fields(Vec<(String, String)>);

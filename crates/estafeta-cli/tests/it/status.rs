@@ -69,6 +69,17 @@ fn json_tells_everything_about_the_ring() {
         assert_eq!(member["role"], if leads { "generator" } else { "handler" });
         assert_eq!(member["rank"].is_null(), leads, "{member}");
     }
+    // Nobody has gone, so what the members did is all that was done.
+    let total = |name: &str| members.iter().map(|member| member[name].as_u64().unwrap()).sum::<u64>();
+    let count = |name: &str| status[name].as_u64().unwrap();
+    assert_eq!(total("generated"), count("published"), "{status}");
+    assert_eq!(total("processed"), count("done") + count("errors_kept"), "{status}");
+    assert_eq!(total("failed"), count("errors_kept"), "{status}");
+    let events = status["events"].as_array().unwrap();
+    for event in events {
+        let time = event["time_ms"].as_u64().unwrap().to_string();
+        assert!(event["id"].as_str().unwrap().starts_with(&time), "{event}");
+    }
     let text = ring.success(&["status"]);
     assert!(text.contains(&format!("generator member {}", generator["member"])), "{text}");
 }

@@ -1,12 +1,12 @@
 -- publish: appends messages to the queue, if the caller is the generator of this very epoch.
--- KEYS   members leader ledger ready bell
+-- KEYS   members member leader ledger ready bell
 -- ARGV   incarnation epoch n first-id interval-ms catch-up(0|1) max-waiting limit lease-ms late-ms element...
 --        n: how many publishes of this term went before; limit 0: none; late-ms: a tick that is later was missed.
 -- Answer {'published', due, now} · {'already', due, now} (the first try arrived, its reply was lost) ·
 --        {'expected', next-id} · {'full', now} · {'limit'} · {'fenced'}
 -- Invariant: ids are 1, 2, 3 ... without gap, in the order of the queue. A refusal writes nothing, except that a
 -- fenced one is counted.
-local members, leader, ledger, ready, bell = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local members, member, leader, ledger, ready, bell = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local me, n, interval, limit = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[8])
 local first, count = 11, #ARGV - 10
 
@@ -20,7 +20,7 @@ local due = tonumber(office[4])
 if tonumber(office[3]) > n then
   return { 'already', due, now }
 end
-local published = tonumber(redis.call('HGET', ledger, 'published') or 0)
+local published = tonumber(check_counts(ledger, 'published')[1] or 0)
 if tonumber(ARGV[4]) ~= published + 1 then
   return { 'expected', published + 1 }
 elseif limit > 0 and published + count > limit then
@@ -30,7 +30,7 @@ elseif redis.call('LLEN', ready) + count > tonumber(ARGV[7]) then
 end
 redis.call('LLEN', bell)
 redis.call('ZCARD', members)
-check_counts(ledger, 'published')
+local facts = check_counts(member, 'number', 'generated')
 
 -- A tick further off than one interval is left over from a clock that jumped back.
 if interval > 0 then
@@ -48,6 +48,11 @@ for from = first, #ARGV, 500 do
   redis.call('RPUSH', ready, unpack(ARGV, from, math.min(from + 499, #ARGV)))
 end
 redis.call('HINCRBY', ledger, 'published', count)
+-- Somebody may have deleted what the generator told of itself. It leads all the same, but a hash that holds nothing but
+-- a count would be no member's, and nobody would ever remove it.
+if facts[1] then
+  redis.call('HINCRBY', member, 'generated', count)
+end
 redis.call('HSET', leader, 'sent', n + 1, 'due', text(due))
 redis.call('ZADD', members, 'XX', text(now + tonumber(ARGV[9])), me)
 ring_bell(ready, bell)

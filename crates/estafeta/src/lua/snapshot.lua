@@ -3,11 +3,25 @@
 -- ARGV   channel-prefix events-wanted members-known {incarnation lanes}...
 --        The caller names the members it knows of; if they are not the members of this moment it must ask again.
 -- Answer {'snapshot', now, waiting, errors, leader{}, ledger{}, events{}, members{{...}...}} · {'changed'}
+--        a member: incarnation number kind host pid started lease-left state rank held generated processed failed
 local members, succession, leader, ledger = KEYS[1], KEYS[2], KEYS[3], KEYS[6]
 
 if redis.call('ZCARD', members) ~= tonumber(ARGV[3]) then
   return { 'changed' }
 end
+-- What is read of a member with so many lanes. Most have the same number, and building strings is what costs.
+local fields_of = {}
+local function fields_with(lanes)
+  if not fields_of[lanes] then
+    local fields = { 'number', 'kind', 'host', 'pid', 'started', 'lease', 'presence', 'generated', 'failed' }
+    for lane = 0, lanes - 1 do
+      fields[#fields + 1] = 'cursor:' .. lane
+    end
+    fields_of[lanes] = fields
+  end
+  return fields_of[lanes]
+end
+
 local now = now_ms()
 local list, key = {}, 8
 for i = 4, #ARGV, 2 do
@@ -16,18 +30,20 @@ for i = 4, #ARGV, 2 do
   if not deadline then
     return { 'changed' }
   end
-  local facts = redis.call('HMGET', KEYS[key], 'number', 'kind', 'host', 'pid', 'started', 'lease', 'presence')
+  local facts = redis.call('HMGET', KEYS[key], unpack(fields_with(lanes)))
   if not facts[1] then
     return { 'changed' }
   end
-  local held = 0
+  local held, processed = 0, 0
   for lane = 1, lanes do
     held = held + redis.call('LLEN', KEYS[key + lane])
+    processed = processed + (tonumber(facts[9 + lane]) or 0)
   end
   local state = look_at(members, incarnation, ARGV[1] .. incarnation, facts[7] == '1', tonumber(facts[6]), now)
   local rank = redis.call('ZRANK', succession, incarnation) or -1
   local lease_left = tonumber(deadline) - now
-  list[#list + 1] = { incarnation, facts[1], facts[2], facts[3], facts[4], facts[5], lease_left, state, rank, held }
+  list[#list + 1] = { incarnation, facts[1], facts[2], facts[3], facts[4], facts[5], lease_left, state, rank, held,
+    tonumber(facts[8]) or 0, processed, tonumber(facts[9]) or 0 }
   key = key + 1 + lanes
 end
 return { 'snapshot', now, redis.call('LLEN', KEYS[4]), redis.call('LLEN', KEYS[5]), redis.call('HGETALL', leader),

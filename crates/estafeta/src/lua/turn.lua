@@ -16,7 +16,7 @@ local cursor_field, try_field = 'cursor:' .. ARGV[3], 'try:' .. ARGV[3]
 if not redis.call('ZSCORE', members, ARGV[1]) then
   return { 'lost' }
 end
-local facts = redis.call('HMGET', member, cursor_field, try_field, 'number')
+local facts = check_counts(member, cursor_field, try_field, 'number', 'failed')
 local stored, number = tonumber(facts[1] or 0), facts[3]
 if number ~= ARGV[2] then
   return { 'lost' }
@@ -62,6 +62,7 @@ if settles then
   redis.call('HINCRBY', ledger, 'done', n - #failed)
   if #failed > 0 then
     redis.call('HINCRBY', ledger, 'failed', #failed)
+    redis.call('HINCRBY', member, 'failed', #failed)
   end
   stored = stored + n
   held = held - n

@@ -3,12 +3,15 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
+use redis::Cmd;
+
 use super::{Facts, Reply, Store, calls, script};
 use crate::error::{Error, Result};
 use crate::journal::JournalEntry;
 use crate::keys::SCHEMA;
 use crate::member_id::Incarnation;
 use crate::message::FailedMessage;
+use crate::snapshot::{Event, parse_events};
 
 impl Store {
     /// Retries or drops errors; answers how many of them were still there.
@@ -78,13 +81,21 @@ impl Store {
 
     /// The outcomes in the journal that follow the entry `after` (empty: from the start), and the last entry's name.
     pub async fn journal(&self, after: &str, count: usize) -> Result<(Vec<JournalEntry>, String)> {
-        let from = if after.is_empty() { "-".to_owned() } else { format!("({after}") };
-        let mut call = redis::cmd("XRANGE");
-        call.arg(&self.keys.journal).arg(from).arg("+").arg("COUNT").arg(count);
+        let call = entries_after(&self.keys.journal, after, count);
         let entries: Vec<(String, HashMap<String, String>)> = self.read(&call).await?;
         let last = entries.last().map_or_else(|| after.to_owned(), |(name, _)| name.clone());
         let entries = entries.iter().map(|(_, fields)| JournalEntry::parse(fields)).collect::<Result<_>>()?;
         Ok((entries, last))
+    }
+
+    /// What happened to the ring after the entry `after` (empty: from the start), oldest first.
+    pub async fn events_after(&self, after: &str, count: usize) -> Result<Vec<Event>> {
+        // Redis takes "none" for no answer at all.
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let entries = self.send(&entries_after(&self.keys.events, after, count)).await?;
+        parse_events(Reply::new("XRANGE", entries)?)
     }
 
     /// Deletes the keys of this ring and no others; answers how many there were.
@@ -115,4 +126,12 @@ impl Store {
             }
         }
     }
+}
+
+/// Asks for the entries of a stream that follow the one named `after`, or for the first ones if that is empty.
+fn entries_after(stream: &str, after: &str, count: usize) -> Cmd {
+    let from = if after.is_empty() { "-".to_owned() } else { format!("({after}") };
+    let mut call = redis::cmd("XRANGE");
+    call.arg(stream).arg(from).arg("+").arg("COUNT").arg(count);
+    call
 }

@@ -98,6 +98,8 @@ async fn the_recommended_rights_are_enough() {
 
     let limited = Ring::connect(settings.redis.clone(), RingName::default()).await.unwrap();
     assert!(limited.snapshot(5).await.unwrap().balanced);
+    assert!(!limited.events_after("", 5).await.unwrap().is_empty());
+    assert!(!limited.journal().await.unwrap().is_empty());
     limited.sweep().await.unwrap();
     let mut reader = ErrorReader::join(settings).await.unwrap();
     assert!(!reader.next().await.unwrap().is_empty());

@@ -1,8 +1,11 @@
--- Makes sure that counts which are about to be changed are numbers: HINCRBY would fail half-way otherwise.
-local function check_counts(ledger, ...)
-  for _, count in ipairs(redis.call('HMGET', ledger, ...)) do
+-- Reads counts that are about to be changed, and makes sure that they are numbers: HINCRBY would fail half-way
+-- otherwise.
+local function check_counts(hash, ...)
+  local counts = redis.call('HMGET', hash, ...)
+  for _, count in ipairs(counts) do
     if count and not string.match(count, '^%-?%d+$') then
-      error({ err = 'WRONGTYPE a count of the ledger is not a number' })
+      error({ err = 'WRONGTYPE a count is not a number' })
     end
   end
+  return counts
 end

@@ -6,11 +6,14 @@ use estafeta_testbed::RedisServer;
 use redis::FromRedisValue;
 
 use super::*;
+use crate::snapshot::{self, KnownLanes, MemberView, Snapshot};
 
 mod burials;
+mod looks;
 mod publishing;
 mod refusals;
 mod stories;
+mod totals;
 mod turns;
 
 const LEASE: Duration = Duration::from_secs(60);
@@ -123,8 +126,12 @@ impl Bench {
         self.ask::<()>(&[if expected == "list" { "SADD" } else { "RPUSH" }, key, "x"]);
     }
 
+    async fn snapshot(&self) -> Snapshot {
+        snapshot::read(&self.store, &RingName::default(), &KnownLanes::default(), 0).await.unwrap()
+    }
+
     async fn assert_balanced(&self) {
-        let snapshot = crate::snapshot::read(&self.store, &RingName::default(), 0).await.unwrap();
+        let snapshot = self.snapshot().await;
         assert!(snapshot.balanced, "{snapshot:?}");
     }
 }

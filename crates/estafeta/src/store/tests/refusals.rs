@@ -86,7 +86,7 @@ async fn what_is_half_or_not_at_all_a_member_bothers_nobody() {
     let bench = Bench::new().await;
     let one = bench.join(Kind::Member, 1).await;
     bench.ask::<()>(&["ZADD", "{estafeta}:members", "0", "bob", "0", "00000000000000aa"]);
-    let snapshot = crate::snapshot::read(&bench.store, &RingName::default(), 0).await.unwrap();
+    let snapshot = bench.snapshot().await;
     assert_eq!(snapshot.members.len(), 1, "{snapshot:?}");
     let suspects = bench.store.suspects(LEASE).await.unwrap().list;
     let half = "00000000000000aa".parse().unwrap();

@@ -42,8 +42,8 @@ pub(super) enum Answer {
 pub(super) struct Overview {
     /// The generator's number and epoch.
     pub generator: Option<(u64, u64)>,
-    /// Number, rank, messages or errors in hand.
-    pub members: Vec<(u64, Option<u64>, u64)>,
+    /// Number, rank, messages or errors in hand; generated, processed, failed.
+    pub members: Vec<(u64, Option<u64>, u64, [u64; 3])>,
     pub readers: usize,
     pub waiting: u64,
     pub in_flight: u64,
@@ -177,9 +177,13 @@ impl Overview {
                 event.fields.iter().map(|(name, value)| format!("|{name}|{value}")).collect();
             format!("kind|{}{}", event.kind, fields.concat())
         };
+        let line = |member: &MemberView| {
+            let totals = [member.generated, member.processed, member.failed];
+            (member.id.0, member.rank, member.in_flight, totals)
+        };
         Ok(Self {
             generator: seen.generator.map(|generator| (generator.member.0, generator.epoch.0)),
-            members: seen.members.iter().map(|member| (member.id.0, member.rank, member.in_flight)).collect(),
+            members: seen.members.iter().map(line).collect(),
             readers: seen.members.iter().filter(|member| member.role == Role::Reader).count(),
             waiting: seen.waiting,
             in_flight: seen.in_flight,

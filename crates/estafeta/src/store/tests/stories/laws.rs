@@ -76,6 +76,16 @@ pub(super) fn broken(keys: &Keys, found: &Keyspace, taken: &[u64], done: Option<
     if hands.handlers.iter().any(|lane| lane.len() > 1 && lane.iter().any(|element| element.attempt > 1)) {
         broken.push("a message whose handler died travels alone".into());
     }
+    // Members that are gone took theirs along.
+    let totals = |name| -> u64 {
+        let members = found.keys().filter(|key| key.contains(":member:"));
+        members.map(|member| number(found, member, name)).sum()
+    };
+    for (total, whole) in [("generated", published), ("failed", count("failed"))] {
+        if totals(total) > whole {
+            broken.push(format!("no more {total} by members than in all: {} of {whole}", totals(total)));
+        }
+    }
     if list(found, &keys.bell).len() > 1 {
         broken.push("one token in the bell at most".into());
     }

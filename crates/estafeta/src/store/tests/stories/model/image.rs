@@ -104,6 +104,8 @@ impl Member {
             fields.extend(lane.cursor.map(|cursor| (format!("cursor:{index}"), cursor.to_string())));
             fields.extend(lane.last_try.map(|last| (format!("try:{index}"), last.to_string())));
         }
+        let totals = [("generated", self.generated), ("failed", self.failed)];
+        fields.extend(totals.into_iter().filter_map(|(name, total)| Some((name.into(), total?.to_string()))));
         Content::table(fields)
     }
 }

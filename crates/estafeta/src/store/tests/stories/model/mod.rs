@@ -45,6 +45,9 @@ pub(super) struct Member {
     pub lanes: Vec<Lane>,
     /// What a reader shows at the moment.
     pub shows: Vec<Failed>,
+    /// Running totals, which begin with the first message of their kind.
+    pub generated: Option<u64>,
+    pub failed: Option<u64>,
 }
 
 #[derive(Clone, Default)]

@@ -25,6 +25,8 @@ impl Ring {
             deadline: clock.in_ms(me.lease_ms()),
             lanes: vec![Lane::default(); me.lanes],
             shows: Vec::new(),
+            generated: None,
+            failed: None,
         };
         self.members.insert(me.index, member);
         let role = if me.kind == Kind::Reader { "reader" } else { "member" };
@@ -158,12 +160,19 @@ impl Ring {
             (messages + member.shows.len()) as u64
         };
         let rank = |member: &Member| u64::try_from(self.rank(member.persona)).ok().filter(|_| !leads(member));
+        let totals = |member: &Member| {
+            let processed = member.lanes.iter().filter_map(|lane| lane.cursor).sum();
+            [member.generated.unwrap_or(0), processed, member.failed.unwrap_or(0)]
+        };
         let in_readers_hands: u64 = members.iter().filter(is_reader).map(|member| held(member)).sum();
         let all: u64 = members.iter().map(|member| held(member)).sum();
         let epoch = self.office.term.as_ref().map_or(0, |term| term.epoch);
         Answer::Snapshot(Box::new(Overview {
             generator: self.office.holder.map(|(_, number)| (number, epoch)),
-            members: members.iter().map(|member| (member.number, rank(member), held(member))).collect(),
+            members: members
+                .iter()
+                .map(|member| (member.number, rank(member), held(member), totals(member)))
+                .collect(),
             readers: members.iter().filter(is_reader).count(),
             waiting: self.ready.len() as u64,
             in_flight: all - in_readers_hands,

@@ -35,6 +35,8 @@ impl Ring {
             |(id, body): (u64, &Vec<u8>)| Message { id, epoch: call.epoch, attempt: 1, body: body.clone() };
         self.ready.extend((call.first..).zip(&call.bodies).map(message));
         self.add("published", count);
+        let generator = self.members.get_mut(&call.me.index).expect("whoever leads is a member");
+        *generator.generated.get_or_insert(0) += count as u64;
         self.extend_lease(call.me, clock);
         self.ring_bell();
         Answer::Published { due }
@@ -69,7 +71,7 @@ impl Ring {
         let settled: Vec<Message> = mine.holds.drain(..new).collect();
         let still_holds = !mine.holds.is_empty();
         if new > 0 {
-            self.record(settled, settles, number, me.journal, clock);
+            self.record(settled, settles, me, number, clock);
         }
         if !still_holds {
             // Whatever was in the hands of one that died travels alone from then on.
@@ -87,14 +89,7 @@ impl Ring {
     }
 
     /// Each settled message gets its one outcome.
-    fn record(
-        &mut self,
-        settled: Vec<Message>,
-        settles: &Settles,
-        number: u64,
-        journal: bool,
-        clock: &Clock,
-    ) {
+    fn record(&mut self, settled: Vec<Message>, settles: &Settles, me: Persona, number: u64, clock: &Clock) {
         let (mut ids, mut failed_ids) = (Vec::new(), Vec::new());
         let total = settled.len();
         for (index, message) in settled.into_iter().enumerate() {
@@ -110,7 +105,11 @@ impl Ring {
         }
         self.add("done", total - failed_ids.len());
         self.add("failed", failed_ids.len());
-        if journal {
+        if !failed_ids.is_empty() {
+            let handler = self.members.get_mut(&me.index).expect("it was there before");
+            *handler.failed.get_or_insert(0) += failed_ids.len() as u64;
+        }
+        if me.journal {
             let (ids, failed) = (ids.join(" "), failed_ids.join(" "));
             self.journal.push(format!("ids|{ids}|errors|{failed}|member|{number}"));
         }

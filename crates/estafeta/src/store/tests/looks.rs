@@ -1,0 +1,83 @@
+//! Looking at a ring again and again: what a look costs, and that it misses nothing.
+
+use super::*;
+use crate::ring::Ring;
+
+impl Bench {
+    async fn ring(&self) -> Ring {
+        Ring::connect(self.redis.url().parse().unwrap(), RingName::default()).await.unwrap()
+    }
+
+    /// How often hashes of members are read while one snapshot is taken.
+    async fn reads_of_a_snapshot(&self, ring: &Ring) -> usize {
+        self.ask::<()>(&["CONFIG", "RESETSTAT"]);
+        ring.snapshot(0).await.unwrap();
+        let stats: String = self.ask(&["INFO", "commandstats"]);
+        let calls = stats.split("cmdstat_hmget:calls=").nth(1).and_then(|rest| rest.split(',').next());
+        calls.map_or(0, |calls| calls.parse().unwrap())
+    }
+}
+
+#[tokio::test]
+async fn members_are_asked_for_their_lanes_once() {
+    let bench = Bench::new().await;
+    let ring = bench.ring().await;
+    let mut members = Vec::new();
+    for lanes in 1..=5 {
+        members.push(bench.join(Kind::Member, lanes).await);
+    }
+    assert_eq!(bench.reads_of_a_snapshot(&ring).await, 10, "each for its lanes, then each in the script");
+    assert_eq!(bench.reads_of_a_snapshot(&ring).await, 5);
+    bench.join(Kind::Reader, 1).await;
+    assert_eq!(bench.reads_of_a_snapshot(&ring).await, 7);
+    assert_eq!(bench.reads_of_a_snapshot(&ring).await, 6);
+
+    // Whoever is gone is forgotten, and is asked again if a late join brings it back.
+    let gone = members[2];
+    bench.store.leave(gone.incarnation, gone.lanes).await.unwrap();
+    assert_eq!(bench.reads_of_a_snapshot(&ring).await, 5);
+    bench.store.join(&introduction(gone.incarnation, Kind::Member, gone.lanes, false)).await.unwrap();
+    assert_eq!(bench.reads_of_a_snapshot(&ring).await, 7);
+}
+
+#[tokio::test]
+async fn a_member_that_is_not_whole_any_more_is_in_nobodys_way() {
+    let bench = Bench::new().await;
+    let ring = bench.ring().await;
+    let (one, other) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 2).await);
+    assert_eq!(ring.snapshot(0).await.unwrap().members.len(), 2);
+    bench.ask::<()>(&["DEL", &bench.store.keys.member(one.incarnation)]);
+    for _ in 0..2 {
+        let members = ring.snapshot(0).await.unwrap().members;
+        assert_eq!(members.iter().map(|member| member.id).collect::<Vec<_>>(), [other.number]);
+    }
+}
+
+#[tokio::test]
+async fn events_are_read_on_from_where_somebody_stopped() {
+    let bench = Bench::new().await;
+    let ring = bench.ring().await;
+    assert!(ring.events_after("", 10).await.unwrap().is_empty(), "a ring to which nothing happened");
+    for _ in 0..3 {
+        bench.join(Kind::Member, 1).await;
+    }
+    let all = ring.events_after("", 10).await.unwrap();
+    let told: Vec<_> = all.iter().map(|event| (event.kind.as_str(), event.fields[0].1.as_str())).collect();
+    assert_eq!(told, [("joined", "1"), ("joined", "2"), ("joined", "3")]);
+    assert!(all[0].id.starts_with(&format!("{}-", all[0].time_ms)), "{all:?}");
+
+    let ids = async |after: &str, count| {
+        let events = ring.events_after(after, count).await.unwrap();
+        events.into_iter().map(|event| event.id).collect::<Vec<_>>()
+    };
+    assert_eq!(ids("", 2).await, [all[0].id.as_str(), &all[1].id]);
+    assert_eq!(ids(&all[0].id, 1).await, [all[1].id.as_str()]);
+    assert_eq!(ids(&all[0].id, 10).await, [all[1].id.as_str(), &all[2].id]);
+    assert!(ids(&all[2].id, 10).await.is_empty());
+    assert!(ids("", 0).await.is_empty());
+    let shown = ring.snapshot(1).await.unwrap().events;
+    assert_eq!(shown[0].id, all[2].id, "a snapshot names them the same");
+    let one = bench.join(Kind::Member, 1).await;
+    let next = ring.events_after(&all[2].id, 10).await.unwrap();
+    assert_eq!((next.len(), &next[0].fields[0].1), (1, &one.number.to_string()));
+}

@@ -1,0 +1,82 @@
+//! Running totals: each member is credited with what it published and settled, once.
+
+use super::*;
+
+/// What the snapshot shows of a member: generated, processed, failed.
+async fn totals(bench: &Bench, actor: Actor) -> [u64; 3] {
+    let snapshot = bench.snapshot().await;
+    let member = snapshot.members.iter().find(|member| member.id == actor.number);
+    let MemberView { generated, processed, failed, .. } = member.expect("a member");
+    [*generated, *processed, *failed]
+}
+
+fn hash_of(actor: Actor) -> String {
+    Keys::new(&RingName::default()).member(actor.incarnation)
+}
+
+#[tokio::test]
+async fn every_member_is_credited_once_with_what_it_did() {
+    let bench = Bench::new().await;
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 2).await);
+    let term = bench.lead(generator).await;
+    assert_eq!(totals(&bench, generator).await, [0, 0, 0]);
+    for _ in 0..2 {
+        bench.publish_from(generator, &term, 0, 1, &["a", "b", "c"]).await;
+    }
+    bench.publish(generator, &term, 1, &["d", "e"]).await;
+
+    bench.claim(handler, 0, 3).await;
+    bench.claim(handler, 1, 2).await;
+    let settlement = || Settlement { settled: 3, failures: vec![(1, "no".into())], ..Settlement::default() };
+    for _ in 0..2 {
+        bench.turn(handler, 0, settlement()).await.unwrap();
+    }
+    assert_eq!(totals(&bench, handler).await, [0, 3, 1]);
+    let both = vec![(0, "no".into()), (1, "no".into())];
+    bench.turn(handler, 1, Settlement { settled: 2, failures: both, ..Settlement::default() }).await.unwrap();
+    assert_eq!(totals(&bench, handler).await, [0, 5, 3]);
+    assert_eq!(totals(&bench, generator).await, [5, 0, 0]);
+
+    let reader = bench.join(Kind::Reader, 1).await;
+    let take = |settled, want| Settlement { settled, want, ..Settlement::default() };
+    bench.store.take(reader.identity(), &take(0, 2)).await.unwrap();
+    bench.store.take(reader.identity(), &take(2, 0)).await.unwrap();
+    assert_eq!(totals(&bench, reader).await, [0, 2, 0]);
+}
+
+#[tokio::test]
+async fn publishing_leaves_no_hash_behind_that_is_no_members() {
+    let bench = Bench::new().await;
+    let one = bench.join(Kind::Member, 1).await;
+    let term = bench.lead(one).await;
+    bench.ask::<()>(&["DEL", &hash_of(one)]);
+    let answer = bench.publish(one, &term, 0, &["a"]).await;
+    assert!(matches!(answer, Publish::Published { .. }), "{answer:?}");
+    assert!(!bench.ask::<bool>(&["EXISTS", &hash_of(one)]));
+}
+
+#[tokio::test]
+async fn a_total_that_cannot_be_counted_stops_a_step_before_it_writes() {
+    let bench = Bench::new().await;
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a"]).await;
+    bench.claim(handler, 0, 1).await;
+    bench.ask::<()>(&["HSET", &hash_of(generator), "generated", "many"]);
+    bench.ask::<()>(&["HSET", &hash_of(handler), "failed", "some"]);
+    assert_eq!(totals(&bench, generator).await, [0, 0, 0], "it can be looked at all the same");
+
+    let next = messages(term.epoch, 2, &["b"]);
+    let publish = async || bench.store.publish(generator.incarnation, &batch(term.epoch, 1, &next)).await;
+    let before = bench.everything();
+    publish().await.unwrap_err();
+    let failures = vec![(0, "no".into())];
+    let settlement = Settlement { settled: 1, failures, ..Settlement::default() };
+    assert!(bench.store.turn(handler.identity(), 0, &settlement, true).await.is_err());
+    assert_eq!(bench.everything(), before);
+
+    bench.plant_foreign(&hash_of(generator), "hash");
+    let before = bench.everything();
+    publish().await.unwrap_err();
+    assert_eq!(bench.everything(), before);
+}
