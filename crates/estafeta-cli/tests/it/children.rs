@@ -70,15 +70,15 @@ fn brief_is_refused_without_json_before_anything_is_started() {
     let home = ("ESTAFETA_DATA", data.path().to_str().unwrap());
     let file = data.path().join("settings.toml");
     std::fs::write(&file, "brief = true\n").unwrap();
-    let config = ["run", "--config", file.to_str().unwrap()];
-    let ways: [(&[&str], &[(&str, &str)]); 3] =
-        [(&["run", "--brief"], &[home]), (&["run"], &[home, ("ESTAFETA_BRIEF", "1")]), (&config, &[home])];
-    for (args, envs) in ways {
-        let output = run(args, envs);
+    let refused = |args: &[&str], envs: &[(&str, &str)]| {
+        let output = run(&[&["run"], args].concat(), &[&[home], envs].concat());
         let told = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
         assert_eq!(told, "estafeta: brief: expected --json with it\n");
-    }
+    };
+    refused(&["--brief"], &[]);
+    refused(&[], &[("ESTAFETA_BRIEF", "1")]);
+    refused(&["--config", file.to_str().unwrap()], &[]);
     assert!(!data.path().join("redis").exists());
 }
 
