@@ -298,10 +298,15 @@ mod tests {
 
     #[test]
     fn flags_say_what_they_were_made_of() {
-        let said = ["--interval=1s 500ms", "--error-rate=0.25", "--until-done=true", "--missed=catch-up", "--record=a b"];
-        let parse = |flags: &[String]| {
-            Cli::try_parse_from(["estafeta".to_owned()].iter().chain(flags)).unwrap().run
-        };
+        let said = [
+            "--interval=1s 500ms",
+            "--error-rate=0.25",
+            "--until-done=true",
+            "--missed=catch-up",
+            "--record=a b",
+        ];
+        let parse =
+            |flags: &[String]| Cli::try_parse_from(["estafeta".to_owned()].iter().chain(flags)).unwrap().run;
         let flags = parse(&said.map(ToOwned::to_owned)).flags().unwrap();
         assert_eq!(flags, said);
         assert_eq!(parse(&flags).flags().unwrap(), said);

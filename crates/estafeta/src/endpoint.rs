@@ -201,7 +201,10 @@ mod tests {
             let child: Endpoint = endpoint.secret_url().parse().unwrap();
             assert_eq!(child.to_string(), endpoint.to_string());
             let (ours, theirs) = (endpoint.0.redis_settings(), child.0.redis_settings());
-            assert_eq!((ours.username(), ours.password(), ours.db()), (theirs.username(), theirs.password(), theirs.db()));
+            assert_eq!(
+                (ours.username(), ours.password(), ours.db()),
+                (theirs.username(), theirs.password(), theirs.db())
+            );
         }
         assert_eq!("redis://localhost".parse::<Endpoint>().unwrap().secret_url(), "redis://localhost:6379/0");
     }

@@ -5,7 +5,9 @@ use std::str::FromStr;
 
 /// A member's number: 1 for the first copy that ever joined the ring, and so on. Numbers are for people; a member is
 /// told apart from all others by a random incarnation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 #[serde(transparent)]
 pub struct MemberId(pub u64);
 
@@ -59,7 +61,9 @@ pub(crate) struct Identity {
 
 /// The number of a generator's term in office. It only grows, and it is the fencing token: Redis refuses what an
 /// earlier epoch wants to publish.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 #[serde(transparent)]
 pub struct Epoch(pub u64);
 

@@ -93,8 +93,8 @@ impl FailedMessage {
         &self.element[self.body_at..]
     }
 
-    /// Reads an element. What is not one of ours becomes error 0 with the element as its body.
-    pub(crate) fn parse(element: Vec<u8>) -> Self {
+    /// Reads an error as it lies in Redis. What is not one of ours becomes error 0 with the element as its body.
+    pub fn parse(element: Vec<u8>) -> Self {
         let foreign = || Self {
             id: 0,
             epoch: Epoch(0),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
 use futures_util::future::try_join_all;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::keys::RingName;
@@ -12,7 +12,7 @@ use crate::member_id::{Epoch, Incarnation, MemberId};
 use crate::store::{Health, Reply, Store};
 
 /// A ring at one moment.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Snapshot {
     /// The ring's name.
     pub ring: String,
@@ -53,7 +53,7 @@ pub struct Snapshot {
 }
 
 /// The generator of a ring.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GeneratorView {
     /// Its number.
     pub member: MemberId,
@@ -68,7 +68,7 @@ pub struct GeneratorView {
 }
 
 /// What a member does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Makes messages.
@@ -80,7 +80,7 @@ pub enum Role {
 }
 
 /// One member of a ring.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MemberView {
     /// Its number.
     pub id: MemberId,
@@ -109,7 +109,7 @@ pub struct MemberView {
 }
 
 /// An entry of the ring's event stream.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Event {
     /// Its name in the stream, such as `1794776990426-0`: [`Ring::events_after`](crate::Ring::events_after) goes on
     /// from there.

@@ -36,11 +36,7 @@ impl Family {
     pub fn start(&self, args: &[&str], url: &str, stdout: &Path, stderr: &Path) -> Result<Child> {
         let open = |path: &Path| File::options().append(true).create(true).open(path);
         let mut command = offspring::of_this_program(&self.ring, url)?;
-        command
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(open(stdout)?)
-            .stderr(open(stderr)?);
+        command.args(args).stdin(Stdio::null()).stdout(open(stdout)?).stderr(open(stderr)?);
         let mut pids = self.pids.lock().expect("no panic while held");
         if self.closed.load(Ordering::Relaxed) {
             bail!("chaos has ended");

@@ -35,8 +35,12 @@ pub enum Command {
     Type(char),
     Erase,
     Enter,
-    Retry { all: bool },
-    Drop { all: bool },
+    Retry {
+        all: bool,
+    },
+    Drop {
+        all: bool,
+    },
     Confirm(bool),
 }
 

@@ -4,6 +4,8 @@ use std::collections::{HashMap, VecDeque};
 
 use estafeta::{MemberId, Snapshot};
 
+use super::rows::Pace;
+
 /// Ten minutes.
 const KEPT: usize = 600;
 /// A rate is told over so many milliseconds: at two messages a second a shorter time would make it jump.
@@ -32,7 +34,17 @@ pub struct History {
     /// None: Redis did not answer in that second.
     samples: VecDeque<Option<Sample>>,
     mark: Option<Mark>,
-    members: HashMap<MemberId, VecDeque<(u64, u64)>>,
+    members: HashMap<MemberId, Trace>,
+}
+
+/// The last looks at one member.
+#[derive(Default)]
+struct Trace {
+    /// When, and how much it had done by then.
+    counts: VecDeque<(u64, u64)>,
+    /// The longest and the last time that its lease had to run.
+    longest_lease: i64,
+    lease: i64,
 }
 
 impl History {
@@ -58,7 +70,10 @@ impl History {
         }
         self.members.retain(|id, _| snapshot.members.iter().any(|member| member.id == *id));
         for member in &snapshot.members {
-            let counts = self.members.entry(member.id).or_default();
+            let trace = self.members.entry(member.id).or_default();
+            trace.lease = member.lease_ms;
+            trace.longest_lease = trace.longest_lease.max(member.lease_ms);
+            let counts = &mut trace.counts;
             counts.push_back((now_ms, member.generated + member.processed));
             while counts.len() > 2 && counts[1].0 + RATE_MS <= now_ms {
                 counts.pop_front();
@@ -78,13 +93,19 @@ impl History {
         *self.samples.back()?
     }
 
-    /// Messages a second that a member generates or handles.
-    pub fn rate_of(&self, member: MemberId) -> f64 {
-        let Some((first, last)) = self.members.get(&member).and_then(|c| Some((c.front()?, c.back()?))) else {
-            return 0.0;
+    pub fn pace_of(&self, member: MemberId) -> Pace {
+        let Some(trace) = self.members.get(&member) else {
+            return Pace::default();
+        };
+        let (Some(first), Some(last)) = (trace.counts.front(), trace.counts.back()) else {
+            return Pace::default();
         };
         let elapsed = last.0.saturating_sub(first.0).max(1);
-        last.1.saturating_sub(first.1) as f64 * 1000.0 / elapsed as f64
+        Pace {
+            rate: last.1.saturating_sub(first.1) as f64 * 1000.0 / elapsed as f64,
+            // A lease is renewed when a quarter of it is over.
+            silent: trace.lease < trace.longest_lease / 2,
+        }
     }
 
     /// How many seconds each of `width` columns stands for, so that they reach back three minutes at least.

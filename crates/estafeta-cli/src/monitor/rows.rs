@@ -11,7 +11,7 @@ pub enum Condition {
     /// Ours, not yet in the ring.
     Starting,
     Alive,
-    /// Stopped by SIGSTOP, or not heard of for longer than its lease.
+    /// Stopped by SIGSTOP, or not heard of for half its lease.
     Frozen,
     /// Told to stop, or its connection is gone and it is about to be buried.
     Dying,
@@ -45,6 +45,15 @@ pub enum Key {
     Slot(Slot),
 }
 
+/// What only several looks can tell of a member.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace {
+    /// Messages a second that it generates or handles.
+    pub rate: f64,
+    /// It did not renew its lease when it should have.
+    pub silent: bool,
+}
+
 #[derive(Clone, Debug)]
 pub struct Row {
     pub key: Key,
@@ -66,13 +75,14 @@ pub struct Row {
 
 impl Row {
     /// A member, together with what we know of it if it is ours.
-    pub fn member(view: &MemberView, own: Option<&Own>, rate: f64) -> Self {
+    pub fn member(view: &MemberView, own: Option<&Own>, pace: Pace) -> Self {
         let condition = match (own, view.state) {
             (Some(own), _) if own.ended.is_some() => Condition::Dead,
             (Some(own), _) if own.frozen => Condition::Frozen,
             (Some(own), _) if own.stopping => Condition::Dying,
             (_, Health::Absent) => Condition::Dying,
             (_, Health::Expired) => Condition::Frozen,
+            (_, Health::Well | Health::Ahead) if pace.silent => Condition::Frozen,
             (_, Health::Well | Health::Ahead) => Condition::Alive,
         };
         let mut row = Self {
@@ -86,7 +96,7 @@ impl Row {
             generated: view.generated,
             processed: view.processed,
             failed: view.failed,
-            rate,
+            rate: pace.rate,
             in_flight: view.in_flight,
             condition,
         };

@@ -115,11 +115,15 @@ impl Stage {
                 Some((slot, heard)) = heard.recv() => self.hear(slot, heard),
                 Some(fed) = fed.recv() => self.feed(fed),
                 event = terminal.recv() => match event {
-                    Some(event) => {
-                        let deeds = self.event(&event, &spots);
-                        spots = self.draw(screen, ink)?;
-                        deeds
-                    }
+                    Some(event) => match self.meaning(&event, &spots) {
+                        Some(command) => {
+                            let deeds = self.state.command(now_ms(), command);
+                            // At once: whoever pressed a key looks for what it does.
+                            spots = self.draw(screen, ink)?;
+                            deeds
+                        }
+                        None => Vec::new(),
+                    },
                     // The terminal is gone.
                     None => self.quit(),
                 },
@@ -231,8 +235,8 @@ impl Stage {
         Vec::new()
     }
 
-    fn event(&mut self, event: &Event, spots: &Spots) -> Vec<Deed> {
-        let command = match event {
+    fn meaning(&mut self, event: &Event, spots: &Spots) -> Option<Command> {
+        match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => keys::command(&self.state, *key),
             Event::Mouse(mouse) => match mouse.kind {
                 MouseEventKind::Down(MouseButton::Left) => spots.at(mouse.column, mouse.row),
@@ -240,9 +244,12 @@ impl Stage {
                 MouseEventKind::ScrollDown => Some(Command::Move(Step::Down)),
                 _ => None,
             },
+            Event::Resize(..) => {
+                self.stale = true;
+                None
+            }
             _ => None,
-        };
-        command.map_or_else(Vec::new, |command| self.state.command(now_ms(), command))
+        }
     }
 
     fn tick(&mut self) -> Vec<Deed> {

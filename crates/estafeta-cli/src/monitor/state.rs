@@ -11,7 +11,7 @@ use super::errors_view::ErrorsView;
 use super::history::{History, failed};
 use super::log::{Log, Tone};
 use super::own::{Ended, Own, Slot};
-use super::rows::{Condition, Key, Row};
+use super::rows::{Condition, Key, Pace, Row};
 use super::said::Said;
 use crate::escape::escape;
 use crate::output::counted;
@@ -199,7 +199,7 @@ impl State {
             });
             let condition = if left { Condition::Left } else { Condition::Dead };
             let own = self.own.values().find(|own| own.member == Some(member.id));
-            let row = Row::member(member, own, 0.0).departed(condition);
+            let row = Row::member(member, own, Pace::default()).departed(condition);
             self.gone.insert(member.id, (now_ms, row));
         }
     }
@@ -335,7 +335,7 @@ impl State {
         let mut rows: Vec<Row> = members
             .map(|member| {
                 let own = by_member.get(&member.id).copied();
-                Row::member(member, own, self.history.rate_of(member.id))
+                Row::member(member, own, self.history.pace_of(member.id))
             })
             .collect();
         let present = |id: MemberId, rows: &[Row]| rows.iter().any(|row| row.key == Key::Member(id));

@@ -9,7 +9,7 @@ use crate::member_id::{Epoch, Incarnation, MemberId};
 use crate::message::Message;
 
 /// How a member looks to the one that looks at it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Health {
     /// Its lease runs and it is connected.

@@ -54,7 +54,10 @@ fn draw_one(frame: &mut Frame<'_>, area: Rect, state: &State, series: &Series, i
         Span::styled(format!(" {now:>8}"), ink.strong()),
     ];
     if area.height == 1 {
-        spans.push(Span::styled(format!("{:>6} ", format!("^{}", most_shown.trim_end_matches("/s"))), ink.faint()));
+        spans.push(Span::styled(
+            format!("{:>6} ", format!("^{}", most_shown.trim_end_matches("/s"))),
+            ink.faint(),
+        ));
     } else {
         let minutes = usize::from(chart.width) * History::seconds_a_column(chart.width.into()) / 60;
         let text = format!("   at most {most_shown} in the last {minutes} min");

@@ -75,8 +75,14 @@ fn foot_line(view: &ErrorsView, width: u16, ink: Ink) -> Line<'static> {
     if let Some(answer) = &view.answer {
         return Line::styled(answer.clone(), ink.notable());
     }
-    let all =
-        [("Esc", "back"), ("/", "search"), ("r", "retry"), ("d", "drop"), ("R D", "all shown"), ("q", "quit")];
+    let all = [
+        ("Esc", "back"),
+        ("/", "search"),
+        ("r", "retry"),
+        ("d", "drop"),
+        ("R D", "all shown"),
+        ("q", "quit"),
+    ];
     keys(&all, width, ink)
 }
 
@@ -86,7 +92,11 @@ fn draw_selected(frame: &mut Frame<'_>, area: Rect, view: &ErrorsView, ink: Ink)
     };
     let body = error.body();
     let cut = &body[..body.len().min(SHOWN)];
-    let end = if cut.len() < body.len() { format!(" ... {} bytes in all", grouped(body.len() as u64)) } else { String::new() };
+    let end = if cut.len() < body.len() {
+        format!(" ... {} bytes in all", grouped(body.len() as u64))
+    } else {
+        String::new()
+    };
     let facts = format!(
         "failed {} at member {} on attempt {}, published {} in epoch {}",
         moment(error.failed_ms),

@@ -98,7 +98,10 @@ pub fn draw_tiny(frame: &mut Frame<'_>, area: Rect, state: &State, ink: Ink) {
     if let Some(snapshot) = &state.snapshot {
         let office = snapshot.generator.as_ref();
         let office = office.map_or_else(|| "none".to_owned(), |generator| generator.member.to_string());
-        lines.push(Line::styled(format!("{} {office} of {}", ink.mark(), snapshot.members.len()), ink.office()));
+        lines.push(Line::styled(
+            format!("{} {office} of {}", ink.mark(), snapshot.members.len()),
+            ink.office(),
+        ));
         lines.push(match snapshot.balanced {
             true => Line::styled("adds up", ink.good()),
             false => Line::styled("DOES NOT ADD UP", ink.bad()),

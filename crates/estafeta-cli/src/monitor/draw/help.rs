@@ -27,7 +27,7 @@ const KEYS: [(&str, &str); 11] = [
 const STATES: [(Condition, &str); 6] = [
     (Condition::Starting, "ours, not in the ring yet"),
     (Condition::Alive, "its lease runs"),
-    (Condition::Frozen, "stopped, or silent for longer than its lease"),
+    (Condition::Frozen, "stopped, or silent for half its lease"),
     (Condition::Dying, "told to stop, or its connection is gone"),
     (Condition::Dead, "killed or buried; what it held went back to the queue"),
     (Condition::Left, "gone in good order"),

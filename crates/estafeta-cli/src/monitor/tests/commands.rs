@@ -1,0 +1,211 @@
+//! What the keys do.
+
+use super::*;
+use crate::monitor::act::Step;
+use crate::monitor::errors_view::Page;
+use crate::monitor::rows::{Condition, Key};
+use crate::monitor::state::Errand;
+
+fn condition(story: &Story, member: u64) -> Option<Condition> {
+    let row = story.state.rows.iter().find(|row| row.key == Key::Member(MemberId(member)))?;
+    Some(row.condition)
+}
+
+#[test]
+fn k_kills_the_generator_if_it_is_ours() {
+    let mut ours = Story::begin().owning(&[1]).until(3);
+    assert_eq!(ours.command(Command::KillGenerator), [Deed::Kill(Slot(1))]);
+    assert_eq!(ours.last_event(), "killed 1 (pid 30644)");
+    let mut foreign = Story::begin().owning(&[2]).until(3);
+    assert_eq!(foreign.command(Command::KillGenerator), []);
+    assert!(foreign.notice().contains("was not started here"), "{}", foreign.notice());
+}
+
+#[test]
+fn the_selection_follows_the_generator_until_a_row_is_chosen() {
+    let mut story = Story::begin().owning(&[1, 2, 3]).until(3);
+    assert_eq!(story.state.selected(), Some(0));
+    let mut later = Story::begin().owning(&[2, 3]).until(16);
+    assert_eq!(later.command(Command::KillSelected), [Deed::Kill(Slot(3))]);
+    story.command(Command::Move(Step::Down));
+    assert_eq!(story.command(Command::KillSelected), [Deed::Kill(Slot(2))]);
+    story.command(Command::Choose(2));
+    assert_eq!(story.command(Command::KillSelected), [Deed::Kill(Slot(3))]);
+    story.command(Command::Choose(99));
+    story.command(Command::Back);
+    assert_eq!(story.state.selected(), Some(0));
+}
+
+#[test]
+fn f_freezes_and_thaws_the_same_copy_also_after_another_took_over() {
+    let mut story = Story::begin().owning(&[2, 3]).until(10);
+    assert_eq!(story.command(Command::Freeze), [Deed::Freeze(Slot(2))]);
+    let mut story = story.until(14);
+    assert_eq!(condition(&story, 2), Some(Condition::Frozen));
+    assert_eq!(story.command(Command::Freeze), [Deed::Thaw(Slot(2))]);
+    // It learns that it is dead and comes back: the row goes with it, and the former one is only shown for a while.
+    story.state.heard(story.now(), Slot(2), &Said::CreatedTaskId { task_id: 6 });
+    let mut story = story.until(16);
+    assert_eq!(condition(&story, 2), Some(Condition::Dead));
+    assert_eq!(story.command(Command::KillSelected), [Deed::Kill(Slot(2))]);
+    assert_eq!(story.last_event(), "killed 6 (pid 30650)");
+}
+
+#[test]
+fn a_dead_copy_can_be_started_again_for_a_while() {
+    let mut story = Story::begin().owning(&[1, 2]).until(6);
+    assert_eq!(story.command(Command::Restart), []);
+    story.end(1, 9);
+    assert_eq!(story.last_event(), "1 (pid 30644) was killed");
+    let mut story = story.until(9);
+    assert_eq!(condition(&story, 1), Some(Condition::Dead));
+    assert_eq!(story.command(Command::Restart), [Deed::Start]);
+    assert_eq!(story.command(Command::Restart), []);
+    let story = story.until(10);
+    assert_eq!(condition(&story, 1), None);
+
+    let mut forgotten = Story::begin().owning(&[1]).until(6);
+    forgotten.end(1, 9);
+    let mut forgotten = forgotten.until(9);
+    assert_eq!(condition(&forgotten, 1), Some(Condition::Dead));
+    let mut late = forgotten.snapshots[9].clone();
+    late.time_ms += 60_000;
+    forgotten.see(late);
+    assert_eq!(condition(&forgotten, 1), None);
+}
+
+#[test]
+fn a_copy_that_ended_well_is_not_mourned() {
+    let mut story = Story::begin().owning(&[1, 2]).until(6);
+    story.end(1, 0);
+    assert_eq!(story.state.last_failure(), None);
+    assert_eq!(story.command(Command::Restart), []);
+}
+
+#[test]
+fn respawn_starts_a_copy_again_with_longer_and_longer_pauses() {
+    let mut story = Story::begin().owning(&[1, 2]).until(2);
+    story.state.setting.respawn = true;
+    story.end(1, 9);
+    let now = story.now();
+    assert_eq!(story.state.tick(now + 400), []);
+    assert_eq!(story.state.tick(now + 1100), [Deed::Start]);
+    assert_eq!(story.state.tick(now + 1200), []);
+    story.end(2, 0x100);
+    assert!(story.last_event().contains("failed with exit code 1"));
+    assert_eq!(story.state.tick(now + 1100), []);
+    assert_eq!(story.state.tick(now + 2100), [Deed::Start]);
+}
+
+#[test]
+fn nobody_is_started_again_while_the_monitor_quits() {
+    let mut story = Story::begin().owning(&[1, 2]).until(2);
+    story.state.setting.respawn = true;
+    story.end(1, 9);
+    assert_eq!(story.command(Command::Quit), [Deed::Quit]);
+    story.end(2, 9);
+    assert_eq!(story.state.tick(story.now() + 60_000), []);
+    assert_eq!(story.command(Command::KillGenerator), []);
+    assert_eq!(story.command(Command::Quit), [Deed::QuitNow]);
+}
+
+#[test]
+fn minus_stops_the_youngest_handler_or_the_chosen_copy() {
+    let mut story = Story::begin().owning(&[1, 2, 3]).until(3);
+    assert_eq!(story.command(Command::Stop), [Deed::Thaw(Slot(3)), Deed::Stop(Slot(3))]);
+    let mut story = story.until(4);
+    assert_eq!(condition(&story, 3), Some(Condition::Dying));
+    assert_eq!(story.command(Command::Stop), [Deed::Thaw(Slot(2)), Deed::Stop(Slot(2))]);
+    story.command(Command::Choose(0));
+    assert_eq!(story.command(Command::Stop), [Deed::Thaw(Slot(1)), Deed::Stop(Slot(1))]);
+    assert_eq!(story.command(Command::Add), [Deed::Start]);
+}
+
+#[test]
+fn whoever_only_watches_can_do_no_harm() {
+    let mut story = Story::begin().until(3);
+    story.state.setting.attach = true;
+    for command in
+        [Command::KillGenerator, Command::KillSelected, Command::Freeze, Command::Add, Command::Stop]
+    {
+        assert_eq!(story.command(command), [], "{command:?}");
+        assert!(!story.notice().is_empty(), "{command:?}");
+        story.state.notice = None;
+    }
+}
+
+#[test]
+fn a_pause_lets_go_of_the_mouse_and_of_every_key_but_two() {
+    let mut story = Story::begin().owning(&[1]).until(3);
+    assert_eq!(story.command(Command::Pause), [Deed::Mouse(false)]);
+    assert_eq!(story.command(Command::KillGenerator), []);
+    assert_eq!(story.command(Command::Pause), [Deed::Mouse(true)]);
+    assert_eq!(story.command(Command::KillGenerator), [Deed::Kill(Slot(1))]);
+}
+
+#[test]
+fn errors_are_searched_retried_and_dropped_and_all_of_them_only_after_a_question() {
+    let mut story = Story::begin().until(3);
+    assert_eq!(story.command(Command::Errors), [Deed::Errors(Errand::List(String::new()))]);
+    let now = story.now();
+    let page = || Page { errors: (1..=3).rev().map(|n| failed(now, n)).collect(), kept: 3, searched: 3 };
+    story.state.errors_view().unwrap().show(page());
+    story.command(Command::Move(Step::Down));
+    assert_eq!(story.command(Command::Retry { all: false }), [Deed::Errors(Errand::Retry(vec![24]))]);
+    assert_eq!(story.command(Command::Drop { all: true }), []);
+    assert_eq!(story.command(Command::Confirm(false)), []);
+    story.command(Command::Drop { all: true });
+    assert_eq!(story.command(Command::Confirm(true)), [Deed::Errors(Errand::Drop(vec![36, 24, 12]))]);
+
+    story.command(Command::Search);
+    story.command(Command::Type('z'));
+    assert_eq!(story.command(Command::Type('e')), [Deed::Errors(Errand::List("ze".into()))]);
+    assert_eq!(story.command(Command::Erase), [Deed::Errors(Errand::List("z".into()))]);
+    story.command(Command::Enter);
+    assert_eq!(story.command(Command::Back), [Deed::Errors(Errand::List(String::new()))]);
+    assert!(story.state.errors_view().is_some());
+    story.command(Command::Back);
+    assert!(story.state.errors_view().is_none());
+}
+
+#[test]
+fn the_selected_error_stays_selected_when_new_ones_come() {
+    let mut story = Story::begin().until(3);
+    story.command(Command::Errors);
+    let now = story.now();
+    let page = |newest| Page {
+        errors: (1..=newest).rev().map(|n| failed(now, n)).collect(),
+        kept: newest,
+        searched: newest,
+    };
+    let view = story.state.errors_view().unwrap();
+    view.show(page(3));
+    view.command(Command::Move(Step::Last));
+    assert_eq!(view.selected().unwrap().id, 12);
+    view.show(page(20));
+    assert_eq!(view.selected().unwrap().id, 12);
+}
+
+#[test]
+fn what_a_killed_copy_said_last_counts() {
+    let mut story = Story::begin().owning(&[1]).until(6);
+    let generated = story.state.rows[0].generated;
+    story.state.heard(story.now(), Slot(1), &Said::Generated { total: generated + 7 });
+    story.end(1, 9);
+    assert_eq!(story.state.rows[0].generated, generated + 7);
+}
+
+#[test]
+fn many_errors_are_told_in_one_line_a_second() {
+    let mut story = Story::begin().until(6);
+    let count =
+        |story: &Story| story.state.log.last(1000).filter(|entry| entry.text.contains("error")).count();
+    let before = count(&story);
+    for step in 1..=10 {
+        let mut snapshot = story.snapshots[6].clone();
+        snapshot.time_ms += 100 * step;
+        snapshot.errors_kept += 50 * step;
+        story.see(snapshot);
+    }
+    assert_eq!(count(&story), before + 1);
+}
