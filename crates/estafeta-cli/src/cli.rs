@@ -282,6 +282,16 @@ pub struct RunArgs {
           default_missing_value = "true", value_parser = BoolishValueParser::new(), value_name = "BOOL")]
     pub json: Option<bool>,
 
+    /// With --json: nothing about single messages, and totals at most ten times a second
+    #[arg(long, env = "ESTAFETA_BRIEF", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = BoolishValueParser::new(), value_name = "BOOL")]
+    pub brief: Option<bool>,
+
+    /// Obey JSON objects on stdin, one a line: {"msg":"stop"} stops the copy, and so does the end of stdin
+    #[arg(long, env = "ESTAFETA_CONTROL", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = BoolishValueParser::new(), value_name = "BOOL")]
+    pub control: Option<bool>,
+
     /// Makes random texts and errors repeatable
     #[arg(long, value_name = "N", env = "ESTAFETA_SEED")]
     pub seed: Option<u64>,

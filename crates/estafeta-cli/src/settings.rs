@@ -57,6 +57,15 @@ pub struct Work {
     pub seed: Option<u64>,
 }
 
+/// In which words a copy tells what it does.
+#[derive(Clone, Copy)]
+pub enum Speech {
+    /// Lines for people.
+    Human,
+    /// Objects for programs: about everything, or only what a program with many copies can follow.
+    Json { brief: bool },
+}
+
 /// The two halves of a settings file.
 #[derive(Default)]
 pub struct File {
@@ -218,6 +227,8 @@ impl RunArgs {
             journal: self.journal.or(lower.journal),
             record: self.record.or(lower.record),
             json: self.json.or(lower.json),
+            brief: self.brief.or(lower.brief),
+            control: self.control.or(lower.control),
             seed: self.seed.or(lower.seed),
         }
     }
@@ -245,6 +256,14 @@ impl RunArgs {
         };
         config.validate()?;
         Ok(config)
+    }
+
+    pub fn speech(&self) -> Result<Speech> {
+        match (self.json == Some(true), self.brief == Some(true)) {
+            (true, brief) => Ok(Speech::Json { brief }),
+            (false, false) => Ok(Speech::Human),
+            (false, true) => Err(usage("brief: expected --json with it")),
+        }
     }
 
     pub fn work(&self) -> Result<Work> {

@@ -8,6 +8,7 @@ mod bad_input;
 mod bad_lines;
 mod bad_redis;
 mod chaos;
+mod children;
 mod clean_temp;
 mod clock_jumps;
 mod disk_full;

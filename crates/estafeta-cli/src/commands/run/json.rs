@@ -9,19 +9,31 @@ use estafeta::{Message, Notice, Observer};
 use serde_json::{Value, json};
 
 use super::printer::Printer;
+use super::totals::{Pace, Total, Totals};
 use crate::output::{json_body, json_line};
 
 pub struct Json {
     printer: Printer,
-    generated: AtomicU64,
-    processed: AtomicU64,
-    errors: AtomicU64,
+    /// For a program that follows many copies at once and could not read of every message.
+    brief: bool,
+    totals: Totals,
     skipped: AtomicU64,
 }
 
 impl Json {
-    pub fn new(printer: Printer) -> Self {
-        Self { printer, generated: 0.into(), processed: 0.into(), errors: 0.into(), skipped: 0.into() }
+    pub fn new(printer: Printer, brief: bool) -> Self {
+        let pace = if brief { Pace::TenASecond } else { Pace::EachStep };
+        Self { printer, brief, totals: Totals::new(pace), skipped: 0.into() }
+    }
+
+    /// Says totals whose time has come although nothing more happens. Ends never.
+    pub async fn say_late_totals(&self) {
+        self.totals.say_late(|object| self.say_total(object)).await;
+    }
+
+    /// Says the totals that are not said yet. To be called when nothing more can happen.
+    pub fn say_last_totals(&self) {
+        self.totals.say_rest(|object| self.say(object));
     }
 
     fn say(&self, object: &Value) {
@@ -41,15 +53,40 @@ impl Json {
         self.say(object);
     }
 
-    fn settled(&self, messages: &[Message], failures: &[(usize, String)]) {
-        let mut failures = failures.iter().peekable();
-        for (index, message) in messages.iter().enumerate() {
-            let mut object = about("handledMessage", message);
-            if let Some((_, reason)) = failures.next_if(|(failed, _)| *failed == index) {
-                object["error"] = json!(reason);
-            }
-            self.say_if_room(&object);
+    /// Whether the total need not be said again. A brief copy keeps it until there is room: there is no other object
+    /// from which its reader could learn what it missed.
+    fn say_total(&self, object: &Value) -> bool {
+        if self.brief && !self.printer.has_room() {
+            return false;
         }
+        self.say_if_room(object);
+        true
+    }
+
+    fn generated(&self, messages: &[Message]) {
+        if !self.brief {
+            for message in messages {
+                let mut object = about("generatedMessage", message);
+                json_body(&mut object, message.body());
+                self.say_if_room(&object);
+            }
+        }
+        self.totals.add(Total::Generated, messages.len(), 0, |object| self.say_total(object));
+    }
+
+    fn settled(&self, messages: &[Message], failures: &[(usize, String)]) {
+        if !self.brief {
+            let mut failures = failures.iter().peekable();
+            for (index, message) in messages.iter().enumerate() {
+                let mut object = about("handledMessage", message);
+                if let Some((_, reason)) = failures.next_if(|(failed, _)| *failed == index) {
+                    object["error"] = json!(reason);
+                }
+                self.say_if_room(&object);
+            }
+        }
+        let (new, failed) = (messages.len(), failures.len());
+        self.totals.add(Total::Processed, new, failed, |object| self.say_total(object));
     }
 }
 
@@ -66,30 +103,18 @@ impl Observer for Json {
                 );
             }
             Notice::BecameHandler => self.say(&json!({"msg": "becameHandler"})),
-            Notice::Generated { messages } => {
-                for message in messages {
-                    let mut object = about("generatedMessage", message);
-                    json_body(&mut object, message.body());
-                    self.say_if_room(&object);
-                }
-                let new = messages.len() as u64;
-                let total = self.generated.fetch_add(new, Ordering::Relaxed) + new;
-                self.say_if_room(&json!({"msg": "generated", "total": total}));
-            }
-            Notice::Settled { messages, failures, .. } => {
-                self.settled(messages, failures);
-                let (new, failed) = (messages.len() as u64, failures.len() as u64);
-                let total = self.processed.fetch_add(new, Ordering::Relaxed) + new;
-                let errors = self.errors.fetch_add(failed, Ordering::Relaxed) + failed;
-                self.say_if_room(&json!({"msg": "processed", "total": total, "errors": errors}));
-            }
+            Notice::Generated { messages } => self.generated(messages),
+            Notice::Settled { messages, failures, .. } => self.settled(messages, failures),
             Notice::Buried { member, returned, gave_up } => self
                 .say(&json!({"msg": "buried", "member": member, "returned": returned, "gave_up": gave_up})),
             Notice::LimitReached { limit } => self.say(&json!({"msg": "limitReached", "limit": limit})),
             Notice::RedisLost { reason } => self.say(&json!({"msg": "redisLost", "reason": reason})),
             Notice::RedisBack => self.say(&json!({"msg": "redisBack"})),
             Notice::Stopping => self.say(&json!({"msg": "stopping"})),
-            Notice::Left { returned } => self.say(&json!({"msg": "left", "returned": returned})),
+            Notice::Left { returned } => {
+                self.say_last_totals();
+                self.say(&json!({"msg": "left", "returned": returned}));
+            }
             _ => {}
         }
     }

@@ -1,8 +1,10 @@
 //! `estafeta run`: one copy of the ring, until it is told to stop.
 
+mod control;
 mod human;
 mod json;
 mod printer;
+mod totals;
 mod work;
 
 use std::process::ExitCode;
@@ -18,7 +20,7 @@ use crate::cli::RunArgs;
 use crate::find_redis;
 use crate::output::{Paint, colour_for};
 use crate::record::Recorder;
-use crate::settings::Reach;
+use crate::settings::{Reach, Speech};
 use crate::signals::{self, told_to_stop};
 use human::Human;
 use json::Json;
@@ -26,7 +28,7 @@ use printer::Printer;
 use work::{FaultFinder, RandomText};
 
 pub fn run(reach: &Reach, args: RunArgs) -> Result<ExitCode> {
-    let work = args.work()?;
+    let (work, speech) = (args.work()?, args.speech()?);
     // Checked before Redis is looked for: a wrong option is told first, and nothing is started for it.
     args.config("redis://127.0.0.1".parse()?, reach.ring.clone())?;
     let endpoint = find_redis::endpoint(&reach.redis)?;
@@ -34,12 +36,10 @@ pub fn run(reach: &Reach, args: RunArgs) -> Result<ExitCode> {
 
     let stop = CancellationToken::new();
     let printer = Printer::start(std::io::stdout(), stop.clone());
-    let observer = if args.json == Some(true) {
-        Voice::Json(Json::new(printer.clone()))
-    } else {
-        Voice::Human(Human::new(printer.clone(), Paint(colour_for(&std::io::stdout()))))
-    };
-    let voice = Arc::new(observer);
+    let voice = Arc::new(match speech {
+        Speech::Json { brief } => Voice::Json(Json::new(printer.clone(), brief)),
+        Speech::Human => Voice::Human(Human::new(printer.clone(), Paint(colour_for(&std::io::stdout())))),
+    });
     let recorder = args.record.as_deref().map(|path| {
         let recorder = Recorder::open(path, stop.clone());
         recorder.with_context(|| format!("cannot write the record {}", path.display()))
@@ -51,9 +51,15 @@ pub fn run(reach: &Reach, args: RunArgs) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let outcome = runtime.block_on(async {
         tokio::spawn(obey_signals(stop.clone()));
-        tokio::spawn(tick(voice));
+        tokio::spawn(tick(Arc::clone(&voice)));
+        if args.control == Some(true) {
+            control::listen(stop.clone());
+        }
         member.run(stop.cancelled_owned()).await
     });
+    if let Voice::Json(json) = &*voice {
+        json.say_last_totals();
+    }
     let printed = printer.finish();
     // A handler that does not end is not waited for: its message went back to the queue.
     runtime.shutdown_background();
@@ -110,11 +116,12 @@ impl<H: Handler> Handler for Recorded<H> {
 }
 
 async fn tick(voice: Arc<Voice>) {
-    if let Voice::Human(human) = &*voice {
-        loop {
+    match &*voice {
+        Voice::Human(human) => loop {
             tokio::time::sleep(Duration::from_millis(500)).await;
             human.tick();
-        }
+        },
+        Voice::Json(json) => json.say_late_totals().await,
     }
 }
 

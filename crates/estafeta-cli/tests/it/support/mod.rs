@@ -6,6 +6,7 @@ pub mod recovery;
 use std::fs::File;
 use std::ops::RangeInclusive;
 use std::path::Path;
+use std::process::ChildStdin;
 use std::time::Duration;
 
 use estafeta_testbed::{Output, Process, RedisServer, eventually};
@@ -37,6 +38,12 @@ impl TestRing {
     /// Starts the program with these arguments against this ring's Redis.
     pub fn start(&self, args: &[&str]) -> Process {
         start(args, &[("REDIS_URL", &self.url)])
+    }
+
+    /// Starts the program with its stdin in the hands of the test.
+    pub fn start_fed(&self, args: &[&str]) -> (Process, ChildStdin) {
+        let program = Path::new(env!("CARGO_BIN_EXE_estafeta"));
+        Process::spawn_fed(program, args, [("REDIS_URL", &self.url)])
     }
 
     /// Starts a copy and waits until it has joined.
