@@ -7,6 +7,7 @@
 //!
 //! - [`RedisServer`]: a private `redis-server` that can be killed, restarted and frozen.
 //! - [`Process`]: a running program whose output is kept, line by line and byte by byte.
+//! - [`Terminal`]: a program on a terminal of its own, whose screen can be read and whose keys can be typed.
 //! - [`DataDir`]: the place of the user's data, given to several copies at once.
 //! - [`Clock`], [`SmallDisk`]: a server's clock that can be moved, a disk that can be filled up.
 //! - [`eventually`]: waits for a condition that nothing announces.
@@ -33,6 +34,7 @@ mod redis_server;
 #[cfg(target_os = "linux")]
 mod small_disk;
 mod spawner;
+mod terminal;
 
 pub use capture::Line;
 pub use clock::Clock;
@@ -43,3 +45,4 @@ pub use process::{NO_ENV, Output, Process};
 pub use redis_server::{Builder, Fsync, RedisServer};
 #[cfg(target_os = "linux")]
 pub use small_disk::SmallDisk;
+pub use terminal::{Terminal, vt100};

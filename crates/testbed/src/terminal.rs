@@ -1,0 +1,249 @@
+//! A program on a terminal of its own.
+
+mod pty;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::num::NonZeroU16;
+use std::path::Path;
+use std::process::ExitStatus;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+pub use vt100;
+
+use crate::data_dir::DataDir;
+use crate::owned_child::OwnedChild;
+use crate::process::private_command;
+
+const POLL: Duration = Duration::from_millis(2);
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// A program on a terminal of its own: what it writes is drawn by an emulator, and the screen can be read.
+/// Dropped, the program is killed.
+///
+/// Its environment is that of a [`Process`](crate::Process), plus a `TERM` with 256 colours and nothing that
+/// speaks against colours.
+pub struct Terminal {
+    child: Mutex<OwnedChild>,
+    master: File,
+    shown: Arc<Shown>,
+    name: String,
+    // Declared after the child: it shuts down a Redis which a living copy would start again.
+    _data: DataDir,
+}
+
+/// What the program has shown, and a bell that rings when that changes.
+struct Shown {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    parser: vt100::Parser,
+    raw: Vec<u8>,
+    /// Nobody has the terminal open any more.
+    closed: bool,
+}
+
+impl Terminal {
+    /// Starts `program` on a terminal of `rows` by `cols`; `envs` is as in
+    /// [`Process::spawn`](crate::Process::spawn).
+    #[track_caller]
+    pub fn start<K: AsRef<OsStr>, V: AsRef<OsStr>>(
+        program: &Path,
+        args: impl IntoIterator<Item = impl AsRef<OsStr>>,
+        envs: impl IntoIterator<Item = (K, V)>,
+        rows: u16,
+        cols: u16,
+    ) -> Self {
+        let data = DataDir::new();
+        let mut command = private_command(program, &data);
+        for name in ["NO_COLOR", "COLORTERM", "CLICOLOR", "CLICOLOR_FORCE", "LINES", "COLUMNS"] {
+            command.env_remove(name);
+        }
+        command.args(args).env("TERM", "xterm-256color").envs(envs);
+        let (master, slave) = pty::open().expect("a pseudo-terminal can be opened");
+        tcsetwinsize(&master, size(rows, cols)).expect("a terminal has a size");
+        pty::put_on(&mut command, slave).expect("a terminal can be shared");
+        let child = OwnedChild::spawn(command)
+            .unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()));
+        let parser = vt100::Parser::new(at_least_one(rows), at_least_one(cols), 0);
+        let state = Mutex::new(State { parser, raw: Vec::new(), closed: false });
+        let shown = Arc::new(Shown { state, changed: Condvar::new() });
+        shown.draw(master.try_clone().expect("a terminal can be shared"));
+        let name = format!("{} (pid {})", program.display(), child.pid());
+        Self { child: Mutex::new(child), master, shown, name, _data: data }
+    }
+
+    /// The text on the screen: a line for each row down to the last one with text, blanks at their ends left
+    /// out.
+    pub fn screen(&self) -> String {
+        self.shown.lock().text()
+    }
+
+    /// Waits until the screen satisfies `fits`, and returns it; panics with the screen if it does not in time,
+    /// or if the program ends without it. `what` says what is awaited.
+    #[track_caller]
+    pub fn wait_for(&self, limit: Duration, what: &str, mut fits: impl FnMut(&str) -> bool) -> String {
+        let mut found = None;
+        self.shown.wait_until(Instant::now() + limit, |state| {
+            found = Some(state.text()).filter(|text| fits(text));
+            found.is_some() || state.closed
+        });
+        found.unwrap_or_else(|| panic!("{} did not show {what} within {limit:?}\n{self:?}", self.name))
+    }
+
+    /// What `look` finds on the screen; for colours, styles and the place of the cursor.
+    pub fn cells<T>(&self, look: impl FnOnce(&vt100::Screen) -> T) -> T {
+        look(self.shown.lock().parser.screen())
+    }
+
+    /// Everything the program wrote so far, as it wrote it (with the terminal's own line ends).
+    pub fn raw_output(&self) -> Vec<u8> {
+        self.shown.lock().raw.clone()
+    }
+
+    /// Types these characters; `\r` is the enter key, `\x03` is Ctrl-C, `\x1b` is escape.
+    #[track_caller]
+    pub fn type_keys(&self, keys: &str) {
+        let typed = (&self.master).write_all(keys.as_bytes());
+        typed.unwrap_or_else(|error| panic!("cannot type {keys:?} at {}: {error}\n{self:?}", self.name));
+    }
+
+    /// Changes the size of the terminal; the program is told by SIGWINCH.
+    pub fn resize(&self, rows: u16, cols: u16) {
+        // The emulator first: what the program draws for the new size must not meet the old one.
+        let mut state = self.shown.lock();
+        state.parser.set_size(at_least_one(rows), at_least_one(cols));
+        tcsetwinsize(&self.master, size(rows, cols)).expect("a terminal has a size");
+    }
+
+    /// The id of the program's process.
+    pub fn pid(&self) -> u32 {
+        self.child().pid()
+    }
+
+    /// Whether the program has not ended yet.
+    pub fn is_running(&self) -> bool {
+        self.child().exit_status().is_none()
+    }
+
+    /// Sends a signal to the program; if it has ended this does nothing.
+    pub fn signal(&self, signal: Signal) {
+        self.child().signal(signal);
+    }
+
+    /// Waits for the end of the program, and for what it wrote last; panics with the screen if it does not
+    /// come in time.
+    #[track_caller]
+    pub fn wait(&self, limit: Duration) -> ExitStatus {
+        let deadline = Instant::now() + limit;
+        loop {
+            let ended = self.child().exit_status();
+            if let Some(status) = ended {
+                // Something that it has started may still hold the terminal open.
+                self.shown.wait_until(Instant::now() + LAST_WORDS, |state| state.closed);
+                return status;
+            }
+            if Instant::now() >= deadline {
+                panic!("{} still runs after {limit:?}\n{self:?}", self.name);
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Whether the terminal reads whole lines and shows what is typed, as a shell wants to find it.
+    pub fn is_cooked(&self) -> bool {
+        let modes = tcgetattr(&self.master).expect("a terminal has modes").local_modes;
+        modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
+    }
+
+    /// Whether the program draws on the screen that leaves the shell's own untouched.
+    pub fn in_alternate_screen(&self) -> bool {
+        self.cells(vt100::Screen::alternate_screen)
+    }
+
+    /// Whether the cursor is hidden.
+    pub fn cursor_hidden(&self) -> bool {
+        self.cells(vt100::Screen::hide_cursor)
+    }
+
+    /// Whether clicks go to the program instead of selecting text.
+    pub fn mouse_captured(&self) -> bool {
+        self.cells(|screen| screen.mouse_protocol_mode() != vt100::MouseProtocolMode::None)
+    }
+
+    fn child(&self) -> MutexGuard<'_, OwnedChild> {
+        self.child.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl std::fmt::Debug for Terminal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let screen = self.screen();
+        write!(f, "--- screen of {}\n{screen}\n---", self.name)
+    }
+}
+
+impl State {
+    fn text(&self) -> String {
+        let screen = self.parser.screen();
+        let rows: Vec<_> = screen.rows(0, screen.size().1.get()).collect();
+        let lines: Vec<_> = rows.iter().map(|row| row.trim_end()).collect();
+        lines.join("\n").trim_end_matches('\n').to_owned()
+    }
+}
+
+impl Shown {
+    /// Draws what the program writes until nobody has the terminal open any more, which Linux tells by an error.
+    fn draw(self: &Arc<Self>, mut master: File) {
+        let shown = Arc::clone(self);
+        thread::spawn(move || {
+            let mut chunk = [0; 8192];
+            loop {
+                match master.read(&mut chunk) {
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                    Ok(0) | Err(_) => break,
+                    Ok(size) => shown.update(|state| {
+                        state.parser.process(&chunk[..size]);
+                        state.raw.extend_from_slice(&chunk[..size]);
+                    }),
+                }
+            }
+            shown.update(|state| state.closed = true);
+        });
+    }
+
+    fn update(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
+    }
+
+    fn wait_until(&self, deadline: Instant, mut reached: impl FnMut(&State) -> bool) {
+        let mut state = self.lock();
+        while !reached(&state) {
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else { return };
+            state = self.changed.wait_timeout(state, left).unwrap().0;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A predicate of the test's may have panicked in `wait_until`; what was drawn is whole nevertheless.
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+fn size(rows: u16, cols: u16) -> Winsize {
+    Winsize { ws_row: rows, ws_col: cols, ws_xpixel: 0, ws_ypixel: 0 }
+}
+
+fn at_least_one(length: u16) -> NonZeroU16 {
+    NonZeroU16::new(length).unwrap_or(NonZeroU16::MIN)
+}
