@@ -1,0 +1,43 @@
+//! Takes a picture of `estafeta monitor` at work: `picture BINARY OUT.svg [-- OPTION...]`.
+//!
+//! The monitor runs on a real terminal, with five copies on a private Redis of its own, for long enough to have something
+//! in its charts. Two copies are killed on the way, so that there is something to see. The options go to the monitor.
+
+mod palette;
+mod shapes;
+mod svg;
+
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use estafeta_testbed::{NO_ENV, Terminal};
+
+const ROWS: u16 = 30;
+const COLS: u16 = 100;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is typed, and after how many seconds. The picture is taken after the last step, and its keys are the end.
+const SCRIPT: [(u64, &str); 3] = [(14, "k"), (6, "k"), (5, "q")];
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (binary, out, options) = match args.as_slice() {
+        [binary, out] => (binary, out, &[][..]),
+        [binary, out, dashes, options @ ..] if dashes == "--" => (binary, out, options),
+        _ => bail!("expected: picture BINARY OUT.svg [-- OPTION...]"),
+    };
+    let fixed = ["monitor", "-n", "5", "--ring", "demo"].map(str::to_owned);
+    let terminal = Terminal::start(Path::new(binary), fixed.iter().chain(options), NO_ENV, ROWS, COLS);
+    terminal.wait_for(PATIENCE, "anything", |screen| !screen.is_empty());
+    let mut picture = String::new();
+    for (seconds, keys) in SCRIPT {
+        sleep(Duration::from_secs(seconds));
+        ensure!(terminal.is_running(), "it ended before the picture was taken\n{terminal:?}");
+        picture = terminal.cells(|screen| svg::draw(screen, "estafeta monitor"));
+        terminal.type_keys(keys);
+    }
+    terminal.wait(PATIENCE);
+    std::fs::write(out, picture).with_context(|| format!("cannot write {out}"))
+}
