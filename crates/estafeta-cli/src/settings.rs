@@ -293,7 +293,6 @@ impl RunArgs {
 mod tests {
     use clap::Parser as _;
 
-    use super::*;
     use crate::cli::Cli;
 
     #[test]

@@ -113,6 +113,12 @@ impl History {
         180_usize.div_ceil(width.max(1))
     }
 
+    /// The highest value within those columns.
+    pub fn highest(&self, width: usize, value: impl Fn(&Sample) -> f64) -> f64 {
+        let seconds = width * Self::seconds_a_column(width);
+        self.samples.iter().rev().take(seconds).flatten().map(value).fold(0.0, f64::max)
+    }
+
     /// `width` columns, the last one now; each the mean of its seconds.
     pub fn columns(&self, width: usize, value: impl Fn(&Sample) -> f64) -> Vec<Option<f64>> {
         let seconds = Self::seconds_a_column(width);

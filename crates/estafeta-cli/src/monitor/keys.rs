@@ -19,7 +19,9 @@ pub fn command(state: &State, key: KeyEvent) -> Option<Command> {
         }
         View::Errors(view) if view.typing => typing(key.code),
         View::Errors(_) => errors(key.code),
-        View::Ring | View::Help => ring(key.code),
+        // Any other key closes it.
+        View::Help => anywhere(key.code).filter(|command| *command == Command::Quit).or(Some(Command::Back)),
+        View::Ring => ring(key.code),
     }
 }
 

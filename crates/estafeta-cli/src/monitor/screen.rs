@@ -50,7 +50,9 @@ impl Screen {
         execute!(io::stdout(), EnterAlternateScreen)?;
         self.set_mouse(self.mouse)?;
         self.terminal.hide_cursor()?;
-        self.terminal.clear()
+        // Clears as well, and unlike `clear` does not ask the terminal where its cursor is: some never answer.
+        let size = self.terminal.size()?;
+        self.terminal.resize(size.into())
     }
 
     pub fn set_mouse(&mut self, ours: bool) -> io::Result<()> {
@@ -103,4 +105,37 @@ pub fn events() -> UnboundedReceiver<Event> {
         }
     });
     receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use estafeta_testbed::Terminal;
+
+    use super::Screen;
+
+    const ASKED: &str = "ESTAFETA_TEST_PANICS";
+
+    /// Only for the test below, which runs it on a terminal.
+    #[test]
+    fn panics_while_it_draws() {
+        if std::env::var_os(ASKED).is_some() {
+            let mut screen = Screen::take().unwrap();
+            screen.draw(|_| panic!("on purpose")).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_panic_gives_the_terminal_back_and_can_be_read() {
+        let program = std::env::current_exe().unwrap();
+        let args = ["--exact", "monitor::screen::tests::panics_while_it_draws", "--nocapture"];
+        let terminal = Terminal::start(&program, args, [(ASKED, "1")], 24, 80);
+        assert!(!terminal.wait(Duration::from_secs(30)).success());
+        let raw = String::from_utf8_lossy(&terminal.raw_output()).into_owned();
+        let (drawn, after) = raw.split_once("\u{1b}[?1049l").unwrap_or_else(|| panic!("{raw:?}"));
+        assert!(drawn.contains("\u{1b}[?1049h") && after.contains("on purpose"), "{raw:?}");
+        assert!(terminal.is_cooked() && !terminal.in_alternate_screen());
+        assert!(!terminal.cursor_hidden() && !terminal.mouse_captured());
+    }
 }

@@ -138,8 +138,12 @@ impl State {
             self.log.say(now_ms, Tone::Good, "Redis is back");
         }
         let snapshot = look.snapshot;
+        for event in &look.events {
+            // Redis' clock may differ from ours, and the log has one.
+            let age = snapshot.time_ms.saturating_sub(event.time_ms);
+            self.log.event(now_ms.saturating_sub(age), event);
+        }
         self.count_errors(now_ms, &snapshot, &look.errors);
-        look.events.iter().for_each(|event| self.log.event(event));
         self.note_departures(now_ms, &snapshot, &look.events);
         self.note_balance(now_ms, &snapshot);
         self.history.look(now_ms, &snapshot);
@@ -178,15 +182,12 @@ impl State {
         if *untold == 0 || told_ms.saturating_add(1000) > now_ms {
             return;
         }
-        let text = match newest.last() {
-            Some(error) if *untold == 1 => {
-                format!("error #{} at {}: {}", error.id, error.member, escape(error.reason.as_bytes()))
-            }
-            Some(error) => format!("{}, the last one #{}", counted(*untold, "error"), error.id),
-            None => counted(*untold, "error"),
-        };
+        let told = newest.last().map_or_else(Default::default, |error| {
+            let reason = escape(error.reason.as_bytes());
+            (format!("error #{} at {}: {reason}", error.id, error.member), error.id)
+        });
+        self.log.errors(now_ms, *untold, &told.0, told.1);
         (*untold, *told_ms) = (0, now_ms);
-        self.log.say(now_ms, Tone::Bad, text);
     }
 
     fn note_departures(&mut self, now_ms: u64, snapshot: &Snapshot, events: &[Event]) {

@@ -21,6 +21,8 @@ mod get_errors_cut_short;
 mod hostile_text;
 mod kill_points;
 mod lost_redis;
+mod monitor;
+mod monitor_plain;
 mod output;
 mod private_redis;
 mod record;

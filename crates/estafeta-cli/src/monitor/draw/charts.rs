@@ -48,7 +48,7 @@ fn draw_one(frame: &mut Frame<'_>, area: Rect, state: &State, series: &Series, i
     let columns = state.history.columns(chart.width.into(), series.value);
     let most = columns.iter().flatten().copied().fold(0.0, f64::max);
     let now = state.history.now().map_or_else(|| "-".to_owned(), |now| (series.shown)((series.value)(&now)));
-    let most_shown = (series.shown)(most);
+    let most_shown = (series.shown)(state.history.highest(chart.width.into(), series.value));
     let mut spans = vec![
         Span::styled(format!("{:<9}", series.name), series.style),
         Span::styled(format!(" {now:>8}"), ink.strong()),

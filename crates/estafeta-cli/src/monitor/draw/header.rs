@@ -15,12 +15,12 @@ use crate::output::grouped;
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, ink: Ink, now_ms: u64) {
     let setting = &state.setting;
-    let up = age(now_ms.saturating_sub(setting.started_ms) / 1000 * 1000);
+    let up = whole_seconds(now_ms.saturating_sub(setting.started_ms));
     let first = Line::from(vec![
         Span::styled("estafeta", ink.strong()),
         Span::raw("  ring "),
         Span::styled(setting.ring.clone(), ink.strong()),
-        Span::raw(format!("  up {}  redis {}", up.replace("0ms", "0s"), setting.redis)),
+        Span::raw(format!("  up {up}  redis {}", setting.redis)),
     ]);
     let lines = vec![first, office(state, ink), balance(state, ink, area.width)];
     frame.render_widget(Paragraph::new(lines), area);
@@ -48,7 +48,7 @@ fn office(state: &State, ink: Ink) -> Line<'static> {
         Some(generator) => {
             spans.push(Span::styled(format!("{} {}", ink.mark(), generator.member), ink.office()));
             let host = escape(generator.host.as_bytes());
-            let (since, epoch) = (age(generator.in_office_ms), generator.epoch);
+            let (since, epoch) = (whole_seconds(generator.in_office_ms), generator.epoch);
             spans.push(Span::raw(format!(" on {host} for {since}, epoch {epoch}")));
         }
         None => spans.push(Span::styled("none", ink.notable().patch(ink.strong()))),
@@ -59,34 +59,36 @@ fn office(state: &State, ink: Ink) -> Line<'static> {
     Line::from(spans)
 }
 
+/// Told as fully as the width allows.
 fn balance(state: &State, ink: Ink, width: u16) -> Line<'static> {
     let Some(snapshot) = &state.snapshot else {
         return Line::default();
     };
-    let long = sum(snapshot, grouped);
-    let (verdict, style) = verdict(snapshot, ink);
-    let fits = verdict.len() + 2 + long.len() <= usize::from(width);
-    let sum = if fits { long } else { sum(snapshot, short) };
-    Line::from(vec![Span::styled(verdict, style), Span::raw(format!(": {sum}"))])
-}
-
-fn verdict(snapshot: &Snapshot, ink: Ink) -> (&'static str, ratatui::style::Style) {
-    match snapshot.balanced {
+    let (verdict, style) = match snapshot.balanced {
         true => ("balance adds up", ink.good()),
-        false => ("BALANCE DOES NOT ADD UP", ink.bad().patch(ink.selected())),
-    }
+        false => ("BALANCE IS OFF", ink.bad().patch(ink.selected())),
+    };
+    let long = ["waiting", "in flight", "done", "errors kept", "errors taken"];
+    let middle = ["waiting", "held", "done", "errors", "taken"];
+    let candidates = [
+        sum(snapshot, grouped, long),
+        sum(snapshot, grouped, middle),
+        sum(snapshot, short, ["wait", "held", "done", "err", "taken"]),
+    ];
+    let room = usize::from(width).saturating_sub(verdict.len() + 2);
+    let fits = candidates.iter().position(|sum| sum.len() <= room).unwrap_or(candidates.len() - 1);
+    Line::from(vec![Span::styled(verdict, style), Span::raw(format!(": {}", candidates[fits]))])
 }
 
-fn sum(snapshot: &Snapshot, number: fn(u64) -> String) -> String {
-    format!(
-        "{} = {} waiting + {} held + {} done + {} errors + {} taken",
-        number(snapshot.published),
-        number(snapshot.waiting),
-        number(snapshot.in_flight),
-        number(snapshot.done),
-        number(snapshot.errors_kept),
-        number(snapshot.errors_taken),
-    )
+fn sum(snapshot: &Snapshot, number: fn(u64) -> String, words: [&str; 5]) -> String {
+    let parts =
+        [snapshot.waiting, snapshot.in_flight, snapshot.done, snapshot.errors_kept, snapshot.errors_taken];
+    let parts = parts.into_iter().zip(words).map(|(part, word)| format!("{} {word}", number(part)));
+    format!("{} = {}", number(snapshot.published), parts.collect::<Vec<_>>().join(" + "))
+}
+
+fn whole_seconds(ms: u64) -> String {
+    if ms < 1000 { "0s".to_owned() } else { age(ms) }
 }
 
 /// What matters most, for a window that has no room for more.

@@ -11,7 +11,7 @@ use crate::monitor::rows::Condition;
 use crate::monitor::state::State;
 
 const KEYS: [(&str, &str); 11] = [
-    ("q", "quit: stop the copies started here, and the private Redis if it was started here"),
+    ("q", "quit: stop the copies and the private Redis that were started here"),
     ("k", "kill -9 of the generator"),
     ("K", "kill -9 of the selected copy"),
     ("f", "freeze the selected copy (SIGSTOP), or thaw it"),

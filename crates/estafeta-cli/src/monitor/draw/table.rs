@@ -74,7 +74,9 @@ const MARKS: u16 = 2;
 pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, ink: Ink) -> Spots {
     let width = |columns: &[Column]| MARKS + columns.iter().map(|column| column.width + 1).sum::<u16>();
     let columns = [WIDE, MIDDLE].into_iter().find(|columns| width(columns) <= area.width).unwrap_or(NARROW);
-    let height = usize::from(area.height.saturating_sub(1));
+    // Where not all fit, the last line says so.
+    let is_cut = state.rows.len() + 1 > usize::from(area.height);
+    let height = usize::from(area.height.saturating_sub(1 + u16::from(is_cut)));
     let selected = state.selected();
     let first = first_visible(selected.unwrap_or(0), state.rows.len(), height);
     let shown = state.rows.iter().enumerate().skip(first).take(height);
@@ -105,21 +107,14 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, ink: Ink) -> Spots
         let place = Rect { y: area.y + 1, height: 1, ..area };
         frame.render_widget(Line::styled("  nobody is here yet", ink.faint()), place);
     }
-    say_how_many(frame, area, state, ink, first, height);
-    let list = Rect { y: area.y + 1, height: area.height.saturating_sub(1), ..area };
-    Spots { list: Some((list, first)), count: state.rows.len() }
-}
-
-/// If not all rows fit, their numbers stand at the right end of the header, where the column of states has room.
-fn say_how_many(frame: &mut Frame<'_>, area: Rect, state: &State, ink: Ink, first: usize, height: usize) {
-    let count = state.rows.len();
-    if count <= height || area.height == 0 {
-        return;
+    let list = Rect { y: area.y + 1, height: u16::try_from(height).unwrap_or(0), ..area };
+    let (count, end) = (state.rows.len(), first + height);
+    if is_cut && area.height > 0 {
+        let place = Rect { y: area.bottom() - 1, height: 1, ..area };
+        let text = format!("  {} to {} of {count}; arrows and PgUp, PgDn scroll", first + 1, end.min(count));
+        frame.render_widget(Line::styled(text, ink.notable()), place);
     }
-    let text = format!(" {}-{} of {count}", first + 1, (first + height).min(count));
-    let width = u16::try_from(text.len()).unwrap_or(0).min(area.width);
-    let place = Rect { x: area.right() - width, width, height: 1, ..area };
-    frame.render_widget(Line::styled(text, ink.notable()), place);
+    Spots { list: Some((list, first)), count }
 }
 
 fn aligned(text: String, right: bool, style: Style) -> Cell<'static> {

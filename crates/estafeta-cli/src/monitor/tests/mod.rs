@@ -95,7 +95,11 @@ impl Story {
 
     fn screen(&self, width: u16, height: u16, ink: Ink) -> TestBackend {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| drop(draw::draw(frame, &self.state, ink, self.now()))).unwrap();
+        terminal
+            .draw(|frame| {
+                draw::draw(frame, &self.state, ink, self.now());
+            })
+            .unwrap();
         terminal.backend().clone()
     }
 

@@ -1,6 +1,7 @@
 //! A ring of real processes on a Redis of its own.
 
 pub mod line;
+pub mod monitored;
 pub mod recovery;
 
 use std::fs::File;

@@ -1,0 +1,283 @@
+//! The monitor on a real terminal, with real copies: what is pressed, and what the screen shows then.
+
+use std::path::Path;
+
+use estafeta_testbed::{Signal, Terminal, eventually};
+
+use crate::support::monitored::{Monitored, running, wait_until_none_runs};
+use crate::support::{SOON, TestRing};
+
+/// Messages come fast enough that a screen without them would be noticed.
+const QUICK: [&str; 2] = ["--interval", "50ms"];
+
+fn monitor(ring: &TestRing, args: &[&str]) -> Monitored {
+    Monitored::start(&[&QUICK, args].concat(), &[("REDIS_URL", &ring.redis.url())])
+}
+
+#[test]
+fn a_killed_and_a_frozen_generator_are_replaced_on_the_screen_and_q_leaves_nothing_behind() {
+    let ring = TestRing::new();
+    let monitor = monitor(&ring, &[]);
+    let first = monitor.wait_for_ring(5);
+    let copies = monitor.rows();
+    assert!(copies.iter().all(|row| row.is_mine), "{copies:?}");
+
+    monitor.terminal.type_keys("k");
+    let second = monitor.wait_for_successor(&first);
+    monitor.wait_for_rows("the killed one", |rows| {
+        rows.iter().any(|row| row.id == first.id && row.state == "dead")
+    });
+    assert!(!running(&copies).contains(&first.pid));
+    monitor.terminal.wait_for(SOON, "the story", |screen| {
+        screen.contains(&format!("{} took over from {} in 0.", second.id, first.id))
+    });
+
+    monitor.terminal.type_keys("f");
+    let third = monitor.wait_for_successor(&second);
+    let frozen = monitor.rows().into_iter().find(|row| row.id == second.id).unwrap();
+    assert_eq!(frozen.state, "frozen");
+    // The same key thaws it: it comes back as another member, and does not publish as the old one.
+    monitor.terminal.type_keys("f");
+    monitor.wait_for_rows("the thawed one under a new number", |rows| {
+        rows.iter().any(|row| row.pid == second.pid && row.id != second.id && row.state == "alive")
+    });
+    assert_eq!(monitor.wait_for_ring(4).id, third.id);
+
+    monitor.quit();
+    assert!(running(&copies).is_empty());
+    let left = ring.status();
+    assert_eq!(left["members"].as_array().unwrap().len(), 0, "{left}");
+}
+
+#[test]
+fn copies_come_and_go_by_key_and_a_dead_one_is_started_again() {
+    let ring = TestRing::new();
+    let monitor = monitor(&ring, &["-n", "2"]);
+    monitor.wait_for_ring(2);
+    monitor.terminal.type_keys("+");
+    monitor.wait_for_ring(3);
+    monitor.terminal.type_keys("-");
+    monitor.wait_for_ring(2);
+    monitor.terminal.type_keys("k");
+    monitor.wait_for_rows("a dead copy", |rows| rows.iter().any(|row| row.state == "dead"));
+    monitor.terminal.type_keys("r");
+    monitor.wait_for_ring(2);
+    monitor.quit();
+}
+
+#[test]
+fn respawn_brings_a_killed_copy_back() {
+    let ring = TestRing::new();
+    let monitor = monitor(&ring, &["-n", "3", "--respawn"]);
+    let first = monitor.wait_for_ring(3);
+    monitor.terminal.type_keys("k");
+    monitor.wait_for_successor(&first);
+    let rows = monitor.rows();
+    monitor.wait_for_ring(3);
+    monitor.quit();
+    wait_until_none_runs(&rows, SOON);
+}
+
+#[test]
+fn every_member_is_shown_whoever_started_it_and_a_foreign_one_is_only_watched() {
+    let ring = TestRing::new();
+    let foreign = ring.copy(&QUICK);
+    let monitor = monitor(&ring, &["-n", "2"]);
+    let generator = monitor.wait_for_ring(3);
+    assert_eq!(generator.pid, foreign.pid());
+    assert!(!generator.is_mine);
+    monitor.terminal.type_keys("k");
+    monitor.terminal.wait_for(SOON, "a refusal", |screen| screen.contains("was not started here"));
+    monitor.quit();
+    assert!(foreign.is_running());
+}
+
+#[test]
+fn attached_it_starts_nothing_and_ends_nothing() {
+    let ring = TestRing::new();
+    let copies = ring.copies(2, &QUICK);
+    let monitor = Monitored::start(&["--attach"], &[("REDIS_URL", &ring.redis.url())]);
+    let rows = {
+        monitor.wait_for_ring(2);
+        monitor.rows()
+    };
+    assert!(rows.iter().all(|row| !row.is_mine), "{rows:?}");
+    monitor.terminal.type_keys("+");
+    monitor.terminal.wait_for(SOON, "a refusal", |screen| screen.contains("only watching (--attach)"));
+    monitor.quit();
+    assert!(copies.iter().all(|copy| copy.is_running()));
+}
+
+#[test]
+fn no_copy_outlives_a_monitor_that_is_killed() {
+    let ring = TestRing::new();
+    let monitor = monitor(&ring, &[]);
+    monitor.wait_for_ring(5);
+    // A frozen one could not end by itself.
+    monitor.terminal.type_keys("f");
+    let copies = monitor.wait_for_rows("a frozen copy", |rows| rows.iter().any(|row| row.state == "frozen"));
+    assert_eq!(copies.len(), 5);
+    monitor.terminal.signal(Signal::SIGKILL);
+    wait_until_none_runs(&copies, SOON);
+}
+
+#[test]
+fn a_private_redis_that_it_started_ends_with_it() {
+    let data = tempfile::tempdir().unwrap();
+    // Where somebody listens at the usual port, that one is used, and there is nothing to be shown here.
+    if std::net::TcpStream::connect(("127.0.0.1", 6379)).is_ok() {
+        return;
+    }
+    let monitor = Monitored::start(&["-n", "1"], &[("ESTAFETA_DATA", data.path().to_str().unwrap())]);
+    monitor.wait_for_ring(1);
+    let socket = data.path().join("redis/redis.sock");
+    assert!(socket.exists());
+    monitor.quit();
+    assert!(std::os::unix::net::UnixStream::connect(&socket).is_err(), "Redis still answers");
+    assert!(monitor.terminal.screen().contains("stopped the private Redis"), "{:?}", monitor.terminal);
+}
+
+#[test]
+fn a_window_may_change_its_size_at_any_time() {
+    let ring = TestRing::new();
+    let monitor = monitor(&ring, &["-n", "2"]);
+    monitor.wait_for_ring(2);
+    monitor.terminal.resize(5, 20);
+    monitor.terminal.wait_for(SOON, "the small picture", |screen| screen.contains("q quits, ? helps"));
+    monitor.terminal.resize(1, 1);
+    monitor.terminal.resize(60, 200);
+    monitor.terminal.wait_for(SOON, "the large picture", |screen| {
+        screen.contains("whose") && screen.contains("in the last 3 min")
+    });
+    monitor.terminal.resize(24, 80);
+    monitor.wait_for_ring(2);
+    monitor.quit();
+}
+
+#[test]
+fn a_click_selects_a_row_and_keys_work_in_every_view() {
+    let ring = TestRing::new();
+    let monitor = monitor(&ring, &["-n", "3", "--error-rate", "1"]);
+    monitor.wait_for_ring(3);
+    let screen = monitor.terminal.screen();
+    let line = screen.lines().position(|line| line.contains("handler")).unwrap();
+    monitor.terminal.type_keys(&format!("\x1b[<0;10;{}M\x1b[<0;10;{}m", line + 1, line + 1));
+    monitor.terminal.wait_for(SOON, "the selection", |screen| {
+        screen.lines().nth(line).is_some_and(|row| row.starts_with('>') && row.contains("handler"))
+    });
+
+    monitor.terminal.type_keys("?");
+    monitor.terminal.wait_for(SOON, "help", |screen| screen.contains("the copies' logs: "));
+    monitor.terminal.type_keys(" ");
+    monitor.terminal.type_keys("e");
+    monitor.terminal.wait_for(SOON, "errors", |screen| {
+        screen.contains("errors: ") && screen.contains("the message contains an error")
+    });
+    let kept = ring.status()["errors_kept"].as_u64().unwrap();
+    assert!(kept > 0);
+    monitor.terminal.type_keys("d");
+    monitor.terminal.wait_for(SOON, "the answer", |screen| screen.contains("1 error dropped"));
+    monitor.terminal.type_keys("/no such text");
+    monitor.terminal.wait_for(SOON, "nothing found", |screen| screen.contains("none has this text"));
+    monitor.terminal.type_keys("\x1b");
+    monitor.terminal.wait_for(SOON, "all again", |screen| !screen.contains("none has this text"));
+    monitor.quit();
+    assert_eq!(ring.status()["dropped"], 1);
+}
+
+#[test]
+fn without_colours_if_they_are_not_wanted() {
+    let ring = TestRing::new();
+    let url = ring.redis.url();
+    let monitor = Monitored::start(&["-n", "2"], &[("REDIS_URL", &url), ("NO_COLOR", "1")]);
+    monitor.wait_for_ring(2);
+    let raw = String::from_utf8_lossy(&monitor.terminal.raw_output()).into_owned();
+    for colour in 30..=37 {
+        assert!(!raw.contains(&format!("\u{1b}[{colour}m")), "{raw:?}");
+        assert!(!raw.contains(&format!("\u{1b}[38;5;{}m", colour - 30)), "{raw:?}");
+    }
+    monitor.quit();
+}
+
+#[test]
+fn ctrl_c_and_signals_end_it_in_good_order() {
+    let ring = TestRing::new();
+    for end in
+        [|m: &Monitored| m.terminal.type_keys("\x03"), |m: &Monitored| m.terminal.signal(Signal::SIGTERM)]
+    {
+        let monitor = monitor(&ring, &["-n", "2"]);
+        monitor.wait_for_ring(2);
+        let copies = monitor.rows();
+        end(&monitor);
+        assert_eq!(monitor.terminal.wait(SOON).code(), Some(0));
+        monitor.assert_restored();
+        assert!(running(&copies).is_empty());
+    }
+}
+
+#[test]
+fn ctrl_z_gives_the_terminal_back_and_the_copies_go_on() {
+    let ring = TestRing::new();
+    // Only a shell with job control can continue what was stopped.
+    let envs = [("REDIS_URL", ring.redis.url()), ("PS1", "ready> ".to_owned())];
+    let shell = Terminal::start(Path::new("/bin/bash"), ["--norc", "--noprofile", "-i"], envs, 24, 80);
+    let monitor = Monitored { terminal: shell };
+    monitor.terminal.wait_for(SOON, "a prompt", |screen| screen.ends_with("ready>"));
+    let program = env!("CARGO_BIN_EXE_estafeta");
+    monitor.terminal.type_keys(&format!("{program} monitor -n 2 --interval 50ms\r"));
+    monitor.wait_for_ring(2);
+    let copies = monitor.rows();
+
+    monitor.terminal.type_keys("\x1a");
+    monitor.terminal.wait_for(SOON, "the shell", |screen| screen.contains("Stopped"));
+    monitor.assert_restored_but_for_the_shell();
+    assert_eq!(running(&copies).len(), 2);
+    let published = || ring.status()["published"].as_u64().unwrap();
+    let before = published();
+    eventually(SOON, "more messages", || (published() > before + 5).then_some(()));
+
+    monitor.terminal.type_keys("fg\r");
+    monitor.wait_for_ring(2);
+    monitor.terminal.type_keys("q");
+    monitor.terminal.wait_for(SOON, "the shell again", |screen| {
+        screen.trim_end().ends_with("ready>") && !screen.contains("generator")
+    });
+    assert!(running(&copies).is_empty());
+}
+
+impl Monitored {
+    /// A shell that edits its line has the terminal raw itself.
+    fn assert_restored_but_for_the_shell(&self) {
+        assert!(!self.terminal.in_alternate_screen() && !self.terminal.cursor_hidden());
+        assert!(!self.terminal.mouse_captured());
+    }
+}
+
+#[test]
+fn the_copies_logs_go_to_a_file_and_never_onto_the_screen() {
+    let ring = TestRing::new();
+    let place = tempfile::tempdir().unwrap();
+    let log = place.path().join("copies.log");
+    let monitor = monitor(&ring, &["-n", "2", "-vv", "--log", log.to_str().unwrap()]);
+    monitor.wait_for_ring(2);
+    let written = eventually(SOON, "a log", || {
+        let text = std::fs::read_to_string(&log).ok()?;
+        text.contains("step=\"publish\"").then_some(text)
+    });
+    assert!(written.lines().count() > 3, "{written}");
+    assert!(!String::from_utf8_lossy(&monitor.terminal.raw_output()).contains("TRACE"));
+    monitor.quit();
+}
+
+#[test]
+fn a_redis_that_goes_and_comes_back_is_told() {
+    let ring = TestRing::new();
+    let monitor = monitor(&ring, &["-n", "2"]);
+    monitor.wait_for_ring(2);
+    ring.redis.kill();
+    monitor.terminal.wait_for(SOON, "the loss", |screen| screen.contains("REDIS DOES NOT ANSWER"));
+    ring.redis.restart();
+    monitor.terminal.wait_for(SOON, "the return", |screen| screen.contains("Redis is back"));
+    monitor.wait_for_ring(2);
+    monitor.quit();
+}
