@@ -4,7 +4,7 @@ CARGO ?= cargo
 BINARY := $(or $(CARGO_TARGET_DIR),target)/release/estafeta
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test soak mutants fmt clippy doc lua unit toolchain
+.PHONY: help run build test soak mutants picture fmt clippy doc lua unit toolchain
 
 # How long `make soak` goes on.
 FOR ?= 10m
@@ -12,8 +12,8 @@ FOR ?= 10m
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: build ## build, then watch five copies share one ring until Ctrl-C
-	@exec scripts/demo $(BINARY)
+run: build ## build, then watch five copies share one ring: k kills the generator, q quits
+	@exec $(BINARY) monitor --ring demo
 
 build: ## build the program into target/release
 	@scripts/install-deps cc redis-server
@@ -28,6 +28,9 @@ soak: ## tell the scripts new random stories, for as long as you like: make soak
 mutants: ## plant known bugs in a copy, one at a time, and see that the tests catch each: make mutants ONLY=publish
 	@scripts/install-deps cc redis-server
 	@$(CARGO) run --quiet --locked --package estafeta-mutants -- $(ONLY)
+
+picture: build ## draw docs/monitor.svg anew from a real screen
+	@$(CARGO) run --quiet --locked --package estafeta-cli --example picture -- $(BINARY) docs/monitor.svg -- --interval 50ms --work-per-char 1ms
 
 fmt: toolchain
 	@echo '== formatting'

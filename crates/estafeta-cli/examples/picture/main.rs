@@ -1,7 +1,7 @@
 //! Takes a picture of `estafeta monitor` at work: `picture BINARY OUT.svg [-- OPTION...]`.
 //!
 //! The monitor runs on a real terminal, with five copies on a private Redis of its own, for long enough to have something
-//! in its charts. Two copies are killed on the way, so that there is something to see. The options go to the monitor.
+//! in its charts. One copy is killed, one frozen and thawed and one more killed on the way, so that there is something to see. The options go to the monitor.
 
 mod palette;
 mod shapes;
@@ -14,12 +14,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use estafeta_testbed::{NO_ENV, Terminal};
 
-const ROWS: u16 = 30;
-const COLS: u16 = 100;
+const ROWS: u16 = 34;
+const COLS: u16 = 120;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is typed, and after how many seconds. The picture is taken after the last step, and its keys are the end.
-const SCRIPT: [(u64, &str); 3] = [(14, "k"), (6, "k"), (5, "q")];
+const SCRIPT: [(u64, &str); 5] = [(60, "k"), (10, "f"), (8, "f"), (6, "k"), (2, "q")];
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
