@@ -48,8 +48,9 @@ impl Log {
     /// Tells of so many new errors, the last of which is described. Where the last line does the same, it grows: errors
     /// that keep coming must not push everything else out of sight.
     pub fn errors(&mut self, at_ms: u64, mut count: u64, last: &str, id: u64) {
-        if let Some(line) = self.0.pop_back_if(|line| line.errors > 0) {
+        if let Some(line) = self.0.back().filter(|line| line.errors > 0) {
             count += line.errors;
+            self.0.pop_back();
         }
         let text = match count {
             1 => last.to_owned(),
