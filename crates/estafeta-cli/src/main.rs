@@ -11,6 +11,7 @@ mod monitor;
 mod narrate;
 mod offspring;
 mod output;
+mod printer;
 mod private_redis;
 mod record;
 mod settings;
@@ -19,7 +20,7 @@ mod signals;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _};
 
@@ -61,14 +62,15 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
     let monitor_log = match &command {
         Command::Monitor(args) => {
             refuse_what_a_monitor_ignores(args, matches)?;
-            Some(commands::monitor::Log::open(args)?)
+            commands::monitor::Log::open(args)?
         }
         _ => None,
     };
     // What a monitor draws must not be written over.
     let own_log = monitor_log.as_ref().filter(|_| commands::monitor::draws());
     let own_log = own_log.map(commands::monitor::Log::file).transpose()?;
-    start_logging(cli.reach.verbose, cli.reach.log_format.or(file.reach.log_format), own_log);
+    let log_format = cli.reach.log_format.or(file.reach.log_format);
+    start_logging(cli.reach.verbose, log_format, own_log);
     if let Command::Redis { action } = &command {
         return match action {
             RedisCommand::Status(output) => commands::redis::status(output.json),
@@ -80,8 +82,8 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         Command::Run(args) => commands::run::run(&reach, args.or(file.run)),
         Command::Monitor(mut args) => {
             let run = std::mem::take(&mut args.run).or(file.run);
-            let log = monitor_log.context("a monitor has a log")?;
-            commands::monitor::run(&reach, *args, run, cli.reach.verbose, log)
+            let logging = logging_flags(cli.reach.verbose, log_format);
+            commands::monitor::run(&reach, &args, run, logging, monitor_log)
         }
         Command::GetErrors(output) => commands::get_errors::run(&reach, output.json),
         Command::Errors { action } => commands::errors::run(&reach, &action),
@@ -129,11 +131,21 @@ fn refuse_what_a_monitor_ignores(args: &MonitorArgs, matches: &ArgMatches) -> Re
     let reserved = |name: &String| ["json", "brief", "control"].contains(&name.as_str());
     match given_run_options(matches).find(|name| args.attach || reserved(name)) {
         Some(name) => {
-            let with = if args.attach { "monitor --attach" } else { "monitor" };
-            Err(failure::usage(format!("--{}: expected {with} without it", name.replace('_', "-"))))
+            let why = if args.attach { "monitor --attach starts no copies" } else { "a monitor draws" };
+            Err(failure::usage(format!("--{} makes no sense here: {why}", name.replace('_', "-"))))
         }
         None => Ok(()),
     }
+}
+
+/// The flags that make a child log as this process does.
+fn logging_flags(verbose: u8, format: Option<LogFormat>) -> Vec<String> {
+    let mut flags = vec!["--verbose".to_owned(); verbose.into()];
+    flags.extend(format.map(|format| match format {
+        LogFormat::Text => "--log-format=text".to_owned(),
+        LogFormat::Json => "--log-format=json".to_owned(),
+    }));
+    flags
 }
 
 fn start_logging(verbose: u8, format: Option<LogFormat>, file: Option<std::fs::File>) {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::{LazyLock, Mutex, mpsc};
 
@@ -10,11 +11,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// This very program, as a child that hears of its ring and Redis by the environment, where no other user of the machine
-/// can read the password. Settings of ours that came by the environment do not reach it.
+/// can read the password. Settings of ours that came by the environment do not reach it, but for what is logged.
 pub fn of_this_program(ring: &RingName, secret_url: &str) -> io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
+    // Asked once: the answer is no path any more when the file was replaced since.
+    static PROGRAM: LazyLock<io::Result<PathBuf>> = LazyLock::new(std::env::current_exe);
+    let program = PROGRAM.as_ref().map_err(|error| io::Error::new(error.kind(), error.to_string()))?;
+    let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("ESTAFETA_") {
+        if name.to_string_lossy().starts_with("ESTAFETA_") && name != "ESTAFETA_LOG" {
             command.env_remove(name);
         }
     }

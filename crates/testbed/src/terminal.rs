@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 pub use vt100;
 
@@ -24,6 +25,8 @@ use crate::process::private_command;
 
 const POLL: Duration = Duration::from_millis(2);
 const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Between two looks whether the test has hung up.
+const MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// A program on a terminal of its own: what it writes is drawn by an emulator, and the screen can be read.
 /// Dropped, the program is killed.
@@ -32,7 +35,8 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 /// speaks against colours.
 pub struct Terminal {
     child: Mutex<OwnedChild>,
-    master: File,
+    /// None after it was hung up.
+    master: Option<File>,
     shown: Arc<Shown>,
     name: String,
     // Declared after the child: it shuts down a Redis which a living copy would start again.
@@ -50,6 +54,8 @@ struct State {
     raw: Vec<u8>,
     /// Nobody has the terminal open any more.
     closed: bool,
+    /// The test has had enough of it.
+    hung_up: bool,
 }
 
 impl Terminal {
@@ -75,11 +81,11 @@ impl Terminal {
         let child = OwnedChild::spawn(command)
             .unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()));
         let parser = vt100::Parser::new(at_least_one(rows), at_least_one(cols), 0);
-        let state = Mutex::new(State { parser, raw: Vec::new(), closed: false });
+        let state = Mutex::new(State { parser, raw: Vec::new(), closed: false, hung_up: false });
         let shown = Arc::new(Shown { state, changed: Condvar::new() });
         shown.draw(master.try_clone().expect("a terminal can be shared"));
         let name = format!("{} (pid {})", program.display(), child.pid());
-        Self { child: Mutex::new(child), master, shown, name, _data: data }
+        Self { child: Mutex::new(child), master: Some(master), shown, name, _data: data }
     }
 
     /// The text on the screen: a line for each row down to the last one with text, blanks at their ends left
@@ -113,7 +119,7 @@ impl Terminal {
     /// Types these characters; `\r` is the enter key, `\x03` is Ctrl-C, `\x1b` is escape.
     #[track_caller]
     pub fn type_keys(&self, keys: &str) {
-        let typed = (&self.master).write_all(keys.as_bytes());
+        let typed = self.master().write_all(keys.as_bytes());
         typed.unwrap_or_else(|error| panic!("cannot type {keys:?} at {}: {error}\n{self:?}", self.name));
     }
 
@@ -122,7 +128,18 @@ impl Terminal {
         // The emulator first: what the program draws for the new size must not meet the old one.
         let mut state = self.shown.lock();
         state.parser.set_size(at_least_one(rows), at_least_one(cols));
-        tcsetwinsize(&self.master, size(rows, cols)).expect("a terminal has a size");
+        tcsetwinsize(self.master(), size(rows, cols)).expect("a terminal has a size");
+    }
+
+    /// Takes the terminal away, as when its window is closed.
+    pub fn hang_up(&mut self) {
+        self.master = None;
+        self.shown.update(|state| state.hung_up = true);
+        self.shown.wait_until(Instant::now() + LAST_WORDS, |state| state.closed);
+    }
+
+    fn master(&self) -> &File {
+        self.master.as_ref().expect("the terminal was not hung up")
     }
 
     /// The id of the program's process.
@@ -161,7 +178,7 @@ impl Terminal {
 
     /// Whether the terminal reads whole lines and shows what is typed, as a shell wants to find it.
     pub fn is_cooked(&self) -> bool {
-        let modes = tcgetattr(&self.master).expect("a terminal has modes").local_modes;
+        let modes = tcgetattr(self.master()).expect("a terminal has modes").local_modes;
         modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
     }
 
@@ -208,6 +225,13 @@ impl Shown {
         thread::spawn(move || {
             let mut chunk = [0; 8192];
             loop {
+                let ready = poll(&mut [PollFd::new(&master, PollFlags::IN)], Some(&MOMENT));
+                if shown.lock().hung_up {
+                    break;
+                }
+                if matches!(ready, Ok(0) | Err(_)) {
+                    continue;
+                }
                 match master.read(&mut chunk) {
                     Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                     Ok(0) | Err(_) => break,
@@ -217,6 +241,7 @@ impl Shown {
                     }),
                 }
             }
+            drop(master);
             shown.update(|state| state.closed = true);
         });
     }

@@ -27,7 +27,15 @@ pub struct Log {
 }
 
 impl Log {
-    pub fn open(args: &MonitorArgs) -> Result<Self> {
+    /// None if nothing is going to be written there.
+    pub fn open(args: &MonitorArgs) -> Result<Option<Self>> {
+        match Self::open_always(args) {
+            Err(_) if args.attach && args.log.is_none() => Ok(None),
+            opened => opened.map(Some),
+        }
+    }
+
+    fn open_always(args: &MonitorArgs) -> Result<Self> {
         let path = match &args.log {
             Some(path) => std::path::absolute(path)?,
             None => private_redis::data_directory()?.join("monitor.log"),
@@ -57,7 +65,13 @@ pub fn draws() -> bool {
     io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-pub fn run(reach: &Reach, args: MonitorArgs, run: RunArgs, verbose: u8, log: Log) -> Result<ExitCode> {
+pub fn run(
+    reach: &Reach,
+    args: &MonitorArgs,
+    run: RunArgs,
+    logging: Vec<String>,
+    log: Option<Log>,
+) -> Result<ExitCode> {
     if args.copies > MOST_COPIES {
         return Err(usage(format!("--copies: expected at most {MOST_COPIES}, got {}", args.copies)));
     }
@@ -71,20 +85,22 @@ pub fn run(reach: &Reach, args: MonitorArgs, run: RunArgs, verbose: u8, log: Log
         host: nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned(),
         attach: args.attach,
         respawn: args.respawn,
-        log_file: Some(log.path.clone()),
+        log_file: log.as_ref().map(|log| log.path.clone()),
         started_ms: now_ms(),
     };
     let place = Place { endpoint: found.endpoint.clone(), ring: reach.ring.clone() };
-    let family = Family { ring: reach.ring.clone(), endpoint: found.endpoint, run, verbose, log: log.file };
+    let family = log.filter(|_| !args.attach).map(|log| {
+        let (ring, endpoint) = (reach.ring.clone(), found.endpoint);
+        Family { ring, endpoint, run, logging, log: log.file }
+    });
     let order = Order {
         copies: if args.attach { 0 } else { args.copies },
-        family: (!args.attach).then_some(family),
+        family,
         place,
         setting,
         length: args.length.map(|length| length.0),
         ink: draws().then(ink),
     };
-    // One thread is enough, and whatever panics, panics where it ends the monitor.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome = runtime.block_on(monitor::run(order));
     runtime.shutdown_background();

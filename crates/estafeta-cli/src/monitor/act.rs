@@ -6,7 +6,7 @@ use super::errors_view::ErrorsView;
 use super::log::Tone;
 use super::own::{Own, Slot};
 use super::rows::{Condition, Key, Row};
-use super::state::{Deed, Errand, State, View, name_of};
+use super::state::{Deed, Errand, RESPAWN_MS, State, View, name_of};
 
 /// Copies of ours at most.
 pub const MOST_COPIES: usize = 200;
@@ -73,6 +73,18 @@ impl Step {
 
 impl State {
     pub fn command(&mut self, now_ms: u64, command: Command) -> Vec<Deed> {
+        let deeds = self.obey(now_ms, command);
+        // What was done to a copy shows at once, not with the next look.
+        self.refresh_rows(now_ms);
+        deeds
+    }
+
+    /// Whether a command changes anything on the screen: while the picture stands still, few do.
+    pub fn shows(&self, command: Command) -> bool {
+        !self.paused || matches!(command, Command::Quit | Command::Pause)
+    }
+
+    fn obey(&mut self, now_ms: u64, command: Command) -> Vec<Deed> {
         match command {
             Command::Quit if self.quitting => return vec![Deed::QuitNow],
             Command::Quit => {
@@ -86,28 +98,31 @@ impl State {
             }
             // The picture stands still: what is done to it would not be seen.
             _ if self.paused || self.quitting => return Vec::new(),
+            _ if self.help => {
+                self.help = false;
+                return Vec::new();
+            }
+            Command::Help => {
+                self.help = true;
+                return Vec::new();
+            }
             _ => {}
         }
-        match (&mut self.view, command) {
-            (View::Errors(view), _) => {
+        match &mut self.view {
+            View::Errors(view) => {
                 let closes = matches!(command, Command::Back | Command::Errors) && !view.is_busy();
-                let errand = view.command(command);
+                let errand = view.command(command, self.setting.attach);
                 if closes {
                     self.view = View::Ring;
                 }
                 errand.map(Deed::Errors).into_iter().collect()
             }
-            (View::Help, _) => {
-                self.view = View::Ring;
-                Vec::new()
-            }
-            (View::Ring, command) => self.command_ring(now_ms, command),
+            View::Ring => self.command_ring(now_ms, command),
         }
     }
 
     fn command_ring(&mut self, now_ms: u64, command: Command) -> Vec<Deed> {
         match command {
-            Command::Help => self.view = View::Help,
             Command::Errors => {
                 self.view = View::Errors(Box::default());
                 return vec![Deed::Errors(Errand::List(String::new()))];
@@ -130,7 +145,9 @@ impl State {
                 let row = self.chosen_row();
                 // Pinned, so that the same key thaws the same copy.
                 self.pinned = row.as_ref().map(|row| row.key);
-                return self.on_own(now_ms, row.as_ref(), "copy", Self::freeze_or_thaw);
+                let is_frozen = row.as_ref().is_some_and(|row| row.condition == Condition::Frozen);
+                let act = if is_frozen { Self::thaw } else { Self::freeze };
+                return self.on_own(now_ms, row.as_ref(), "copy", act);
             }
             Command::Add => return self.add(now_ms),
             Command::Stop => return self.stop_one(now_ms),
@@ -179,25 +196,28 @@ impl State {
     }
 
     fn kill(&mut self, now_ms: u64, slot: Slot) -> Vec<Deed> {
+        let Some(own) = self.own.get_mut(&slot).filter(|own| !own.killed) else {
+            return Vec::new();
+        };
+        own.killed = true;
         self.tell(now_ms, slot, "killed");
-        if let Some(own) = self.own.get_mut(&slot) {
-            own.killed = true;
-        }
         vec![Deed::Kill(slot)]
     }
 
-    fn freeze_or_thaw(&mut self, now_ms: u64, slot: Slot) -> Vec<Deed> {
-        let frozen = self.own.get_mut(&slot).is_some_and(|own| {
-            own.frozen = !own.frozen;
-            own.frozen
-        });
-        if frozen {
-            self.tell(now_ms, slot, "froze");
-            vec![Deed::Freeze(slot)]
-        } else {
-            self.tell(now_ms, slot, "thawed");
-            vec![Deed::Thaw(slot)]
+    fn freeze(&mut self, now_ms: u64, slot: Slot) -> Vec<Deed> {
+        if let Some(own) = self.own.get_mut(&slot) {
+            own.frozen = true;
         }
+        self.tell(now_ms, slot, "froze");
+        vec![Deed::Freeze(slot)]
+    }
+
+    fn thaw(&mut self, now_ms: u64, slot: Slot) -> Vec<Deed> {
+        if let Some(own) = self.own.get_mut(&slot) {
+            own.frozen = false;
+        }
+        self.tell(now_ms, slot, "thawed");
+        vec![Deed::Thaw(slot)]
     }
 
     fn tell(&mut self, now_ms: u64, slot: Slot, did: &str) {
@@ -213,7 +233,7 @@ impl State {
             format!("{MOST_COPIES} copies run, and that is the most")
         } else {
             self.log.say(now_ms, Tone::Deed, "started one more copy");
-            return vec![Deed::Start];
+            return vec![Deed::Start { pause_ms: RESPAWN_MS }];
         };
         self.say(now_ms, refusal);
         Vec::new()
@@ -222,27 +242,31 @@ impl State {
     /// The chosen copy, or else the youngest handler.
     fn stop_one(&mut self, now_ms: u64) -> Vec<Deed> {
         let pinned = self.pinned.and_then(|_| self.chosen_row()).filter(|row| !row.condition.is_gone());
-        let row = match pinned {
-            Some(row) => Some(row),
-            None => {
-                let stoppable = |row: &&Row| {
-                    let is_well = matches!(row.condition, Condition::Alive | Condition::Starting);
-                    row.slot.is_some() && is_well
-                };
-                let handlers = |row: &&Row| row.role != Some(Role::Generator);
-                let mut rows = self.rows.iter().rev().filter(stoppable);
-                rows.clone().find(handlers).or_else(|| rows.next()).cloned()
-            }
-        };
+        let row = pinned.or_else(|| self.dispensable().cloned());
         self.on_own(now_ms, row.as_ref(), "copy", |state, now_ms, slot| {
+            let Some(own) = state.own.get_mut(&slot).filter(|own| !own.stopping) else {
+                state.say(now_ms, "it was told to stop already; K kills it");
+                return Vec::new();
+            };
+            own.stopping = true;
+            // Only one that runs can hear.
+            own.frozen = false;
             state.tell(now_ms, slot, "told to stop:");
-            if let Some(own) = state.own.get_mut(&slot) {
-                own.stopping = true;
-                // Only one that runs can hear.
-                own.frozen = false;
-            }
             vec![Deed::Thaw(slot), Deed::Stop(slot)]
         })
+    }
+
+    /// The youngest copy of ours that handles messages, or else the youngest of all.
+    fn dispensable(&self) -> Option<&Row> {
+        let mut ours = self.rows.iter().rev().filter(|row| {
+            let is_going = row.condition.is_gone() || row.condition == Condition::Dying;
+            row.slot.is_some() && !is_going
+        });
+        let handles = |row: &&Row| {
+            let is_well = matches!(row.condition, Condition::Alive | Condition::Starting);
+            is_well && row.role != Some(Role::Generator)
+        };
+        ours.clone().find(handles).or_else(|| ours.next())
     }
 
     /// Starts the chosen copy again if it is dead, or else the one that died last.
@@ -252,13 +276,13 @@ impl State {
         let chosen = chosen.and_then(|slot| self.own.get(&slot)).filter(dead);
         let last = || self.own.values().filter(dead).max_by_key(|own| own.ended.map(|ended| ended.at_ms));
         let Some(own) = chosen.or_else(last) else {
-            self.say(now_ms, "no copy of ours is dead");
+            self.say(now_ms, "no dead copy of ours is left; + starts one more");
             return Vec::new();
         };
         let (slot, who) = (own.slot, name_of(own));
         self.log.say(now_ms, Tone::Deed, format!("started a copy in place of {who}"));
         self.forget(slot);
-        vec![Deed::Start]
+        vec![Deed::Start { pause_ms: RESPAWN_MS }]
     }
 
     /// The errors that were asked for have come.

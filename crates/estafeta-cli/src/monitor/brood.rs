@@ -27,8 +27,8 @@ pub struct Family {
     pub ring: RingName,
     pub endpoint: Endpoint,
     pub run: RunArgs,
-    /// -v of the monitor itself.
-    pub verbose: u8,
+    /// -v and --log-format of the monitor itself.
+    pub logging: Vec<String>,
     /// Where their stderr goes.
     pub log: File,
 }
@@ -71,10 +71,7 @@ impl Brood {
             control: Some(true),
             ..family.run.clone()
         };
-        command.arg("run").args(run.flags()?);
-        if family.verbose > 0 {
-            command.arg(format!("-{}", "v".repeat(family.verbose.into())));
-        }
+        command.arg("run").args(run.flags()?).args(&family.logging);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(family.log.try_clone()?);
         let mut child = offspring::spawn(command).context("cannot start a copy of this program")?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());

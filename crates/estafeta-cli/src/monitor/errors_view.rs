@@ -9,6 +9,8 @@ use crate::output::counted;
 /// What was fetched of the errors.
 #[derive(Default)]
 pub struct Page {
+    /// What they were searched for.
+    pub text: String,
     /// Newest first.
     pub errors: Vec<FailedMessage>,
     /// How many are kept in all.
@@ -31,11 +33,13 @@ pub struct ErrorsView {
     pub question: Option<Errand>,
     /// What came of the last errand.
     pub answer: Option<String>,
+    /// The selected error has the whole window.
+    pub wide: bool,
 }
 
 impl ErrorsView {
     /// None where the command is not for this view.
-    pub fn command(&mut self, command: Command) -> Option<Errand> {
+    pub fn command(&mut self, command: Command, only_watching: bool) -> Option<Errand> {
         if let Some(errand) = self.question.take() {
             return (command == Command::Confirm(true)).then_some(errand);
         }
@@ -47,8 +51,14 @@ impl ErrorsView {
             Command::Move(step) => self.go(step),
             Command::Choose(index) => self.at = index.min(self.count().saturating_sub(1)),
             Command::Search => self.typing = true,
-            Command::Retry { all } => return self.ask(all, Errand::Retry),
-            Command::Drop { all } => return self.ask(all, Errand::Drop),
+            Command::Enter => self.wide = !self.wide,
+            Command::Retry { .. } | Command::Drop { .. } if only_watching => {
+                self.answer = Some("only watching (--attach): `estafeta errors` works on them".to_owned());
+            }
+            Command::Retry { all: false } => return self.chosen(false).map(Errand::Retry),
+            Command::Retry { all: true } => self.question = self.chosen(true).map(Errand::Retry),
+            Command::Drop { all } => self.question = self.chosen(all).map(Errand::Drop),
+            Command::Back if self.wide => self.wide = false,
             Command::Back if !self.text.is_empty() => {
                 self.text.clear();
                 return Some(self.list());
@@ -60,7 +70,7 @@ impl ErrorsView {
 
     /// Whether Esc and the like are still for this view.
     pub fn is_busy(&self) -> bool {
-        self.typing || self.question.is_some() || !self.text.is_empty()
+        self.typing || self.wide || self.question.is_some() || !self.text.is_empty()
     }
 
     fn type_text(&mut self, command: Command) -> Option<Errand> {
@@ -85,15 +95,12 @@ impl ErrorsView {
         Errand::List(self.text.clone())
     }
 
-    /// One error is worked on at once; for all of them there is a question first.
-    fn ask(&mut self, all: bool, errand: fn(Vec<u64>) -> Errand) -> Option<Errand> {
-        let errors = &self.page.as_ref()?.errors;
-        if all {
-            let ids: Vec<u64> = errors.iter().map(|error| error.id).collect();
-            self.question = (!ids.is_empty()).then(|| errand(ids));
-            return None;
-        }
-        errors.get(self.at).map(|error| errand(vec![error.id]))
+    /// The ids of the selected error or of all that are shown; none while the page is not what was searched for.
+    fn chosen(&self, all: bool) -> Option<Vec<u64>> {
+        let page = self.page.as_ref().filter(|page| page.text == self.text)?;
+        let errors = if all { &page.errors[..] } else { page.errors.get(self.at..=self.at)? };
+        let ids: Vec<u64> = errors.iter().map(|error| error.id).collect();
+        (!ids.is_empty()).then_some(ids)
     }
 
     fn go(&mut self, step: Step) {

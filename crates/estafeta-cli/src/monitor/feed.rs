@@ -1,7 +1,7 @@
 //! Looks at the ring five times a second, and works on its errors when asked to. Both over connections of their own, made
 //! anew when they break: the monitor outlives any trouble of Redis.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use estafeta::{Endpoint, Event, FailedMessage, Result, Ring, RingName, Selection};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -18,12 +18,16 @@ const PACE: Duration = Duration::from_millis(200);
 const RETRY: Duration = Duration::from_millis(500);
 /// Events that one look brings at most; the rest comes with the next.
 const EVENTS: usize = 200;
-/// Errors that the main view may show.
-const LAST_ERRORS: u64 = 30;
-/// Errors of the errors view, and how far a search goes: nobody scrolls further, and Redis has other work.
-const PAGE: usize = 1000;
+/// Errors that the main view may show, and how often they are fetched at most: their bodies may be large.
+const LAST_ERRORS: u64 = 20;
+const ERRORS_PACE: Duration = Duration::from_secs(1);
+/// Errors of the errors view, and how far and how long a search goes: nobody scrolls further, and Redis has other work.
+const PAGE: usize = 500;
 const SEARCHED: u64 = 20_000;
-const CHUNK: u64 = 500;
+const SEARCHING: Duration = Duration::from_secs(2);
+const CHUNK: u64 = 100;
+/// How long a look may take; a Redis that is slower than this is as good as lost.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 pub enum Fed {
     Look(Box<Look>),
@@ -31,6 +35,8 @@ pub enum Fed {
     Errors(Page),
     /// What came of an errand, in words.
     Answer(String),
+    /// Why an errand failed.
+    Failed(String),
 }
 
 /// Where the ring is.
@@ -55,8 +61,9 @@ pub struct Watch {
     /// Told with the first look.
     past: Vec<Event>,
     errors: Vec<FailedMessage>,
-    /// Errors kept, and ever, when `errors` was read.
+    /// Errors kept, and ever, when `errors` was read, and when that was.
     counts: (u64, u64),
+    fetched: Option<Instant>,
 }
 
 impl Watch {
@@ -67,20 +74,21 @@ impl Watch {
         let last_event = past_events.first().map_or_else(String::new, |event| event.id.clone());
         past_events.truncate(past);
         past_events.reverse();
-        let (errors, counts) = (Vec::new(), (0, 0));
-        Ok(Self { place, ring: Some(ring), last_event, past: past_events, errors, counts })
+        let (errors, counts, fetched) = (Vec::new(), (0, 0), None);
+        Ok(Self { place, ring: Some(ring), last_event, past: past_events, errors, counts, fetched })
     }
 
     /// Looks until nobody listens.
     pub async fn run(mut self, out: UnboundedSender<Fed>) {
         loop {
-            let (fed, pause) = match self.look().await {
-                Ok(look) => (Fed::Look(Box::new(look)), PACE),
-                Err(error) => {
-                    self.ring = None;
-                    (Fed::Lost(error.to_string()), RETRY)
-                }
+            let (fed, pause) = match tokio::time::timeout(PATIENCE, self.look()).await {
+                Ok(Ok(look)) => (Fed::Look(Box::new(look)), PACE),
+                Ok(Err(error)) => (Fed::Lost(error.to_string()), RETRY),
+                Err(_) => (Fed::Lost(format!("no answer for {} s", PATIENCE.as_secs())), RETRY),
             };
+            if matches!(fed, Fed::Lost(_)) {
+                self.ring = None;
+            }
             if out.send(fed).is_err() {
                 return;
             }
@@ -94,21 +102,27 @@ impl Watch {
         }
         let ring = self.ring.as_ref().expect("connected above");
         let snapshot = ring.snapshot(1).await?;
-        let mut events = std::mem::take(&mut self.past);
         let newest = snapshot.events.first().map_or("", |event| &event.id);
+        let mut new_events = Vec::new();
         if newest != self.last_event {
             // A stream that was wiped begins anew.
             let is_new = stamp(newest) < stamp(&self.last_event);
             let after = if is_new { "" } else { &self.last_event };
-            events.extend(ring.events_after(after, EVENTS).await?);
-            self.last_event = events.last().map_or_else(String::new, |event| event.id.clone());
+            new_events = ring.events_after(after, EVENTS).await?;
         }
         let counts = (snapshot.errors_kept, failed(&snapshot));
-        if counts != self.counts {
+        let is_time = self.fetched.is_none_or(|fetched| fetched.elapsed() >= ERRORS_PACE);
+        if counts != self.counts && is_time {
             let from = ring.error_count().await?.saturating_sub(LAST_ERRORS);
             self.errors = ring.errors(from, LAST_ERRORS).await?;
-            self.counts = counts;
+            (self.counts, self.fetched) = (counts, Some(Instant::now()));
         }
+        // Only now that nothing can fail any more: what is told is not told again.
+        if newest != self.last_event {
+            self.last_event = new_events.last().map_or_else(String::new, |event| event.id.clone());
+        }
+        let mut events = std::mem::take(&mut self.past);
+        events.append(&mut new_events);
         Ok(Look { snapshot, events, errors: self.errors.clone() })
     }
 }
@@ -123,14 +137,17 @@ fn stamp(id: &str) -> (u64, u64) {
 pub async fn run_errands(place: Place, mut errands: UnboundedReceiver<Errand>, out: UnboundedSender<Fed>) {
     let mut ring = None;
     while let Some(mut errand) = errands.recv().await {
-        while let (Errand::List(_), Ok(next)) = (&errand, errands.try_recv()) {
-            errand = next;
+        while matches!(errand, Errand::List(_)) {
+            match errands.try_recv() {
+                Ok(next) => errand = next,
+                Err(_) => break,
+            }
         }
         let done = match run_errand(&place, &mut ring, errand).await {
             Ok(done) => done,
             Err(error) => {
                 ring = None;
-                Fed::Answer(escape(error.to_string().as_bytes()))
+                Fed::Failed(escape(error.to_string().as_bytes()))
             }
         };
         if out.send(done).is_err() {
@@ -159,9 +176,9 @@ async fn run_errand(place: &Place, ring: &mut Option<Ring>, errand: Errand) -> R
 
 async fn list(ring: &Ring, text: &str) -> Result<Page> {
     let kept = ring.error_count().await?;
-    let mut page = Page { errors: Vec::new(), kept, searched: 0 };
-    let wanted = text.to_lowercase();
-    while page.errors.len() < PAGE && page.searched < kept.min(SEARCHED) {
+    let mut page = Page { text: text.to_owned(), errors: Vec::new(), kept, searched: 0 };
+    let (wanted, started) = (text.to_lowercase(), Instant::now());
+    while page.errors.len() < PAGE && page.searched < kept.min(SEARCHED) && started.elapsed() < SEARCHING {
         let end = kept - page.searched;
         let from = end.saturating_sub(CHUNK);
         let chunk = ring.errors(from, end - from).await?;

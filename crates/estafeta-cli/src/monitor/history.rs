@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use estafeta::{MemberId, Snapshot};
+use estafeta::{Health, MemberId, Snapshot};
 
 use super::rows::Pace;
 
@@ -33,6 +33,8 @@ struct Mark {
 pub struct History {
     /// None: Redis did not answer in that second.
     samples: VecDeque<Option<Sample>>,
+    /// How many samples there ever were.
+    pushed: usize,
     mark: Option<Mark>,
     members: HashMap<MemberId, Trace>,
 }
@@ -57,7 +59,8 @@ impl History {
         let elapsed = now_ms.saturating_sub(last.at_ms);
         if elapsed >= 1000 {
             // A second in which nobody could look has no figures of its own.
-            (2000..).step_by(1000).take_while(|ms| *ms <= elapsed.min(10_000)).for_each(|_| self.push(None));
+            let missed = (elapsed / 1000 - 1).min(KEPT as u64);
+            (0..missed).for_each(|_| self.push(None));
             // A count that fell was wiped.
             let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 * 1000.0 / elapsed as f64;
             self.push(Some(Sample {
@@ -71,8 +74,11 @@ impl History {
         self.members.retain(|id, _| snapshot.members.iter().any(|member| member.id == *id));
         for member in &snapshot.members {
             let trace = self.members.entry(member.id).or_default();
-            trace.lease = member.lease_ms;
-            trace.longest_lease = trace.longest_lease.max(member.lease_ms);
+            // After a jump of Redis' clock a lease seems to run for hours, until it is cut.
+            if member.state != Health::Ahead {
+                trace.lease = member.lease_ms;
+                trace.longest_lease = trace.longest_lease.max(member.lease_ms);
+            }
             let counts = &mut trace.counts;
             counts.push_back((now_ms, member.generated + member.processed));
             while counts.len() > 2 && counts[1].0 + RATE_MS <= now_ms {
@@ -82,6 +88,7 @@ impl History {
     }
 
     fn push(&mut self, sample: Option<Sample>) {
+        self.pushed += 1;
         self.samples.push_back(sample);
         if self.samples.len() > KEPT {
             self.samples.pop_front();
@@ -113,31 +120,23 @@ impl History {
         180_usize.div_ceil(width.max(1))
     }
 
-    /// The highest value within those columns.
-    pub fn highest(&self, width: usize, value: impl Fn(&Sample) -> f64) -> f64 {
-        let seconds = width * Self::seconds_a_column(width);
-        self.samples.iter().rev().take(seconds).flatten().map(value).fold(0.0, f64::max)
-    }
-
-    /// `width` columns, the last one now; each the mean of its seconds.
+    /// `width` columns, the last one now; each the highest of its seconds.
     pub fn columns(&self, width: usize, value: impl Fn(&Sample) -> f64) -> Vec<Option<f64>> {
         let seconds = Self::seconds_a_column(width);
-        // Columns end at whole multiples, or every sample would move from one to another each second.
-        let newest = self.samples.len() - self.samples.len() % seconds;
-        let chunk = |from: usize, to: usize| {
-            let known: Vec<f64> = self.samples.range(from..to).flatten().map(&value).collect();
-            (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+        let chunk =
+            |from: usize, to: usize| self.samples.range(from..to).flatten().map(&value).reduce(f64::max);
+        // A column that is full stays as it is: only the last one grows, or every sample would move each second.
+        let mut end = self.samples.len();
+        let mut size = match self.pushed % seconds {
+            0 => seconds,
+            rest => rest,
         };
         let mut columns = Vec::with_capacity(width);
-        if newest < self.samples.len() {
-            columns.push(chunk(newest, self.samples.len()));
+        for _ in 0..width {
+            let from = end.saturating_sub(size);
+            columns.push(chunk(from, end));
+            (end, size) = (from, seconds);
         }
-        let mut end = newest;
-        while columns.len() < width {
-            columns.push(if end >= seconds { chunk(end - seconds, end) } else { None });
-            end = end.saturating_sub(seconds);
-        }
-        columns.truncate(width);
         columns.reverse();
         columns
     }

@@ -13,14 +13,16 @@ pub fn command(state: &State, key: KeyEvent) -> Option<Command> {
             _ => None,
         };
     }
+    if state.help {
+        // Any other key closes it.
+        return anywhere(key.code).filter(|command| *command == Command::Quit).or(Some(Command::Back));
+    }
     match &state.view {
         View::Errors(view) if view.question.is_some() => {
             Some(Command::Confirm(matches!(key.code, KeyCode::Char('y' | 'Y' | 'н' | 'Н'))))
         }
         View::Errors(view) if view.typing => typing(key.code),
         View::Errors(_) => errors(key.code),
-        // Any other key closes it.
-        View::Help => anywhere(key.code).filter(|command| *command == Command::Quit).or(Some(Command::Back)),
         View::Ring => ring(key.code),
     }
 }
@@ -33,7 +35,6 @@ fn ring(code: KeyCode) -> Option<Command> {
         KeyCode::Char('+' | '=') => Command::Add,
         KeyCode::Char('-' | '_') => Command::Stop,
         KeyCode::Char('r' | 'к') => Command::Restart,
-        KeyCode::Char('p' | 'з') => Command::Pause,
         KeyCode::Char('j' | 'о') => Command::Move(Step::Down),
         code => return anywhere(code),
     })
@@ -42,6 +43,7 @@ fn ring(code: KeyCode) -> Option<Command> {
 fn errors(code: KeyCode) -> Option<Command> {
     Some(match code {
         KeyCode::Char('/' | '.') => Command::Search,
+        KeyCode::Enter => Command::Enter,
         KeyCode::Char('r' | 'к') => Command::Retry { all: false },
         KeyCode::Char('R' | 'К') => Command::Retry { all: true },
         KeyCode::Char('d' | 'в') => Command::Drop { all: false },
@@ -65,6 +67,7 @@ fn anywhere(code: KeyCode) -> Option<Command> {
     Some(match code {
         KeyCode::Char('q' | 'й' | 'Q' | 'Й') => Command::Quit,
         KeyCode::Char('e' | 'у') => Command::Errors,
+        KeyCode::Char('p' | 'з') => Command::Pause,
         KeyCode::Char('?' | 'h' | 'р') | KeyCode::F(1) => Command::Help,
         code => return steps(code),
     })

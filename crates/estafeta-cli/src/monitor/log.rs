@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use estafeta::Event;
+use estafeta::{Event, FailedMessage};
 
+use crate::escape::escape;
 use crate::narrate::sentence;
 use crate::output::counted;
 
@@ -38,28 +39,34 @@ pub struct Log(VecDeque<Entry>);
 impl Log {
     /// Lines stand in the order of time: what a look brings may be older than what was done from here meanwhile.
     pub fn say(&mut self, at_ms: u64, tone: Tone, text: impl Into<String>) {
-        let at = self.0.iter().rposition(|entry| entry.at_ms <= at_ms).map_or(0, |before| before + 1);
-        self.0.insert(at, Entry { at_ms, tone, text: text.into(), errors: 0 });
+        self.push(Entry { at_ms, tone, text: text.into(), errors: 0 });
+    }
+
+    fn push(&mut self, new: Entry) {
+        let before = self.0.iter().rposition(|entry| entry.at_ms <= new.at_ms);
+        self.0.insert(before.map_or(0, |before| before + 1), new);
         if self.0.len() > KEPT {
             self.0.pop_front();
         }
     }
 
-    /// Tells of so many new errors, the last of which is described. Where the last line does the same, it grows: errors
-    /// that keep coming must not push everything else out of sight.
-    pub fn errors(&mut self, at_ms: u64, mut count: u64, last: &str, id: u64) {
+    /// Tells of so many new errors; `last` is one of them, unless they were taken already. Where the last line does the
+    /// same, it grows: errors that keep coming must not push everything else out of sight.
+    pub fn errors(&mut self, at_ms: u64, mut count: u64, last: Option<&FailedMessage>) {
         if let Some(line) = self.0.back().filter(|line| line.errors > 0) {
             count += line.errors;
             self.0.pop_back();
         }
-        let text = match count {
-            1 => last.to_owned(),
-            _ => format!("{}, the last one #{id}", counted(count, "error")),
+        let text = match last {
+            Some(error) if count == 1 => {
+                format!("error #{} at {}: {}", error.id, error.member, escape(error.reason.as_bytes()))
+            }
+            Some(error) => format!("{}, the last one #{}", counted(count, "error"), error.id),
+            None => counted(count, "error"),
         };
-        self.say(at_ms, Tone::Bad, text);
-        if let Some(line) = self.0.back_mut() {
-            line.errors = count;
-        }
+        let errors = count;
+        let at_ms = self.0.back().map_or(at_ms, |line| line.at_ms.max(at_ms));
+        self.push(Entry { at_ms, tone: Tone::Bad, text, errors });
     }
 
     pub fn event(&mut self, at_ms: u64, event: &Event) {

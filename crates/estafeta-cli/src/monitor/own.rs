@@ -1,7 +1,5 @@
 //! A copy that this monitor started, as far as it is known from the process itself and from what it says.
 
-use std::process::ExitStatus;
-
 use estafeta::MemberId;
 
 use super::said::Said;
@@ -31,6 +29,8 @@ pub struct Own {
     /// Killed from here.
     pub killed: bool,
     pub ended: Option<Ended>,
+    /// How long to wait before it is started again by itself.
+    pub pause_ms: u64,
     totals: Totals,
     at_join: Totals,
 }
@@ -38,11 +38,12 @@ pub struct Own {
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
     pub at_ms: u64,
-    pub status: ExitStatus,
+    /// When it is started again.
+    pub back_at_ms: Option<u64>,
 }
 
 impl Own {
-    pub fn new(slot: Slot, pid: u32, started_ms: u64) -> Self {
+    pub fn new(slot: Slot, pid: u32, started_ms: u64, pause_ms: u64) -> Self {
         Self {
             slot,
             pid,
@@ -52,6 +53,7 @@ impl Own {
             stopping: false,
             killed: false,
             ended: None,
+            pause_ms,
             totals: Totals::default(),
             at_join: Totals::default(),
         }

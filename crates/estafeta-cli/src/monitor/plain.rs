@@ -1,15 +1,7 @@
 //! One line a second, for where there is no terminal.
 
-use std::io::{self, Write as _};
-
 use super::state::State;
 use crate::output::moment;
-
-pub fn print(state: &State, now_ms: u64) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{}", line(state, now_ms))?;
-    out.flush()
-}
 
 /// Names and figures by turns, so that a program can read them as well.
 pub fn line(state: &State, now_ms: u64) -> String {

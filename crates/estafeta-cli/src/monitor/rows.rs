@@ -71,11 +71,13 @@ pub struct Row {
     pub rate: f64,
     pub in_flight: u64,
     pub condition: Condition,
+    /// When a dead copy is started again.
+    pub back_at_ms: Option<u64>,
 }
 
 impl Row {
-    /// A member, together with what we know of it if it is ours.
-    pub fn member(view: &MemberView, own: Option<&Own>, pace: Pace) -> Self {
+    /// A member, together with what we know of its process if that is ours.
+    pub fn member(view: &MemberView, mine: bool, own: Option<&Own>, pace: Pace) -> Self {
         let condition = match (own, view.state) {
             (Some(own), _) if own.ended.is_some() => Condition::Dead,
             (Some(own), _) if own.frozen => Condition::Frozen,
@@ -87,7 +89,7 @@ impl Row {
         };
         let mut row = Self {
             key: Key::Member(view.id),
-            mine: own.is_some(),
+            mine,
             slot: own.map(|own| own.slot),
             role: Some(view.role),
             rank: view.rank,
@@ -99,6 +101,7 @@ impl Row {
             rate: pace.rate,
             in_flight: view.in_flight,
             condition,
+            back_at_ms: None,
         };
         if let Some(own) = own {
             row.add_what_it_said(own);
@@ -128,11 +131,13 @@ impl Row {
             rate: 0.0,
             in_flight: 0,
             condition,
+            back_at_ms: own.ended.and_then(|ended| ended.back_at_ms),
         }
     }
 
     /// A copy may have told of more than Redis had at the last look, most of all one that was killed since.
     pub fn add_what_it_said(&mut self, own: &Own) {
+        self.back_at_ms = own.ended.and_then(|ended| ended.back_at_ms);
         let said = own.since_joining();
         self.generated = self.generated.max(said.generated);
         self.processed = self.processed.max(said.processed);

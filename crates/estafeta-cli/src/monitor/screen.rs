@@ -1,9 +1,11 @@
 //! The terminal: taken over for as long as the monitor draws, and given back however that ends.
 
 use std::io::{self, Stdout, Write as _};
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill, raise};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
@@ -14,6 +16,7 @@ use ratatui::crossterm::style::Print;
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
+use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// Buttons and the wheel, in the notation for large windows. The library's own command reports every movement as well,
@@ -21,11 +24,14 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
 const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1000l";
 
+const STOPS_WITHIN: Duration = Duration::from_millis(50);
+
 /// Whether the terminal is ours at the moment: the panic hook must know it without a `Screen` at hand.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 pub struct Screen {
-    terminal: Terminal<CrosstermBackend<Stdout>>,
+    /// Never dropped: its own farewell complains on stderr when the terminal is gone, and panics if that is gone, too.
+    terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
     mouse: bool,
 }
 
@@ -38,7 +44,7 @@ impl Screen {
             tell(panic);
         }));
         let terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
-        let mut screen = Self { terminal, mouse: true };
+        let mut screen = Self { terminal: ManuallyDrop::new(terminal), mouse: true };
         screen.enter()?;
         Ok(screen)
     }
@@ -61,13 +67,21 @@ impl Screen {
     }
 
     pub fn draw(&mut self, draw: impl FnOnce(&mut ratatui::Frame<'_>)) -> io::Result<()> {
+        if !TAKEN.load(Ordering::SeqCst) {
+            return Err(io::Error::other("a part of the monitor panicked"));
+        }
         self.terminal.draw(draw).map(drop)
     }
 
-    /// Gives the terminal back and stops this process until it is continued, as Ctrl-Z does with any program.
+    /// Gives the terminal back and stops everybody in its foreground, as Ctrl-Z does with any program: `make`, say, that
+    /// started us, must stop as well. The copies are in groups of their own and go on. Where nobody could continue us
+    /// the kernel does not stop us.
     pub fn suspend(&mut self) -> io::Result<()> {
+        // First the terminal: once the shell has it back, setting its modes would stop us at the wrong place.
         give_back()?;
-        raise(Signal::SIGSTOP)?;
+        kill(Pid::from_raw(0), Signal::SIGTSTP)?;
+        // The signal may reach another thread, and this one goes on for a moment.
+        std::thread::sleep(STOPS_WITHIN);
         self.enter()
     }
 }
@@ -76,12 +90,6 @@ impl Drop for Screen {
     fn drop(&mut self) {
         let _ = give_back();
     }
-}
-
-/// Asks everybody in the terminal's foreground to stop, ourselves included: `make`, say, that started us, must stop as
-/// well. The copies are in groups of their own and go on.
-pub fn suspend_group() {
-    let _ = kill(Pid::from_raw(0), Signal::SIGTSTP);
 }
 
 fn give_back() -> io::Result<()> {
@@ -94,7 +102,8 @@ fn give_back() -> io::Result<()> {
     io::stdout().flush()
 }
 
-/// Keys, the mouse and new sizes, read on a thread of their own; the channel ends when the terminal does.
+/// Keys, the mouse and new sizes, read on a thread of their own. It does not tell when the terminal is gone: the library
+/// tries to read from it for as long as this process lives.
 pub fn events() -> UnboundedReceiver<Event> {
     let (sender, receiver) = unbounded_channel();
     std::thread::spawn(move || {
@@ -105,6 +114,14 @@ pub fn events() -> UnboundedReceiver<Event> {
         }
     });
     receiver
+}
+
+/// Whether the terminal is gone.
+pub fn is_hung_up() -> bool {
+    let stdout = io::stdout();
+    let mut terminal = [PollFd::new(&stdout, PollFlags::empty())];
+    let _ = rustix::event::poll(&mut terminal, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    terminal[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! What the monitor knows, and how what it hears changes that. Nothing here touches a process, Redis or a terminal: time
 //! comes with each call, and what is to be done goes back as a list of deeds.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
-use estafeta::{Event, FailedMessage, MemberId, MemberView, Role, Snapshot};
+use estafeta::{Event, FailedMessage, MemberId, Role, Snapshot};
 
 use super::errors_view::ErrorsView;
 use super::history::{History, failed};
@@ -21,8 +21,8 @@ const GONE_SHOWN_MS: u64 = 5_000;
 const DEAD_SHOWN_MS: u64 = 30_000;
 /// How long the footer shows what was done or could not be.
 const NOTICE_MS: u64 = 5_000;
-/// The first pause before a copy is started again by itself; it doubles for one that does not last.
-const RESPAWN_MS: u64 = 500;
+/// The first pause before a copy is started again by itself; it doubles each time that it does not last.
+pub const RESPAWN_MS: u64 = 500;
 const RESPAWN_MOST_MS: u64 = 30_000;
 /// A copy that lived as long as this was well.
 const LASTED_MS: u64 = 10_000;
@@ -51,7 +51,10 @@ pub struct Look {
 /// What the state asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deed {
-    Start,
+    /// Start a copy, which if it does not last will be started again after that pause.
+    Start {
+        pause_ms: u64,
+    },
     /// SIGTERM, or the like.
     Stop(Slot),
     Kill(Slot),
@@ -79,7 +82,6 @@ pub enum Errand {
 pub enum View {
     Ring,
     Errors(Box<ErrorsView>),
-    Help,
 }
 
 pub struct State {
@@ -91,6 +93,8 @@ pub struct State {
     pub log: Log,
     pub last_errors: Vec<FailedMessage>,
     pub view: View,
+    /// Help lies over the view.
+    pub help: bool,
     pub paused: bool,
     pub quitting: bool,
     pub notice: Option<(u64, String)>,
@@ -98,14 +102,14 @@ pub struct State {
     /// None: the selection follows the generator.
     pub(super) pinned: Option<Key>,
     pub(super) own: BTreeMap<Slot, Own>,
+    /// Every number under which a copy of ours ever was a member.
+    ours: HashSet<MemberId>,
     gone: HashMap<MemberId, (u64, Row)>,
-    /// When to start which copies again.
-    respawns: Vec<(u64, Slot)>,
-    /// The pause before the next copy is started again by itself.
-    pause_ms: u64,
     /// Errors that the log has not told of yet, and when it told last.
     untold: (u64, u64),
     pub was_unbalanced: bool,
+    /// How a copy of ours that was not killed failed.
+    pub failure: Option<ExitStatus>,
 }
 
 impl State {
@@ -118,17 +122,18 @@ impl State {
             log: Log::default(),
             last_errors: Vec::new(),
             view: View::Ring,
+            help: false,
             paused: false,
             quitting: false,
             notice: None,
             rows: Vec::new(),
             pinned: None,
             own: BTreeMap::new(),
+            ours: HashSet::new(),
             gone: HashMap::new(),
-            respawns: Vec::new(),
-            pause_ms: RESPAWN_MS,
             untold: (0, 0),
             was_unbalanced: false,
+            failure: None,
         }
     }
 
@@ -182,32 +187,27 @@ impl State {
         if *untold == 0 || told_ms.saturating_add(1000) > now_ms {
             return;
         }
-        let told = newest.last().map_or_else(Default::default, |error| {
-            let reason = escape(error.reason.as_bytes());
-            (format!("error #{} at {}: {reason}", error.id, error.member), error.id)
-        });
-        self.log.errors(now_ms, *untold, &told.0, told.1);
+        self.log.errors(now_ms, *untold, newest.last());
         (*untold, *told_ms) = (0, now_ms);
     }
 
     fn note_departures(&mut self, now_ms: u64, snapshot: &Snapshot, events: &[Event]) {
         let before = self.snapshot.iter().flat_map(|before| &before.members);
         let missing = before.filter(|member| snapshot.members.iter().all(|other| other.id != member.id));
-        let number = |member: &MemberView| member.id.to_string();
         for member in missing {
-            let left = events.iter().any(|event| {
-                event.kind == "left" && event.fields.iter().any(|(_, value)| *value == number(member))
-            });
+            let number = ("member".to_owned(), member.id.to_string());
+            let left = events.iter().any(|event| event.kind == "left" && event.fields.contains(&number));
             let condition = if left { Condition::Left } else { Condition::Dead };
             let own = self.own.values().find(|own| own.member == Some(member.id));
-            let row = Row::member(member, own, Pace::default()).departed(condition);
+            let mine = self.ours.contains(&member.id);
+            let row = Row::member(member, mine, own, Pace::default()).departed(condition);
             self.gone.insert(member.id, (now_ms, row));
         }
     }
 
     /// A copy of ours was started.
-    pub fn started(&mut self, now_ms: u64, slot: Slot, pid: u32) {
-        self.own.insert(slot, Own::new(slot, pid, now_ms));
+    pub fn started(&mut self, now_ms: u64, slot: Slot, pid: u32, pause_ms: u64) {
+        self.own.insert(slot, Own::new(slot, pid, now_ms, pause_ms));
         self.refresh_rows(now_ms);
     }
 
@@ -238,6 +238,7 @@ impl State {
 
     /// A copy that was declared dead came back under a new number: the selection goes with it.
     fn renumber(&mut self, slot: Slot, before: Option<MemberId>, now: MemberId) {
+        self.ours.insert(now);
         let former = before.map_or(Key::Slot(slot), Key::Member);
         if self.pinned == Some(former) {
             self.pinned = Some(Key::Member(now));
@@ -249,31 +250,42 @@ impl State {
 
     /// The process of a copy of ours has ended.
     pub fn ended(&mut self, now_ms: u64, slot: Slot, status: ExitStatus) {
+        let respawns = self.setting.respawn && !self.quitting;
         let Some(own) = self.own.get_mut(&slot) else {
             return;
         };
-        own.ended = Some(Ended { at_ms: now_ms, status });
         own.frozen = false;
-        let (who, lived_ms, killed) = (name_of(own), now_ms.saturating_sub(own.started_ms), own.killed);
         if status.success() {
             self.own.remove(&slot);
-        } else {
-            use std::os::unix::process::ExitStatusExt as _;
-            let how = match status.signal() {
-                Some(9) => "was killed".to_owned(),
-                Some(signal) => format!("was ended by signal {signal}"),
-                None => format!("failed with exit code {}, see the log", status.code().unwrap_or(-1)),
-            };
-            if !killed {
-                self.log.say(now_ms, Tone::Bad, format!("{who} {how}"));
-            }
-            if self.setting.respawn && !self.quitting {
-                let doubled = (self.pause_ms * 2).min(RESPAWN_MOST_MS);
-                self.pause_ms = if lived_ms < LASTED_MS { doubled } else { RESPAWN_MS };
-                self.respawns.push((now_ms + self.pause_ms, slot));
-            }
+            self.refresh_rows(now_ms);
+            return;
+        }
+        if now_ms.saturating_sub(own.started_ms) >= LASTED_MS {
+            own.pause_ms = RESPAWN_MS;
+        }
+        let back_at_ms = (respawns && !own.stopping).then_some(now_ms + own.pause_ms);
+        own.ended = Some(Ended { at_ms: now_ms, back_at_ms });
+        let (who, killed) = (name_of(own), own.killed);
+        use std::os::unix::process::ExitStatusExt as _;
+        let how = match status.signal() {
+            Some(9) => "was killed".to_owned(),
+            Some(signal) => format!("was ended by signal {signal}"),
+            None => format!("failed with exit code {}, see the log", status.code().unwrap_or(-1)),
+        };
+        if status.code().is_some() {
+            self.failure = Some(status);
+        }
+        if !killed {
+            self.log.say(now_ms, Tone::Bad, format!("{who} {how}"));
         }
         self.refresh_rows(now_ms);
+    }
+
+    /// A copy could not be started.
+    pub fn not_started(&mut self, now_ms: u64, why: &str) {
+        let told = format!("cannot start a copy: {}", escape(why.as_bytes()));
+        self.log.say(now_ms, Tone::Bad, told.clone());
+        self.say(now_ms, told);
     }
 
     /// Time passed.
@@ -281,36 +293,33 @@ impl State {
         if self.notice.as_ref().is_some_and(|(until, _)| *until <= now_ms) {
             self.notice = None;
         }
-        let due: Vec<_> = self.respawns.extract_if(.., |(at, _)| *at <= now_ms).collect();
-        let mut deeds = Vec::new();
-        for (_, slot) in due {
-            // One that was started again by hand meanwhile is not there any more.
-            if !self.quitting && self.forget(slot) {
-                deeds.push(Deed::Start);
-            }
+        if self.quitting {
+            return Vec::new();
         }
-        deeds
+        let is_due = |own: &&Own| own.ended.and_then(|ended| ended.back_at_ms).is_some_and(|at| at <= now_ms);
+        let due: Vec<_> = self.own.values().filter(is_due).map(|own| (own.slot, own.pause_ms)).collect();
+        due.into_iter()
+            .map(|(slot, pause_ms)| {
+                self.forget(slot);
+                Deed::Start { pause_ms: (pause_ms * 2).min(RESPAWN_MOST_MS) }
+            })
+            .collect()
     }
 
-    /// Lets go of a copy that has ended, and says whether it was there.
-    pub(super) fn forget(&mut self, slot: Slot) -> bool {
-        let Some(own) = self.own.remove(&slot) else {
-            return false;
-        };
-        if let Some(member) = own.member {
+    /// Whether a dead copy is going to be started again.
+    pub fn respawns(&self) -> bool {
+        self.own.values().any(|own| own.ended.is_some_and(|ended| ended.back_at_ms.is_some()))
+    }
+
+    /// Lets go of a copy that has ended.
+    pub(super) fn forget(&mut self, slot: Slot) {
+        if let Some(member) = self.own.remove(&slot).and_then(|own| own.member) {
             self.gone.remove(&member);
         }
-        true
     }
 
     pub fn running(&self) -> impl Iterator<Item = &Own> {
         self.own.values().filter(|own| own.runs())
-    }
-
-    /// How the copies of ours that failed ended last.
-    pub fn last_failure(&self) -> Option<ExitStatus> {
-        let ended = self.own.values().filter_map(|own| own.ended);
-        Some(ended.max_by_key(|ended| ended.at_ms)?.status)
     }
 
     pub fn generator(&self) -> Option<&Row> {
@@ -319,24 +328,35 @@ impl State {
 
     /// The selected row: the one that was chosen, or else the generator.
     pub fn selected(&self) -> Option<usize> {
-        let pinned = self.pinned.and_then(|key| self.rows.iter().position(|row| row.key == key));
-        pinned.or_else(|| self.rows.iter().position(|row| row.role == Some(Role::Generator)))
+        self.selected_pin().or_else(|| self.rows.iter().position(|row| row.role == Some(Role::Generator)))
+    }
+
+    fn selected_pin(&self) -> Option<usize> {
+        let key = self.pinned?;
+        self.rows.iter().position(|row| row.key == key)
     }
 
     pub fn say(&mut self, now_ms: u64, text: impl Into<String>) {
         self.notice = Some((now_ms + NOTICE_MS, text.into()));
     }
 
-    fn refresh_rows(&mut self, now_ms: u64) {
-        self.gone.retain(|_, (since, _)| *since + GONE_SHOWN_MS > now_ms);
-        self.own.retain(|_, own| own.ended.is_none_or(|ended| ended.at_ms + DEAD_SHOWN_MS > now_ms));
+    pub(super) fn refresh_rows(&mut self, now_ms: u64) {
+        self.own.retain(|_, own| {
+            own.ended.is_none_or(|ended| ended.back_at_ms.is_some() || ended.at_ms + DEAD_SHOWN_MS > now_ms)
+        });
         let by_member: HashMap<MemberId, &Own> =
             self.own.values().filter_map(|own| Some((own.member?, own))).collect();
+        self.gone.retain(|id, (since, _)| *since + GONE_SHOWN_MS > now_ms || by_member.contains_key(id));
         let members = self.snapshot.iter().flat_map(|snapshot| &snapshot.members);
         let mut rows: Vec<Row> = members
             .map(|member| {
-                let own = by_member.get(&member.id).copied();
-                Row::member(member, own, self.history.pace_of(member.id))
+                // After the ring was wiped the same number may be somebody else's.
+                let is_same =
+                    |own: &&Own| u64::from(own.pid) == member.pid && self.setting.host == member.host;
+                let own = by_member.get(&member.id).copied().filter(is_same);
+                let mine =
+                    own.is_some() || self.ours.contains(&member.id) && !by_member.contains_key(&member.id);
+                Row::member(member, mine, own, self.history.pace_of(member.id))
             })
             .collect();
         let present = |id: MemberId, rows: &[Row]| rows.iter().any(|row| row.key == Key::Member(id));
@@ -353,6 +373,9 @@ impl State {
         }
         rows.sort_by_key(|row| row.key);
         self.rows = rows;
+        if self.selected_pin().is_none() {
+            self.pinned = None;
+        }
     }
 
     /// A copy of ours that the ring does not have, or not any more.

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use estafeta::{Message, Notice, Observer};
 
-use super::printer::Printer;
 use crate::escape::escape;
 use crate::output::{BAD, FAINT, GOOD, NOTABLE, OFFICE, Paint, counted, grouped};
+use crate::printer::Printer;
 
 /// Messages that get a line of their own within one second. Where there are more, the second after has none and only
 /// its sum is told.

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use estafeta::{Message, Notice, Observer};
 use serde_json::{Value, json};
 
-use super::printer::Printer;
 use super::totals::{Pace, Total, Totals};
 use crate::output::{json_body, json_line};
+use crate::printer::Printer;
 
 pub struct Json {
     printer: Printer,

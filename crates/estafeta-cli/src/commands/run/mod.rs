@@ -3,7 +3,6 @@
 mod control;
 mod human;
 mod json;
-mod printer;
 mod totals;
 mod work;
 
@@ -19,12 +18,12 @@ use super::is_closed_pipe;
 use crate::cli::RunArgs;
 use crate::find_redis;
 use crate::output::{Paint, colour_for};
+use crate::printer::Printer;
 use crate::record::Recorder;
 use crate::settings::{Reach, Speech};
 use crate::signals::{self, told_to_stop};
 use human::Human;
 use json::Json;
-use printer::Printer;
 use work::{FaultFinder, RandomText};
 
 pub fn run(reach: &Reach, args: RunArgs) -> Result<ExitCode> {

@@ -12,7 +12,7 @@ use crate::monitor::history::{History, Sample};
 use crate::monitor::state::State;
 
 /// Room for the name and the figures left of a chart of one line.
-const LABEL: u16 = 25;
+const LABEL: u16 = 27;
 
 struct Series {
     name: &'static str,
@@ -48,14 +48,14 @@ fn draw_one(frame: &mut Frame<'_>, area: Rect, state: &State, series: &Series, i
     let columns = state.history.columns(chart.width.into(), series.value);
     let most = columns.iter().flatten().copied().fold(0.0, f64::max);
     let now = state.history.now().map_or_else(|| "-".to_owned(), |now| (series.shown)((series.value)(&now)));
-    let most_shown = (series.shown)(state.history.highest(chart.width.into(), series.value));
+    let most_shown = (series.shown)(most);
     let mut spans = vec![
         Span::styled(format!("{:<9}", series.name), series.style),
         Span::styled(format!(" {now:>8}"), ink.strong()),
     ];
     if area.height == 1 {
         spans.push(Span::styled(
-            format!("{:>6} ", format!("^{}", most_shown.trim_end_matches("/s"))),
+            format!("{:>8} ", format!("^{}", most_shown.trim_end_matches("/s"))),
             ink.faint(),
         ));
     } else {

@@ -8,16 +8,22 @@ use ratatui::widgets::{Paragraph, Wrap};
 use super::footer::keys;
 use super::ink::Ink;
 use super::log::line;
+use super::text::shown;
 use super::{Spots, first_visible};
-use crate::escape::escape;
 use crate::monitor::errors_view::{ErrorsView, Page};
-use crate::output::{grouped, moment};
+use crate::output::{counted, grouped, moment};
 
-/// Bytes of a body that are shown in full.
-const SHOWN: usize = 4000;
+/// Bytes of a body, of a reason and of what is searched for that are shown.
+const SHOWN: usize = 8000;
+const REASON: usize = 300;
+const TITLE: usize = 40;
 
-pub fn draw(frame: &mut Frame<'_>, area: Rect, view: &ErrorsView, ink: Ink) -> Spots {
-    let detail = if area.height >= 12 { area.height / 3 } else { 0 };
+pub fn draw(frame: &mut Frame<'_>, area: Rect, view: &ErrorsView, paused: bool, ink: Ink) -> Spots {
+    let detail = match area.height {
+        height if view.wide => height.saturating_sub(2),
+        height @ 12.. => height / 3,
+        _ => 0,
+    };
     let [head, list, detail, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Min(0),
@@ -25,7 +31,8 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, view: &ErrorsView, ink: Ink) -> S
         Constraint::Length(1),
     ])
     .areas(area);
-    frame.render_widget(ink.title(&title(view), area.width), head);
+    let title = if paused { "PAUSED, p goes on".to_owned() } else { title(view) };
+    frame.render_widget(ink.title(&title, area.width), head);
     frame.render_widget(Paragraph::new(foot_line(view, area.width, ink)), foot);
     let Some(page) = &view.page else {
         return Spots::default();
@@ -40,7 +47,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, view: &ErrorsView, ink: Ink) -> S
         if is_selected { line.style(ink.selected()) } else { line }
     });
     let lines: Vec<Line<'_>> = lines.collect();
-    if lines.is_empty() {
+    if page.errors.is_empty() && page.text == view.text {
         let nothing = if view.text.is_empty() { "  no errors are kept" } else { "  none has this text" };
         frame.render_widget(Line::styled(nothing, ink.faint()), list);
     }
@@ -50,16 +57,19 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, view: &ErrorsView, ink: Ink) -> S
 }
 
 fn title(view: &ErrorsView) -> String {
-    let Some(Page { errors, kept, searched }) = &view.page else {
+    let Some(Page { text, errors, kept, searched }) = &view.page else {
         return "errors: fetching ...".to_owned();
     };
-    let shown = errors.len() as u64;
+    if *text != view.text {
+        return format!("errors: searching for \"{}\" ...", shown(view.text.as_bytes(), TITLE));
+    }
+    let count = errors.len() as u64;
     let mut title = format!("errors: {} kept, newest first", grouped(*kept));
-    if !view.text.is_empty() {
-        let text = escape(view.text.as_bytes());
-        title += &format!(", {} with \"{text}\" among the newest {}", grouped(shown), grouped(*searched));
-    } else if shown < *kept {
-        title += &format!(", the newest {} shown", grouped(shown));
+    if !text.is_empty() {
+        let text = shown(text.as_bytes(), TITLE);
+        title += &format!(", {} with \"{text}\" among the newest {}", grouped(count), grouped(*searched));
+    } else if count < *kept {
+        title += &format!(", the newest {} shown", grouped(count));
     }
     title
 }
@@ -69,7 +79,7 @@ fn foot_line(view: &ErrorsView, width: u16, ink: Ink) -> Line<'static> {
         return Line::styled(question, ink.notable().patch(ink.selected()));
     }
     if view.typing {
-        let text = escape(view.text.as_bytes());
+        let text = shown(view.text.as_bytes(), TITLE);
         return Line::styled(format!("search: {text}_   Enter keeps it, Esc ends it"), ink.notable());
     }
     if let Some(answer) = &view.answer {
@@ -90,13 +100,6 @@ fn draw_selected(frame: &mut Frame<'_>, area: Rect, view: &ErrorsView, ink: Ink)
     let Some(error) = view.selected() else {
         return;
     };
-    let body = error.body();
-    let cut = &body[..body.len().min(SHOWN)];
-    let end = if cut.len() < body.len() {
-        format!(" ... {} bytes in all", grouped(body.len() as u64))
-    } else {
-        String::new()
-    };
     let facts = format!(
         "failed {} at member {} on attempt {}, published {} in epoch {}",
         moment(error.failed_ms),
@@ -108,8 +111,12 @@ fn draw_selected(frame: &mut Frame<'_>, area: Rect, view: &ErrorsView, ink: Ink)
     let lines = vec![
         ink.title(&format!("#{}", error.id), area.width),
         Line::styled(facts, ink.faint()),
-        Line::styled(escape(error.reason.as_bytes()), ink.bad()),
-        Line::raw(format!("\"{}\"{end}", escape(cut))),
+        Line::styled(shown(error.reason.as_bytes(), REASON), ink.bad()),
+        Line::raw(format!(
+            "{}: \"{}\"",
+            counted(error.body().len() as u64, "byte"),
+            shown(error.body(), SHOWN)
+        )),
     ];
     frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }), area);
 }

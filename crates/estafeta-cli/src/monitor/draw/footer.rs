@@ -10,8 +10,11 @@ use crate::monitor::state::State;
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, ink: Ink) {
     let line = if state.quitting {
-        let left = state.running().count();
-        Line::styled(format!("stopping {left} copies; q again kills them"), ink.notable())
+        let told = match state.running().count() {
+            1 => "stopping 1 copy; q again kills it".to_owned(),
+            count => format!("stopping {count} copies; q again kills them"),
+        };
+        Line::styled(told, ink.notable())
     } else if let Some((_, notice)) = &state.notice {
         Line::styled(notice.clone(), ink.notable())
     } else {
@@ -21,10 +24,10 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, ink: Ink) {
             ("?", "help"),
             ("k", "kill generator"),
             ("f", "freeze"),
-            ("K", "kill"),
-            ("+ -", "copies"),
-            ("r", "restart"),
             ("e", "errors"),
+            ("+ -", "copies"),
+            ("K", "kill"),
+            ("r", "restart"),
             ("p", "pause"),
         ];
         keys(if state.setting.attach { &watching } else { &all }, area.width, ink)

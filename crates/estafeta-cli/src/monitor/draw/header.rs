@@ -9,9 +9,10 @@ use ratatui::widgets::Paragraph;
 use super::ink::Ink;
 use super::number::short;
 use crate::escape::escape;
+use crate::monitor::rows::Condition;
 use crate::monitor::state::State;
 use crate::narrate::age;
-use crate::output::grouped;
+use crate::output::{counted, grouped};
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, ink: Ink, now_ms: u64) {
     let setting = &state.setting;
@@ -47,6 +48,13 @@ fn office(state: &State, ink: Ink) -> Line<'static> {
     match &snapshot.generator {
         Some(generator) => {
             spans.push(Span::styled(format!("{} {}", ink.mark(), generator.member), ink.office()));
+            let condition = state.generator().map_or(Condition::Dead, |row| row.condition);
+            if condition != Condition::Alive {
+                let heirs = state.rows.iter().any(|row| row.condition == Condition::Alive);
+                let told = if heirs { "" } else { " AND NOBODY ELSE IS ALIVE" };
+                let name = condition.name().to_uppercase();
+                spans.push(Span::styled(format!(" IS {name}{told}"), ink.bad()));
+            }
             let host = escape(generator.host.as_bytes());
             let (since, epoch) = (whole_seconds(generator.in_office_ms), generator.epoch);
             spans.push(Span::raw(format!(" on {host} for {since}, epoch {epoch}")));
@@ -54,8 +62,7 @@ fn office(state: &State, ink: Ink) -> Line<'static> {
         None => spans.push(Span::styled("none", ink.notable().patch(ink.strong()))),
     }
     spans.push(Span::raw(format!(", take-overs {}", grouped(snapshot.takeovers))));
-    let members = snapshot.members.len();
-    spans.push(Span::raw(format!(", {members} {}", if members == 1 { "member" } else { "members" })));
+    spans.push(Span::raw(format!(", {}", counted(snapshot.members.len() as u64, "member"))));
     Line::from(spans)
 }
 
@@ -64,9 +71,10 @@ fn balance(state: &State, ink: Ink, width: u16) -> Line<'static> {
     let Some(snapshot) = &state.snapshot else {
         return Line::default();
     };
-    let (verdict, style) = match snapshot.balanced {
-        true => ("balance adds up", ink.good()),
-        false => ("BALANCE IS OFF", ink.bad().patch(ink.selected())),
+    let (verdict, style) = match (state.lost.is_some(), snapshot.balanced) {
+        (true, _) => ("seen last", ink.faint()),
+        (false, true) => ("balance adds up", ink.good()),
+        (false, false) => ("BALANCE IS OFF", ink.bad().patch(ink.selected())),
     };
     let long = ["waiting", "in flight", "done", "errors kept", "errors taken"];
     let middle = ["waiting", "held", "done", "errors", "taken"];
@@ -84,7 +92,8 @@ fn sum(snapshot: &Snapshot, number: fn(u64) -> String, words: [&str; 5]) -> Stri
     let parts =
         [snapshot.waiting, snapshot.in_flight, snapshot.done, snapshot.errors_kept, snapshot.errors_taken];
     let parts = parts.into_iter().zip(words).map(|(part, word)| format!("{} {word}", number(part)));
-    format!("{} = {}", number(snapshot.published), parts.collect::<Vec<_>>().join(" + "))
+    let relation = if snapshot.balanced { "=" } else { "is not" };
+    format!("{} {relation} {}", number(snapshot.published), parts.collect::<Vec<_>>().join(" + "))
 }
 
 fn whole_seconds(ms: u64) -> String {

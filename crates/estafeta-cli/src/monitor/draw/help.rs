@@ -10,8 +10,8 @@ use crate::escape::escape;
 use crate::monitor::rows::Condition;
 use crate::monitor::state::State;
 
-const KEYS: [(&str, &str); 11] = [
-    ("q", "quit: stop the copies and the private Redis that were started here"),
+const KEYS: [(&str, &str); 12] = [
+    ("q ^C", "quit: stop the copies and the private Redis that were started here"),
     ("k", "kill -9 of the generator"),
     ("K", "kill -9 of the selected copy"),
     ("f", "freeze the selected copy (SIGSTOP), or thaw it"),
@@ -22,6 +22,7 @@ const KEYS: [(&str, &str); 11] = [
     ("p", "pause the picture (the mouse selects text meanwhile), go on"),
     ("arrows j", "select a row; so do the mouse, PgUp, PgDn, Home, End"),
     ("Esc", "the selection follows the generator again"),
+    ("^Z", "to the background; the copies go on"),
 ];
 
 const STATES: [(Condition, &str); 6] = [
@@ -36,12 +37,12 @@ const STATES: [(Condition, &str); 6] = [
 pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, ink: Ink) {
     let mut lines = vec![ink.title("keys", area.width)];
     let explain = |word: &'static str, style, meaning: &'static str| {
-        Line::from(vec![Span::styled(format!("{word:>9}"), style), Span::raw(format!("  {meaning}"))])
+        Line::from(vec![Span::styled(format!("{word:>8}"), style), Span::raw(format!("  {meaning}"))])
     };
     lines.extend(KEYS.map(|(key, does)| explain(key, ink.strong(), does)));
     lines.push(ink.title("states", area.width));
     lines.extend(STATES.map(|(state, meaning)| explain(state.name(), ink.condition(state), meaning)));
-    lines.push(Line::raw(format!("        {}  the generator; rank 0 is its heir", ink.mark())));
+    lines.push(Line::raw(format!("       {}  the generator; rank 0 is first in line", ink.mark())));
     if let Some(log) = &state.setting.log_file {
         let log = escape(log.display().to_string().as_bytes());
         lines.push(Line::raw(format!("the copies' logs: {log}")));

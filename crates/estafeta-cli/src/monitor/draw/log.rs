@@ -8,12 +8,13 @@ use ratatui::widgets::Paragraph;
 
 use super::ink::Ink;
 use super::number::clock;
-use crate::escape::escape;
+use super::text::shown;
 use crate::monitor::state::State;
 use crate::output::grouped;
 
-/// Bytes of a body that are looked at for one line.
+/// Bytes of a body and of a reason that are looked at for one line.
 const SHOWN: usize = 300;
+const REASON: usize = 100;
 
 pub fn draw_events(frame: &mut Frame<'_>, area: Rect, state: &State, ink: Ink) {
     let mut lines = vec![ink.title("events", area.width)];
@@ -38,15 +39,10 @@ pub fn draw_errors(frame: &mut Frame<'_>, area: Rect, state: &State, ink: Ink) {
 
 /// An error in one line.
 pub fn line(error: &FailedMessage, ink: Ink) -> Line<'static> {
-    let body = error.body();
     Line::from(vec![
         Span::styled(format!("{} ", clock(error.failed_ms)), ink.faint()),
         Span::styled(format!("#{}", error.id), ink.bad()),
-        Span::raw(format!(" at {}: {}", error.member, escape(&cut(error.reason.as_bytes())))),
-        Span::styled(format!(" \"{}\"", escape(&cut(body))), ink.faint()),
+        Span::raw(format!(" at {}: {}", error.member, shown(error.reason.as_bytes(), REASON))),
+        Span::styled(format!(" \"{}\"", shown(error.body(), SHOWN)), ink.faint()),
     ])
-}
-
-fn cut(bytes: &[u8]) -> Vec<u8> {
-    bytes[..bytes.len().min(SHOWN)].to_vec()
 }

@@ -11,6 +11,7 @@ mod ink;
 mod log;
 mod number;
 mod table;
+mod text;
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
@@ -41,11 +42,11 @@ impl Spots {
 pub fn draw(frame: &mut Frame<'_>, state: &State, ink: Ink, now_ms: u64) -> Spots {
     let area = frame.area();
     match &state.view {
-        View::Help => {
+        _ if state.help => {
             help::draw(frame, area, state, ink);
             Spots::default()
         }
-        View::Errors(view) => errors::draw(frame, area, view, ink),
+        View::Errors(view) => errors::draw(frame, area, view, state.paused, ink),
         View::Ring if area.width < 40 || area.height < 10 => {
             header::draw_tiny(frame, area, state, ink);
             Spots::default()
@@ -75,7 +76,7 @@ fn ring(frame: &mut Frame<'_>, area: Rect, state: &State, ink: Ink, now_ms: u64)
         charts::draw(frame, left, state, ink);
         log::draw_events(frame, events, state, ink);
         log::draw_errors(frame, errors, state, ink);
-        return table::draw(frame, members, state, ink);
+        return table::draw(frame, members, state, ink, now_ms);
     }
     // What is there for everybody first; what is left over goes to the events.
     let charts = if body.height >= 12 { 4 } else { 0 };
@@ -92,7 +93,7 @@ fn ring(frame: &mut Frame<'_>, area: Rect, state: &State, ink: Ink, now_ms: u64)
     charts::draw(frame, charts, state, ink);
     log::draw_events(frame, events, state, ink);
     log::draw_errors(frame, errors, state, ink);
-    table::draw(frame, members, state, ink)
+    table::draw(frame, members, state, ink, now_ms)
 }
 
 /// Rows for the last errors, their title included.

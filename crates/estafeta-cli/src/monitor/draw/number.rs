@@ -24,6 +24,15 @@ pub fn short(number: u64) -> String {
     }
 }
 
+/// At most four characters: `9999`, `12k`, `3M`.
+pub fn tiny(number: u64) -> String {
+    match number {
+        0..10_000 => number.to_string(),
+        10_000..1_000_000 => format!("{}k", number / 1000),
+        _ => format!("{}M", number / 1_000_000),
+    }
+}
+
 /// A rate, at most six characters.
 pub fn rate(rate: f64) -> String {
     if rate <= 0.0 {
@@ -51,6 +60,7 @@ mod tests {
             [0, 99_999, 100_000, 999_999, 1_234_567, 12_345_678, 999_999_999, 1_500_000_000].map(short);
         assert_eq!(shown, ["0", "99,999", "100k", "999k", "1.23M", "12.3M", "1000M", "1.50G"]);
         assert_eq!([0.0, 0.04, 2.0, 9.96, 1234.4].map(rate), ["0", "0.0", "2.0", "10.0", "1,234"]);
+        assert_eq!([0, 9999, 12_345, 3_999_999].map(tiny), ["0", "9999", "12k", "3M"]);
         assert!(short(u64::MAX).len() <= 9);
     }
 

@@ -8,7 +8,7 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Row as TableRow, Table};
 
 use super::ink::Ink;
-use super::number::{rate, short};
+use super::number::{rate, short, tiny};
 use super::{Spots, first_visible};
 use crate::monitor::rows::{Key, Row};
 use crate::monitor::state::State;
@@ -57,7 +57,7 @@ const MIDDLE: &[Column] = &[
     right("handled", 7, |row| short(row.processed)),
     right("errors", 6, |row| short(row.failed)),
     right("rate/s", 6, |row| rate(row.rate)),
-    right("held", 4, |row| short(row.in_flight)),
+    right("held", 4, |row| tiny(row.in_flight)),
     left(STATE, 7, |row| row.condition.name().to_owned()),
 ];
 
@@ -71,7 +71,7 @@ const NARROW: &[Column] = &[
 /// The marks before the first column.
 const MARKS: u16 = 2;
 
-pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, ink: Ink) -> Spots {
+pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, ink: Ink, now_ms: u64) -> Spots {
     let width = |columns: &[Column]| MARKS + columns.iter().map(|column| column.width + 1).sum::<u16>();
     let columns = [WIDE, MIDDLE].into_iter().find(|columns| width(columns) <= area.width).unwrap_or(NARROW);
     // Where not all fit, the last line says so.
@@ -89,12 +89,20 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, ink: Ink) -> Spots
         let pointer = if is_selected { ">" } else { " " };
         let cells = columns.iter().map(|column| {
             let style = match column.title {
+                // What is shown is what was seen last.
+                _ if state.lost.is_some() => ink.faint(),
                 STATE => ink.condition(row.condition),
                 ROLE if row.role == Some(Role::Generator) => ink.office(),
                 _ if row.condition.is_gone() => ink.faint(),
                 _ => Style::new(),
             };
-            aligned((column.text)(row), column.right, style)
+            let text = match row.back_at_ms {
+                Some(at) if column.title == STATE => {
+                    format!("dead {}s", at.saturating_sub(now_ms).div_ceil(1000))
+                }
+                _ => (column.text)(row),
+            };
+            aligned(text, column.right, style)
         });
         let marks = Cell::new(Line::styled(format!("{pointer}{mark}"), ink.office()));
         let row = TableRow::new(std::iter::once(marks).chain(cells));

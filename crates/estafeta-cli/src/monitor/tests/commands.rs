@@ -6,6 +6,8 @@ use crate::monitor::errors_view::Page;
 use crate::monitor::rows::{Condition, Key};
 use crate::monitor::state::Errand;
 
+const START: Deed = Deed::Start { pause_ms: RESPAWN_MS };
+
 fn condition(story: &Story, member: u64) -> Option<Condition> {
     let row = story.state.rows.iter().find(|row| row.key == Key::Member(MemberId(member)))?;
     Some(row.condition)
@@ -59,7 +61,7 @@ fn a_dead_copy_can_be_started_again_for_a_while() {
     assert_eq!(story.last_event(), "1 (pid 30644) was killed");
     let mut story = story.until(9);
     assert_eq!(condition(&story, 1), Some(Condition::Dead));
-    assert_eq!(story.command(Command::Restart), [Deed::Start]);
+    assert_eq!(story.command(Command::Restart), [START]);
     assert_eq!(story.command(Command::Restart), []);
     let story = story.until(10);
     assert_eq!(condition(&story, 1), None);
@@ -75,26 +77,51 @@ fn a_dead_copy_can_be_started_again_for_a_while() {
 }
 
 #[test]
-fn a_copy_that_ended_well_is_not_mourned() {
+fn a_copy_that_ended_well_is_not_mourned_and_stays_ours() {
     let mut story = Story::begin().owning(&[1, 2]).until(6);
     story.end(1, 0);
-    assert_eq!(story.state.last_failure(), None);
-    assert_eq!(story.command(Command::Restart), []);
+    assert_eq!((story.state.failure, story.command(Command::Restart)), (None, vec![]));
+    let story = story.until(8);
+    let row = story.state.rows.iter().find(|row| row.key == Key::Member(MemberId(1))).unwrap();
+    assert!(row.mine && row.slot.is_none(), "{row:?}");
 }
 
 #[test]
-fn respawn_starts_a_copy_again_with_longer_and_longer_pauses() {
+fn respawn_starts_each_copy_again_and_one_that_does_not_last_after_longer_pauses() {
     let mut story = Story::begin().owning(&[1, 2]).until(2);
     story.state.setting.respawn = true;
     story.end(1, 9);
-    let now = story.now();
-    assert_eq!(story.state.tick(now + 400), []);
-    assert_eq!(story.state.tick(now + 1100), [Deed::Start]);
-    assert_eq!(story.state.tick(now + 1200), []);
     story.end(2, 0x100);
     assert!(story.last_event().contains("failed with exit code 1"));
-    assert_eq!(story.state.tick(now + 1100), []);
-    assert_eq!(story.state.tick(now + 2100), [Deed::Start]);
+    assert!(story.state.failure.is_some() && story.state.respawns());
+    let now = story.now();
+    assert_eq!(story.state.tick(now + 400), []);
+    // Both at the same time: neither waits for the other.
+    let again = Deed::Start { pause_ms: 2 * RESPAWN_MS };
+    assert_eq!(story.state.tick(now + 500), [again.clone(), again]);
+    assert_eq!(story.state.tick(now + 600), []);
+    // The next life of one of them: it dies at once, and later on again.
+    let (mut pause_ms, mut now) = (2 * RESPAWN_MS, now + 500);
+    for life in 3..20 {
+        story.state.started(now, Slot(life), 4711, pause_ms);
+        story.state.ended(now, Slot(life), ExitStatus::from_raw(9));
+        story.state.refresh_rows(now + pause_ms);
+        assert_eq!(story.state.tick(now + pause_ms - 1), []);
+        let [Deed::Start { pause_ms: next }] = story.state.tick(now + pause_ms)[..] else {
+            panic!("it was not started again after {pause_ms} ms");
+        };
+        assert!(next == 30_000 || next == 2 * pause_ms);
+        (now, pause_ms) = (now + pause_ms, next);
+    }
+}
+
+#[test]
+fn a_copy_that_was_told_to_stop_is_not_started_again() {
+    let mut story = Story::begin().owning(&[1, 2]).until(2);
+    story.state.setting.respawn = true;
+    story.command(Command::Stop);
+    story.end(2, 15);
+    assert_eq!(story.state.tick(story.now() + 60_000), []);
 }
 
 #[test]
@@ -116,15 +143,29 @@ fn minus_stops_the_youngest_handler_or_the_chosen_copy() {
     let mut story = story.until(4);
     assert_eq!(condition(&story, 3), Some(Condition::Dying));
     assert_eq!(story.command(Command::Stop), [Deed::Thaw(Slot(2)), Deed::Stop(Slot(2))]);
+    // One that was chosen and is gone leaves the choice to us.
+    story.command(Command::Choose(1));
+    assert_eq!(story.command(Command::Stop), []);
+    assert!(story.notice().contains("already"), "{}", story.notice());
     story.command(Command::Choose(0));
     assert_eq!(story.command(Command::Stop), [Deed::Thaw(Slot(1)), Deed::Stop(Slot(1))]);
-    assert_eq!(story.command(Command::Add), [Deed::Start]);
+    assert_eq!(story.command(Command::Add), [START]);
 }
 
 #[test]
 fn whoever_only_watches_can_do_no_harm() {
     let mut story = Story::begin().until(3);
     story.state.setting.attach = true;
+    story.command(Command::Errors);
+    let (now, text) = (story.now(), String::new());
+    let page = Page { text, errors: vec![failed(now, 1)], kept: 1, searched: 1 };
+    story.state.errors_view().unwrap().show(page);
+    for command in [Command::Drop { all: false }, Command::Retry { all: false }, Command::Drop { all: true }]
+    {
+        assert_eq!(story.command(command), []);
+        assert_eq!(story.command(Command::Confirm(true)), []);
+    }
+    story.command(Command::Back);
     for command in
         [Command::KillGenerator, Command::KillSelected, Command::Freeze, Command::Add, Command::Stop]
     {
@@ -139,6 +180,7 @@ fn a_pause_lets_go_of_the_mouse_and_of_every_key_but_two() {
     let mut story = Story::begin().owning(&[1]).until(3);
     assert_eq!(story.command(Command::Pause), [Deed::Mouse(false)]);
     assert_eq!(story.command(Command::KillGenerator), []);
+    assert!(!story.state.shows(Command::KillGenerator) && story.state.shows(Command::Pause));
     assert_eq!(story.command(Command::Pause), [Deed::Mouse(true)]);
     assert_eq!(story.command(Command::KillGenerator), [Deed::Kill(Slot(1))]);
 }
@@ -148,20 +190,31 @@ fn errors_are_searched_retried_and_dropped_and_all_of_them_only_after_a_question
     let mut story = Story::begin().until(3);
     assert_eq!(story.command(Command::Errors), [Deed::Errors(Errand::List(String::new()))]);
     let now = story.now();
-    let page = || Page { errors: (1..=3).rev().map(|n| failed(now, n)).collect(), kept: 3, searched: 3 };
-    story.state.errors_view().unwrap().show(page());
+    let page = |text: &str| {
+        let errors = (1..=3).rev().map(|number| failed(now, number)).collect();
+        Page { text: text.to_owned(), errors, kept: 3, searched: 3 }
+    };
+    story.state.errors_view().unwrap().show(page(""));
     story.command(Command::Move(Step::Down));
     assert_eq!(story.command(Command::Retry { all: false }), [Deed::Errors(Errand::Retry(vec![24]))]);
     assert_eq!(story.command(Command::Drop { all: true }), []);
     assert_eq!(story.command(Command::Confirm(false)), []);
     story.command(Command::Drop { all: true });
     assert_eq!(story.command(Command::Confirm(true)), [Deed::Errors(Errand::Drop(vec![36, 24, 12]))]);
+    story.command(Command::Drop { all: false });
+    assert_eq!(story.command(Command::Confirm(true)), [Deed::Errors(Errand::Drop(vec![24]))]);
 
     story.command(Command::Search);
     story.command(Command::Type('z'));
     assert_eq!(story.command(Command::Type('e')), [Deed::Errors(Errand::List("ze".into()))]);
     assert_eq!(story.command(Command::Erase), [Deed::Errors(Errand::List("z".into()))]);
     story.command(Command::Enter);
+    // What is shown is not yet what was searched for, so nothing is done to it.
+    story.command(Command::Drop { all: true });
+    assert_eq!(story.command(Command::Confirm(true)), []);
+    story.state.errors_view().unwrap().show(page("z"));
+    story.command(Command::Retry { all: true });
+    assert_eq!(story.command(Command::Confirm(true)), [Deed::Errors(Errand::Retry(vec![36, 24, 12]))]);
     assert_eq!(story.command(Command::Back), [Deed::Errors(Errand::List(String::new()))]);
     assert!(story.state.errors_view().is_some());
     story.command(Command::Back);
@@ -173,17 +226,37 @@ fn the_selected_error_stays_selected_when_new_ones_come() {
     let mut story = Story::begin().until(3);
     story.command(Command::Errors);
     let now = story.now();
-    let page = |newest| Page {
-        errors: (1..=newest).rev().map(|n| failed(now, n)).collect(),
-        kept: newest,
-        searched: newest,
+    let page = |newest| {
+        let errors = (1..=newest).rev().map(|number| failed(now, number)).collect();
+        Page { text: String::new(), errors, kept: newest, searched: newest }
     };
     let view = story.state.errors_view().unwrap();
     view.show(page(3));
-    view.command(Command::Move(Step::Last));
+    view.command(Command::Move(Step::Last), false);
     assert_eq!(view.selected().unwrap().id, 12);
     view.show(page(20));
     assert_eq!(view.selected().unwrap().id, 12);
+}
+
+#[test]
+fn a_selection_whose_row_is_gone_follows_the_generator_again() {
+    let mut story = Story::begin().owning(&[1, 2]).until(6);
+    story.command(Command::Choose(0));
+    assert_eq!(story.state.pinned, Some(Key::Member(MemberId(1))));
+    story.end(1, 0);
+    let story = story.until(14);
+    assert_eq!(condition(&story, 1), None);
+    assert_eq!(story.state.pinned, None);
+}
+
+#[test]
+fn errors_that_were_taken_already_are_counted_without_a_last_one() {
+    let mut story = Story::begin().until(6);
+    let mut snapshot = story.snapshots[6].clone();
+    (snapshot.errors_taken, snapshot.errors_kept) = (snapshot.errors_kept + 2, 0);
+    snapshot.time_ms += 5000;
+    story.see(snapshot);
+    assert!(story.last_event().ends_with("errors"), "{}", story.last_event());
 }
 
 #[test]

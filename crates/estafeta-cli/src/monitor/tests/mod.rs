@@ -17,7 +17,7 @@ use super::act::Command;
 use super::draw::{self, Ink};
 use super::own::Slot;
 use super::said::Said;
-use super::state::{Deed, Look, Setting, State};
+use super::state::{Deed, Look, RESPAWN_MS, Setting, State};
 
 const COLOURED: Ink = Ink { colour: true, ascii: false };
 
@@ -54,7 +54,7 @@ impl Story {
             let all = self.snapshots.iter().flat_map(|snapshot| &snapshot.members);
             let pid = all.clone().find(|member| member.id.0 == *number).unwrap().pid;
             let now = self.now();
-            self.state.started(now, slot, u32::try_from(pid).unwrap());
+            self.state.started(now, slot, u32::try_from(pid).unwrap(), RESPAWN_MS);
             self.state.heard(now, slot, &Said::CreatedTaskId { task_id: *number });
         }
         self

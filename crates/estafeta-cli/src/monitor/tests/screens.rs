@@ -80,7 +80,7 @@ fn the_other_views() {
     story.command(Command::Errors);
     let now = story.now();
     let errors = (1..=30).rev().map(|number| failed(now, number)).collect();
-    story.state.errors_view().unwrap().show(Page { errors, kept: 1234, searched: 30 });
+    story.state.errors_view().unwrap().show(Page { text: String::new(), errors, kept: 1234, searched: 30 });
     story.command(Command::Move(Step::Down));
     insta::assert_snapshot!("errors-80x24", story.screen(80, 24, COLOURED));
     story.command(Command::Drop { all: true });
@@ -92,6 +92,20 @@ fn a_redis_that_does_not_answer_is_told_and_the_last_figures_stay() {
     let mut story = Story::begin().owning(&[1, 2]).until(6);
     story.state.lost(story.now(), "connection refused");
     insta::assert_snapshot!("lost-80x24", story.screen(80, 24, COLOURED));
+}
+
+#[test]
+fn a_generator_that_is_not_alive_is_told_in_the_headline() {
+    let mut story = Story::begin().owning(&[1, 2, 3]).until(6);
+    story.command(Command::Freeze);
+    let shown = story.screen(80, 24, COLOURED).to_string();
+    assert!(shown.contains("generator ◆ 1 IS FROZEN on"), "{shown}");
+    // Nobody is left who could take over.
+    let mut alone = story.snapshots[6].clone();
+    alone.members.truncate(1);
+    story.see(alone);
+    let shown = story.screen(80, 24, COLOURED).to_string();
+    assert!(shown.contains("IS FROZEN AND NOBODY ELSE IS ALIVE"), "{shown}");
 }
 
 #[test]
@@ -109,14 +123,25 @@ fn without_colours_and_letters_beyond_ascii_everything_is_still_said() {
     }
 }
 
+fn page(errors: Vec<FailedMessage>) -> Page {
+    let count = errors.len() as u64;
+    Page { text: String::new(), errors, kept: count, searched: count }
+}
+
 #[test]
 fn no_window_is_too_small() {
     let mut story = Story::begin().owning(&[1, 2, 3]).until(8);
-    for view in [Command::Back, Command::Help, Command::Errors] {
-        story.command(Command::Back);
+    for view in [Command::Back, Command::Help, Command::Errors, Command::Enter] {
         story.command(view);
-        for (width, height) in (0..60).flat_map(|width| (0..30).map(move |height| (width, height))) {
+        if let Some(errors) = story.state.errors_view() {
+            errors.show(page((1..=30).map(|number| failed(1_794_796_080_000, number)).collect()));
+        }
+        for (width, height) in (0..60).step_by(3).flat_map(|width| (0..30).map(move |height| (width, height)))
+        {
             story.screen(width, height, COLOURED);
+        }
+        if view == Command::Help {
+            story.command(Command::Back);
         }
     }
 }
@@ -150,6 +175,6 @@ fn foreign_text_steers_nothing() {
     };
     assert_harmless(&story);
     story.command(Command::Errors);
-    story.state.errors_view().unwrap().show(Page { errors: vec![error], kept: 1, searched: 1 });
+    story.state.errors_view().unwrap().show(page(vec![error]));
     assert_harmless(&story);
 }

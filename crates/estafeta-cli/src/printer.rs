@@ -1,4 +1,4 @@
-//! Writes the lines of a running copy to stdout, from a thread of its own.
+//! Writes the lines of a running copy, or of a monitor without a terminal, to stdout from a thread of its own.
 //!
 //! Whoever reads our output may be slow, or stop reading, and no part of the copy may ever wait for that: a generator that
 //! waits holds up the whole ring. So lines go into a queue, and where that is long, those about single messages are left
