@@ -260,11 +260,14 @@ fn a_picture_that_stands_still_is_there_in_any_size() {
     monitor.terminal.wait_for(SOON, "the pause", |screen| screen.contains("PAUSED"));
     assert!(!monitor.terminal.mouse_captured());
     monitor.terminal.resize(30, 100);
-    monitor.terminal.wait_for(SOON, "the picture again", |screen| {
-        screen.contains("PAUSED") && screen.contains("generator")
+    // The wider window has room for more keys.
+    monitor.terminal.wait_for(SOON, "the picture in its new size", |screen| {
+        screen.contains("PAUSED") && screen.contains("r restart")
     });
     monitor.terminal.type_keys("p");
-    monitor.terminal.wait_for(SOON, "the end of the pause", |screen| !screen.contains("PAUSED"));
+    monitor.terminal.wait_for(SOON, "the end of the pause", |screen| {
+        !screen.contains("PAUSED") && screen.contains("r restart")
+    });
     assert!(monitor.terminal.mouse_captured());
     monitor.quit();
 }
