@@ -6,7 +6,7 @@ use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use crate::bench::Bench;
+use crate::bench;
 use crate::chaos::Wanted;
 use crate::duration::HumanDuration;
 
@@ -190,7 +190,7 @@ pub struct ChaosArgs {
 pub struct BenchArgs {
     /// What to measure: throughput, latency, failover, redelivery, idle, scale, or all [default: all]
     #[arg(value_name = "WHAT")]
-    pub what: Vec<BenchChoice>,
+    pub what: Vec<bench::Choice>,
 
     /// How long each measurement lasts [default: 3s]
     #[arg(long = "for", value_name = "TIME")]
@@ -234,28 +234,6 @@ pub struct BenchArgs {
     /// Draw what was measured
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BenchChoice {
-    All,
-    One(Bench),
-}
-
-impl std::str::FromStr for BenchChoice {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        let bench = Bench::ALL.into_iter().find(|bench| bench.name() == word);
-        match (word, bench) {
-            ("all", _) => Ok(Self::All),
-            (_, Some(bench)) => Ok(Self::One(bench)),
-            _ => {
-                let names = Bench::ALL.map(Bench::name).join(", ");
-                Err(format!("expected {names} or all, got '{word}'"))
-            }
-        }
-    }
 }
 
 /// Where the ring is; for every command.

@@ -23,6 +23,7 @@ mod table;
 mod throughput;
 
 use std::path::Path;
+use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -84,6 +85,29 @@ impl Bench {
             Self::Redelivery => redelivery::run(stand).await,
             Self::Idle => idle::run(stand).await,
             Self::Scale => scale::run(stand).await,
+        }
+    }
+}
+
+/// What the call names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    All,
+    One(Bench),
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let bench = Bench::ALL.into_iter().find(|bench| bench.name() == word);
+        match (word, bench) {
+            ("all", _) => Ok(Self::All),
+            (_, Some(bench)) => Ok(Self::One(bench)),
+            _ => {
+                let names = Bench::ALL.map(Bench::name).join(", ");
+                Err(format!("expected {names} or all, got '{word}'"))
+            }
         }
     }
 }

@@ -16,9 +16,9 @@ pub enum Panel {
 }
 
 /// The geometry of the picture, in its own units.
-const LEFT: f64 = 300.0;
+const LEFT: f64 = 320.0;
 const WIDTH: f64 = 560.0;
-const RIGHT: f64 = 120.0;
+const RIGHT: f64 = 190.0;
 const ROW: f64 = 22.0;
 const TITLE: f64 = 44.0;
 const CHART: f64 = 180.0;
@@ -54,9 +54,11 @@ pub fn picture(tables: &[Table]) -> String {
 
 /// A panel below `top`, and how high it is; 0 if there is nothing to draw.
 fn draw(table: &Table, panel: Panel, top: f64) -> (String, f64) {
+    let heading = |key| table.column(key).map_or(key, |column| column.heading);
     let what = match panel {
-        Panel::Spread => "milliseconds: bar to the median, line to 99 of 100, mark at the worst",
-        Panel::Bars(key) | Panel::Curve(key) => table.column(key).map_or(key, |column| column.heading),
+        Panel::Spread => "milliseconds: bar to the median, line to 99 of 100, mark at the worst".to_owned(),
+        Panel::Bars(key) => heading(key).to_owned(),
+        Panel::Curve(key) => format!("{} by number of copies", heading(key)),
     };
     let mut svg = String::new();
     let _ = writeln!(
@@ -88,13 +90,15 @@ fn most(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(f64::MIN_POSITIVE, f64::max)
 }
 
-/// The words of a row; where several rows have the same, with the batch that tells them apart.
+/// The words of a row, with the batch that tells some of them apart.
 fn label(table: &Table, row: &[Cell]) -> String {
-    let batch = table.columns.iter().zip(row).find(|(column, _)| column.key == "batch");
-    match batch.and_then(|(_, cell)| number(cell)) {
-        Some(batch) => format!("{}, {}", Table::label(row), shown(batch, 0)),
-        None => Table::label(row),
-    }
+    let words = table.columns.iter().zip(row).filter_map(|(column, cell)| match (column.key, cell) {
+        ("batch", Cell::Number(batch)) => Some(format!("batches of {}", shown(*batch, 0))),
+        ("append_only", Cell::Text(sync)) => (sync != "off").then(|| format!("AOF {sync}")),
+        (_, Cell::Text(text)) => Some(text.clone()),
+        _ => None,
+    });
+    words.collect::<Vec<_>>().join(", ")
 }
 
 fn bars(svg: &mut String, table: &Table, key: &str, top: f64) -> Option<f64> {
@@ -141,7 +145,7 @@ fn spread(svg: &mut String, table: &Table, top: f64) -> Option<f64> {
              <text class=\"faint\" x=\"{:.1}\" y=\"{:.1}\">{p50:.2} / {p99:.2} / {max:.2}</text>",
             LEFT - 8.0,
             y + 15.0,
-            Table::label(row),
+            label(table, row),
             y + 4.0,
             (x(p50) - LEFT).max(0.5),
             ROW - 8.0,

@@ -134,15 +134,6 @@ impl Table {
         self.columns.iter().find(|column| column.key == key)
     }
 
-    /// The words of a row, without its figures.
-    pub fn label(row: &[Cell]) -> String {
-        let words = row.iter().filter_map(|cell| match cell {
-            Cell::Text(text) => Some(text.as_str()),
-            _ => None,
-        });
-        words.collect::<Vec<_>>().join(", ")
-    }
-
     fn is_text(&self, at: usize) -> bool {
         self.rows.iter().any(|row| matches!(row[at], Cell::Text(_)))
     }

@@ -247,7 +247,9 @@ async fn at_level(stand: &Stand<'_>, waiting: u64) -> Result<(Flow, u64)> {
     let mut hands = vec![generator(config.clone(), Feed::new(stand.order.body), &tally).await?];
     hands.extend(handlers(stand, &config, FEW_WORK, &tally)?);
     until(&hands, || tally.settled(), FEW, "the first messages").await?;
-    let flow = watch(stand, || tally.settled()).await?;
+    // Two levels are compared, so a disturbance from outside should not be in one of them: the better of two.
+    let (one, other) = (watch(stand, || tally.settled()).await?, watch(stand, || tally.settled()).await?);
+    let flow = if one.cpu_us <= other.cpu_us { one } else { other };
     finish(hands).await?;
     stand.erase(&ring).await?;
     Ok((flow, level))

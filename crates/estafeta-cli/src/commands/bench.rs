@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::is_closed_pipe;
-use crate::bench::{self, Audience, Bench, Order, Table};
-use crate::cli::{BenchArgs, BenchChoice};
+use crate::bench::{self, Audience, Bench, Choice, Order, Table};
+use crate::cli::BenchArgs;
 use crate::failure::{FAILED, usage};
 use crate::output::{Paint, colour_for};
 use crate::settings::{Reach, Where};
@@ -111,9 +111,9 @@ fn order(reach: &Reach, redis_was_asked_for: bool, args: &BenchArgs) -> Result<O
 }
 
 /// Each once, in the order of the program.
-fn benches(wanted: &[BenchChoice]) -> Vec<Bench> {
-    let all = wanted.is_empty() || wanted.contains(&BenchChoice::All);
-    let is_wanted = |bench: &Bench| all || wanted.contains(&BenchChoice::One(*bench));
+fn benches(wanted: &[Choice]) -> Vec<Bench> {
+    let all = wanted.is_empty() || wanted.contains(&Choice::All);
+    let is_wanted = |bench: &Bench| all || wanted.contains(&Choice::One(*bench));
     Bench::ALL.into_iter().filter(is_wanted).collect()
 }
 
@@ -135,7 +135,7 @@ impl Show {
     fn new(args: &BenchArgs) -> Result<Self> {
         let bar = if io::stderr().is_terminal() {
             let style = ProgressStyle::with_template("{bar:30} {pos} of {len}, {elapsed}  {msg}")?;
-            let bar = ProgressBar::new(0).with_style(style);
+            let bar = ProgressBar::new(1).with_style(style);
             bar.enable_steady_tick(TICK);
             bar
         } else {
