@@ -129,15 +129,15 @@ impl Lane {
 }
 
 /// Pushed by one task and popped by another at the same time.
-pub async fn push_and_pop(stand: &Stand<'_>, batch: usize) -> Result<Flow> {
+pub async fn push_and_pop(stand: &Stand<'_>, batch: usize, length: Duration) -> Result<Flow> {
     let ring = stand.ring()?;
     let lane = Lane::new(stand, floor_key(&ring), batch);
     let counts = Arc::clone(&lane.counts);
     let tasks = [Task::start(lane.clone(), Lane::push)?, Task::start(lane, Lane::pop)?];
-    sleep(stand.order.length / 10).await;
+    sleep(length / 10).await;
     let popped = || counts.popped.load(Ordering::Relaxed);
     let (before, from) = (stand.server.reading().await?, popped());
-    sleep(stand.order.length).await;
+    sleep(length).await;
     let (after, to) = (stand.server.reading().await?, popped());
     counts.stop.store(true, Ordering::Relaxed);
     for task in tasks {

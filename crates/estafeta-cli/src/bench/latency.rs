@@ -57,7 +57,7 @@ pub async fn run(stand: &Stand<'_>) -> Result<Table> {
     let config = Config { interval: INTERVAL, ..Config::new(stand.endpoint.clone(), ring.clone()) };
     let samples = Arc::<Mutex<Vec<f64>>>::default();
     let stamp = Stamp { base, bytes: stand.order.body };
-    let generator = Member::new(config.clone(), stamp, Nothing(Duration::ZERO), Ear(Arc::clone(&tally)));
+    let generator = Member::new(config.clone(), stamp, Nothing, Ear(Arc::clone(&tally)));
     let mut hands = vec![Hand::start(generator)?];
     until(&hands, || tally.in_office(), 1, "a generator").await?;
     let stopwatch = Stopwatch { base, samples: Arc::clone(&samples) };

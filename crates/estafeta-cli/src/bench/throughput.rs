@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use estafeta::{Config, Member, RingName};
+use estafeta::{Config, Member, RingName, Source};
 use tokio::time::sleep;
 
-use super::crew::{Ear, Feed, Hand, Nothing, Tally, finish, until};
+use super::crew::{Ear, Feed, Hand, Nothing, Steady, Tally, finish, until};
 use super::floor;
 use super::plot::Panel;
 use super::server::Span;
@@ -19,11 +19,9 @@ use crate::output::{counted, grouped};
 
 /// What may travel in one step: as much as the library takes by itself, and a modest number.
 const BATCHES: [usize; 2] = [1000, 100];
-/// Where few messages wait there are no large batches, so many are worked off in the same small ones.
+/// Whether a message costs more where more wait is seen in small batches, which there are with few waiting, too.
 const FEW: u64 = 100;
 const FEW_BATCH: usize = 25;
-/// Keeps the queue at its level: the generator, which looks for room every millisecond, is always quicker.
-const FEW_WORK: Duration = Duration::from_micros(20);
 /// How long a generator that was told to pause may still be busy with its last step.
 const LAST_STEP: Duration = Duration::from_millis(100);
 
@@ -44,6 +42,16 @@ impl Flow {
             per_second: messages as f64 / seconds,
             cpu_us: span.cpu_us(messages),
             commands: each(span.commands),
+            bytes: None,
+        }
+    }
+
+    fn mean(&self, other: &Self) -> Self {
+        let mean = |figure: fn(&Self) -> f64| f64::midpoint(figure(self), figure(other));
+        Self {
+            per_second: mean(|flow| flow.per_second),
+            cpu_us: mean(|flow| flow.cpu_us),
+            commands: mean(|flow| flow.commands),
             bytes: None,
         }
     }
@@ -78,12 +86,15 @@ impl Rows<'_> {
         ]);
     }
 
+    /// With half of the floor before and half of it after: a machine that others use is not the same for long.
     async fn end_to_end(&mut self, batch: usize, file: &str) -> Result<()> {
+        let (stand, half) = (self.stand, self.stand.order.length / 2);
         self.begin("floor, push and pop", batch, file);
-        let floor = floor::push_and_pop(self.stand, batch).await?;
-        self.add("floor, push and pop", batch, file, &floor, None);
+        let before = floor::push_and_pop(stand, batch, half).await?;
         self.begin("end to end", batch, file);
-        let flow = end_to_end(self.stand, batch).await?;
+        let flow = end_to_end(stand, batch).await?;
+        let floor = before.mean(&floor::push_and_pop(stand, batch, half).await?);
+        self.add("floor, push and pop", batch, file, &floor, None);
         self.add("end to end", batch, file, &flow, Some(&floor));
         Ok(())
     }
@@ -101,8 +112,6 @@ impl Rows<'_> {
     async fn at_level(&mut self, waiting: u64) -> Result<()> {
         self.begin(&format!("{} waiting", grouped(waiting)), FEW_BATCH, "off");
         let (flow, level) = at_level(self.stand, waiting).await?;
-        // Its speed is that of the handler.
-        let flow = Flow { per_second: f64::NAN, ..flow };
         self.add(&format!("with {} waiting", grouped(level)), FEW_BATCH, "off", &flow, None);
         Ok(())
     }
@@ -161,16 +170,15 @@ fn settings(stand: &Stand<'_>, ring: &RingName, batch: usize) -> Config {
 }
 
 /// A member that takes office at once, as the first of its ring.
-async fn generator(config: Config, feed: Feed, tally: &Arc<Tally>) -> Result<Hand> {
-    let hand = Hand::start(Member::new(config, feed, Nothing(Duration::ZERO), Ear(Arc::clone(tally))))?;
+async fn generator(config: Config, source: impl Source, tally: &Arc<Tally>) -> Result<Hand> {
+    let hand = Hand::start(Member::new(config, source, Nothing, Ear(Arc::clone(tally))))?;
     until(std::slice::from_ref(&hand), || tally.in_office(), 1, "a generator").await?;
     Ok(hand)
 }
 
-fn handlers(stand: &Stand<'_>, config: &Config, work: Duration, tally: &Arc<Tally>) -> Result<Vec<Hand>> {
+fn handlers(stand: &Stand<'_>, config: &Config, tally: &Arc<Tally>) -> Result<Vec<Hand>> {
     let feed = Feed::new(stand.order.body);
-    let start =
-        |_| Hand::start(Member::new(config.clone(), feed.clone(), Nothing(work), Ear(Arc::clone(tally))));
+    let start = |_| Hand::start(Member::new(config.clone(), feed.clone(), Nothing, Ear(Arc::clone(tally))));
     (0..stand.order.handlers).map(start).collect()
 }
 
@@ -188,7 +196,7 @@ async fn end_to_end(stand: &Stand<'_>, batch: usize) -> Result<Flow> {
     let (ring, tally) = (stand.ring()?, Tally::new());
     let config = settings(stand, &ring, batch);
     let mut hands = vec![generator(config.clone(), Feed::new(stand.order.body), &tally).await?];
-    hands.extend(handlers(stand, &config, Duration::ZERO, &tally)?);
+    hands.extend(handlers(stand, &config, &tally)?);
     until(&hands, || tally.settled(), 1, "the first message").await?;
     let flow = watch(stand, || tally.settled()).await?;
     finish(hands).await?;
@@ -228,7 +236,7 @@ async fn consume(stand: &Stand<'_>, batch: usize) -> Result<Flow> {
     let filled = fill(stand, &config, stand.order.messages).await?;
     let before = stand.server.reading().await?;
     let mut hands = vec![filled.generator];
-    hands.extend(handlers(stand, &config, Duration::ZERO, &tally)?);
+    hands.extend(handlers(stand, &config, &tally)?);
     until(&hands, || tally.settled(), filled.waiting, "the queue to be empty").await?;
     let span = stand.server.reading().await?.since(&before);
     finish(hands).await?;
@@ -240,17 +248,21 @@ async fn consume(stand: &Stand<'_>, batch: usize) -> Result<Flow> {
 /// Measures while the queue is kept at a level; says what level that was.
 async fn at_level(stand: &Stand<'_>, waiting: u64) -> Result<(Flow, u64)> {
     let (ring, tally) = (stand.ring()?, Tally::new());
-    let full = fill(stand, &settings(stand, &ring, BATCHES[0]), waiting).await?;
-    let level = full.waiting;
-    full.generator.finish().await?;
-    let config = Config { max_waiting: level.max(FEW), ..settings(stand, &ring, FEW_BATCH) };
-    let mut hands = vec![generator(config.clone(), Feed::new(stand.order.body), &tally).await?];
-    hands.extend(handlers(stand, &config, FEW_WORK, &tally)?);
+    let mut level = FEW;
+    if waiting > FEW {
+        let full = fill(stand, &settings(stand, &ring, BATCHES[0]), waiting).await?;
+        full.generator.finish().await?;
+        level = full.waiting;
+    }
+    let config = Config { max_waiting: level + BATCHES[0] as u64, ..settings(stand, &ring, FEW_BATCH) };
+    let (body, batch) = (vec![b'x'; stand.order.body], FEW_BATCH as u64);
+    let steady = Steady { body, batch, ahead: FEW, tally: Arc::clone(&tally), made: 0 };
+    let mut hands = vec![generator(config.clone(), steady, &tally).await?];
+    hands.extend(handlers(stand, &config, &tally)?);
     until(&hands, || tally.settled(), FEW, "the first messages").await?;
     // Two levels are compared, so a disturbance from outside should not be in one of them: the better of two.
     let (one, other) = (watch(stand, || tally.settled()).await?, watch(stand, || tally.settled()).await?);
-    let flow = if one.cpu_us <= other.cpu_us { one } else { other };
     finish(hands).await?;
     stand.erase(&ring).await?;
-    Ok((flow, level))
+    Ok((if one.cpu_us <= other.cpu_us { one } else { other }, level))
 }
