@@ -16,7 +16,7 @@ pub enum Panel {
 }
 
 /// The geometry of the picture, in its own units.
-const LEFT: f64 = 320.0;
+const LEFT: f64 = 350.0;
 const WIDTH: f64 = 560.0;
 const RIGHT: f64 = 190.0;
 const ROW: f64 = 22.0;
