@@ -4,7 +4,7 @@ CARGO ?= cargo
 BINARY := $(or $(CARGO_TARGET_DIR),target)/release/estafeta
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test soak mutants picture fmt clippy doc lua unit toolchain
+.PHONY: help run build test soak mutants bench picture fmt clippy doc lua unit toolchain
 
 # How long `make soak` goes on.
 FOR ?= 10m
@@ -28,6 +28,9 @@ soak: ## tell the scripts new random stories, for as long as you like: make soak
 mutants: ## plant known bugs in a copy, one at a time, and see that the tests catch each: make mutants ONLY=publish
 	@scripts/install-deps cc redis-server
 	@$(CARGO) run --quiet --locked --package estafeta-mutants -- $(ONLY)
+
+bench: build ## measure a ring on this machine: make bench ONLY='latency --for 10s'
+	@exec $(BINARY) bench $(ONLY)
 
 picture: build ## draw docs/monitor.svg anew from a real screen
 	@$(CARGO) run --quiet --locked --package estafeta-cli --example picture -- $(BINARY) docs/monitor.svg -- --interval 50ms --work-per-char 1ms

@@ -6,6 +6,7 @@ use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use crate::bench;
 use crate::chaos::Wanted;
 use crate::duration::HumanDuration;
 
@@ -56,6 +57,8 @@ pub enum Command {
     Reset(ResetArgs),
     /// Attack a ring of real copies by a plan, and judge whether every message was handled exactly once
     Chaos(ChaosArgs),
+    /// Measure a ring on this machine: speed, cost, and how soon it heals
+    Bench(BenchArgs),
     /// The private Redis that is started where no other is found
     Redis {
         #[command(subcommand)]
@@ -179,6 +182,58 @@ pub struct ChaosArgs {
     /// Write a page with a picture of the run
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
+}
+
+/// A Redis is only loaded if it is named by --redis or --host, otherwise one is started. On one that is named, nobody else
+/// should be busy meanwhile: what Redis spends is measured for the server as a whole.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// What to measure: throughput, latency, failover, redelivery, idle, scale, or all [default: all]
+    #[arg(value_name = "WHAT")]
+    pub what: Vec<bench::Choice>,
+
+    /// How long each measurement lasts [default: 3s]
+    #[arg(long = "for", value_name = "TIME")]
+    pub length: Option<HumanDuration>,
+
+    /// How often a copy is killed, stopped and frozen, for failover and redelivery [default: 50]
+    #[arg(long, value_name = "N")]
+    pub tries: Option<u64>,
+
+    /// Messages that wait before they are worked off; fewer if --for does not suffice [default: 1000000]
+    #[arg(long, value_name = "N")]
+    pub messages: Option<u64>,
+
+    /// Size of a message's body
+    #[arg(long, value_name = "BYTES", default_value_t = 64)]
+    pub body: u64,
+
+    /// Handlers, for throughput
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub handlers: u64,
+
+    /// Messages that each handler has in hand side by side, for throughput
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub concurrency: u64,
+
+    /// Numbers of copies for idle and scale, separated by commas [default: 1,10,100 and 1,2,5,10,20,50,100,200]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub copies: Vec<usize>,
+
+    /// Everything for a moment only: shows that it works, not how well
+    #[arg(long)]
+    pub quick: bool,
+
+    #[command(flatten)]
+    pub output: JsonArg,
+
+    /// Print the tables as Markdown
+    #[arg(long, conflicts_with = "json")]
+    pub markdown: bool,
+
+    /// Draw what was measured
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
 }
 
 /// Where the ring is; for every command.

@@ -1,5 +1,6 @@
 //! The `estafeta` program. See `cli` for what it understands and `commands` for what it does.
 
+mod bench;
 mod chaos;
 mod cli;
 mod commands;
@@ -11,8 +12,10 @@ mod monitor;
 mod narrate;
 mod offspring;
 mod output;
+mod own_redis;
 mod printer;
 mod private_redis;
+mod quantile;
 mod record;
 mod settings;
 mod signals;
@@ -90,12 +93,16 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         Command::Status(args) => commands::status::run(&reach, &args),
         Command::CleanTemp(output) => commands::clean_temp::run(&reach, output.json),
         Command::Reset(args) => commands::reset::run(&reach, &args),
-        Command::Chaos(args) => {
-            let names_redis = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
-            commands::chaos::run(&reach, ["redis", "host", "port"].into_iter().any(names_redis), &args)
-        }
+        Command::Chaos(args) => commands::chaos::run(&reach, names_redis(matches), &args),
+        Command::Bench(args) => commands::bench::run(&reach, names_redis(matches), &args),
         Command::Redis { .. } => unreachable!("handled above"),
     }
+}
+
+/// Whether this very call says which Redis to use.
+fn names_redis(matches: &ArgMatches) -> bool {
+    let is_given = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
+    ["redis", "host", "port"].into_iter().any(is_given)
 }
 
 /// Options of `run` in front of another command would be ignored without a word.

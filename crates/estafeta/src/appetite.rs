@@ -17,19 +17,21 @@ const NEWEST: f64 = 0.3;
 pub(crate) struct Appetite {
     seconds_each: f64,
     bytes_each: f64,
+    /// The most messages to ask for.
+    most: usize,
     /// The last batch: the next one at most doubles, for a guess may be wrong.
     last: usize,
 }
 
 impl Appetite {
-    pub fn new() -> Self {
-        Self { seconds_each: 0.0, bytes_each: 0.0, last: 0 }
+    pub fn new(most: usize) -> Self {
+        Self { seconds_each: 0.0, bytes_each: 0.0, most, last: 0 }
     }
 
     pub fn want(&self) -> usize {
         let by_time = TARGET.as_secs_f64() / self.seconds_each.max(1e-9);
         let by_size = MOST_BYTES as f64 / self.bytes_each.max(1.0);
-        let fits = by_time.min(by_size).min(MOST as f64) as usize;
+        let fits = by_time.min(by_size).min(self.most as f64) as usize;
         fits.min(self.last * 2).max(1)
     }
 
@@ -49,7 +51,7 @@ mod tests {
     use super::*;
 
     fn after(batches: usize, bytes: usize, each: Duration) -> usize {
-        let mut appetite = Appetite::new();
+        let mut appetite = Appetite::new(MOST);
         for _ in 0..batches {
             let count = appetite.want();
             appetite.ate(count, count * bytes, each * count as u32);
@@ -59,7 +61,7 @@ mod tests {
 
     #[test]
     fn starts_with_one_and_at_most_doubles() {
-        assert_eq!(Appetite::new().want(), 1);
+        assert_eq!(Appetite::new(MOST).want(), 1);
         assert_eq!(after(3, 64, Duration::ZERO), 8);
     }
 
@@ -71,6 +73,15 @@ mod tests {
     }
 
     #[test]
+    fn never_asks_for_more_than_it_may() {
+        let mut appetite = Appetite::new(100);
+        for _ in 0..20 {
+            appetite.ate(appetite.want(), 64, Duration::from_nanos(50));
+        }
+        assert_eq!(appetite.want(), 100);
+    }
+
+    #[test]
     fn large_bodies_make_small_batches() {
         assert_eq!(after(20, 1024 * 1024, Duration::ZERO), 1);
         assert_eq!(after(20, 100 * 1024, Duration::ZERO), 10);
@@ -78,7 +89,7 @@ mod tests {
 
     #[test]
     fn work_that_turns_slow_is_noticed_in_one_batch() {
-        let mut appetite = Appetite::new();
+        let mut appetite = Appetite::new(MOST);
         for _ in 0..20 {
             appetite.ate(appetite.want(), 64, Duration::from_micros(1));
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::appetite::MOST;
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::keys::RingName;
@@ -33,6 +34,9 @@ pub struct Config {
     pub until_done: bool,
     /// The generator pauses while more than this many messages wait.
     pub max_waiting: u64,
+    /// The most messages that travel in one step, published or claimed. A smaller number gives others their turn at Redis
+    /// sooner, at the price of more steps.
+    pub max_batch: usize,
     /// A message whose handlers died this often becomes an error.
     pub max_attempts: u32,
     /// How long a copy that cannot be heard is still believed to live.
@@ -68,6 +72,7 @@ impl Config {
             limit: None,
             until_done: false,
             max_waiting: 100_000,
+            max_batch: MOST,
             max_attempts: 5,
             lease: Duration::from_secs(2),
             missed: Missed::Skip,
@@ -114,6 +119,9 @@ impl Config {
         }
         if self.max_waiting == 0 {
             return Err(Error::expected("max-waiting", "at least 1", self.max_waiting));
+        }
+        if !(1..=MOST).contains(&self.max_batch) {
+            return Err(Error::expected("max-batch", "1 to 1000", self.max_batch));
         }
         if self.limit == Some(0) {
             return Err(Error::expected("limit", "at least 1", 0));

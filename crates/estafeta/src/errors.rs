@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::appetite::Appetite;
+use crate::appetite::{Appetite, MOST};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::heartbeat::join;
@@ -49,7 +49,7 @@ impl ErrorReader {
         let token = end.clone();
         pulse.handle().spawn(async move { link.keep(keeper, token).await });
         let mut reader =
-            Self { store, config, me, cursor: 0, shown: 0, appetite: Appetite::new(), end, pulse };
+            Self { store, config, me, cursor: 0, shown: 0, appetite: Appetite::new(MOST), end, pulse };
         reader.beat();
         let mut judge = Judge::new(reader.store.clone(), reader.config.clone().into(), None);
         judge.sweep(&reader.end).await?;

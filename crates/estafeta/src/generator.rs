@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::appetite::{MOST, MOST_BYTES};
+use crate::appetite::MOST_BYTES;
 use crate::config::{Config, Missed};
 use crate::doubt::Doubt;
 use crate::error::{Error, Result};
@@ -165,7 +165,7 @@ impl<S: Source, O: Observer> Generator<S, O> {
     async fn ticks_due(&mut self, progress: &Progress) -> u64 {
         let interval = u64::try_from(self.config.interval.as_millis()).unwrap_or(u64::MAX);
         // A batch that needs most of the room would have to wait until the handlers have nothing left to do.
-        let most = (MOST as u64).min((self.config.max_waiting / 4).max(1));
+        let most = (self.config.max_batch as u64).min((self.config.max_waiting / 4).max(1));
         if interval == 0 {
             return most;
         }

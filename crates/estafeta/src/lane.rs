@@ -67,7 +67,7 @@ impl<H: Handler, O: Observer> Lane<H, O> {
 
     /// Works under one identity. True if the copy stops, false if the ring does not know this identity any more.
     async fn work_as(&mut self, me: Identity, quiet: &CancellationToken) -> Result<bool> {
-        let mut appetite = Appetite::new();
+        let mut appetite = Appetite::new(self.config.max_batch);
         let mut results = Results::default();
         let mut cursor = 0;
         loop {

@@ -11,9 +11,9 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, sleep_until};
 
 use super::copy::Copy;
-use super::own_redis::OwnRedis;
 use super::plan::{Kind, Strike, Target};
 use crate::duration::now_ms;
+use crate::own_redis::OwnRedis;
 
 /// What was really done.
 #[derive(Clone, Debug)]

@@ -23,12 +23,12 @@ use tokio_util::sync::CancellationToken;
 use super::attack::Arena;
 use super::copy::{Copy, Family};
 use super::judge::{Evidence, Reading};
-use super::own_redis::OwnRedis;
 use super::verdict::Verdict;
 use super::watch::{Glance, Watch};
 use super::{DRAIN, Order, Outcome, RECOVERY, Spectator, Times, plan, reader};
 use crate::duration::now_ms;
 use crate::failure::REDIS;
+use crate::own_redis::OwnRedis;
 use crate::record;
 
 /// How long the copies may take to come together at the start.

@@ -11,7 +11,6 @@ mod attack;
 mod copy;
 mod course;
 mod judge;
-mod own_redis;
 mod picture;
 mod plan;
 mod reader;
@@ -36,9 +35,9 @@ pub use verdict::Verdict;
 use attack::Arena;
 use copy::{Copy, Family};
 use course::Course;
-use own_redis::OwnRedis;
 use watch::Seen;
 
+use crate::own_redis::{Disk, OwnRedis};
 use crate::record::Line;
 
 /// The lease of the copies: shorter than usual, so that more happens in a minute.
@@ -133,7 +132,7 @@ async fn prepare<'a, S: Spectator>(
     let place = directory.to_owned();
     let own = match order.redis {
         Some(_) => None,
-        None => Some(tokio::task::spawn_blocking(move || OwnRedis::start(&place)).await??),
+        None => Some(tokio::task::spawn_blocking(move || OwnRedis::start(&place, Disk::Everything)).await??),
     };
     let endpoint = match (&own, &order.redis) {
         (Some(own), _) => own.endpoint()?,

@@ -13,6 +13,7 @@ use super::story::{cause, cause_of_take_over, story};
 use super::watch::Seen;
 use super::{DRAIN, LEASE, Order, RECOVERY, Times};
 use crate::output::{BAD, FAINT, GOOD, NOTABLE, Paint, counted, grouped};
+use crate::quantile::quantile;
 
 /// Broken promises that are told in full, and messages whose story is.
 const TOLD: usize = 20;
@@ -307,25 +308,6 @@ impl Row {
     }
 }
 
-/// The smallest value that this share of the sorted values does not exceed.
-fn quantile(sorted: &[u64], share: f64) -> Option<u64> {
-    let rank = (sorted.len() as f64 * share).ceil() as usize;
-    sorted.get(rank.max(1) - 1).copied()
-}
-
 fn quantiles_json(sorted: &[u64]) -> Value {
     json!({"p50": quantile(sorted, 0.5), "p99": quantile(sorted, 0.99), "max": quantile(sorted, 1.0)})
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantiles_are_values_that_were_seen() {
-        let hundred: Vec<u64> = (1..=100).collect();
-        assert_eq!([0.5, 0.99, 1.0].map(|share| quantile(&hundred, share)), [Some(50), Some(99), Some(100)]);
-        assert_eq!(quantile(&[7], 0.5), Some(7));
-        assert_eq!(quantile(&[], 0.5), None);
-    }
 }

@@ -1,5 +1,6 @@
 //! What the program does, one module a command.
 
+pub mod bench;
 pub mod chaos;
 pub mod clean_temp;
 pub mod errors;

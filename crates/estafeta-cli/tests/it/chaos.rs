@@ -5,7 +5,7 @@ use std::time::Duration;
 use estafeta_testbed::{DataDir, Process, RedisServer, Signal, eventually};
 use serde_json::Value;
 
-use super::support::{SOON, TestRing, run, start};
+use super::support::{SOON, TestRing, processes_of, run, start};
 
 /// A short chaos takes its time, and then as long again to come to rest on a loaded machine.
 const LONG: Duration = Duration::from_secs(120);
@@ -17,17 +17,6 @@ fn chaos(place: &DataDir, redis: Option<&str>, args: &[&str]) -> Process {
     args.extend(redis.into_iter().flat_map(|url| ["--redis", url]));
     // One that the environment names is not meant.
     start(&args, &[("TMPDIR", directory), ("REDIS_URL", "redis://127.0.0.1:1")])
-}
-
-/// The processes that were told to write below this place.
-fn processes_of(place: &DataDir) -> Vec<u32> {
-    let directory = place.path().to_str().unwrap();
-    let names =
-        std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
-    let is_of = |pid: &u32| {
-        std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words.contains(directory))
-    };
-    names.filter_map(|name| name.parse().ok()).filter(is_of).collect()
 }
 
 fn is_empty(place: &DataDir) -> bool {

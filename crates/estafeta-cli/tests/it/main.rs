@@ -7,6 +7,7 @@ mod support;
 mod bad_input;
 mod bad_lines;
 mod bad_redis;
+mod bench;
 mod chaos;
 mod children;
 mod clean_temp;

@@ -110,3 +110,21 @@ async fn a_ring_that_somebody_swallowed_is_rung_again() {
     one.stop().await.unwrap();
     other.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_step_carries_more_messages_than_it_may() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    (settings.interval, settings.max_batch, settings.limit) = (Duration::ZERO, 7, Some(100));
+    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    one.ears.hear("LimitReached").await;
+    let sizes = one.ears.heard().into_iter().filter_map(|line| {
+        let size = line.strip_prefix("generated ")?.split(' ').next()?;
+        size.parse::<u64>().ok()
+    });
+    let sizes: Vec<u64> = sizes.collect();
+    assert!(sizes.iter().all(|size| *size <= 7) && sizes.iter().sum::<u64>() == 100, "{sizes:?}");
+    settings.max_batch = 1001;
+    let error = Running::start(settings, Counter(0), Keep::default()).ended().await.unwrap_err();
+    assert_eq!(error.to_string(), "max-batch: expected 1 to 1000, got '1001'");
+}

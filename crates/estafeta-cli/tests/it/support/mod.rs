@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::ChildStdin;
 use std::time::Duration;
 
-use estafeta_testbed::{Output, Process, RedisServer, eventually};
+use estafeta_testbed::{DataDir, Output, Process, RedisServer, eventually};
 use serde_json::Value;
 
 /// A generous limit for things that must happen, but whose speed is no subject of the test.
@@ -185,4 +185,15 @@ pub fn run(args: &[&str], envs: &[(&str, &str)]) -> Output {
 /// The JSON objects that a copy with `--json` has said so far.
 pub fn said(copy: &Process) -> Vec<Value> {
     copy.stdout_lines().iter().map(|line| serde_json::from_str(line).expect(line)).collect()
+}
+
+/// The processes that were told to write below this place.
+pub fn processes_of(place: &DataDir) -> Vec<u32> {
+    let directory = place.path().to_str().unwrap();
+    let names =
+        std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+    let is_of = |pid: &u32| {
+        std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words.contains(directory))
+    };
+    names.filter_map(|name| name.parse().ok()).filter(is_of).collect()
 }

@@ -1,4 +1,5 @@
-//! A Redis of chaos' own, to be attacked, with everything on disk before it is acknowledged.
+//! A Redis of the program's own, for what is better not done to anybody else's: it is attacked by chaos, measured by
+//! bench, and ends with them.
 
 use std::fs::File;
 use std::io;
@@ -17,18 +18,29 @@ use crate::private_redis::{PrivateRedisError, cut_torn_tail, find_program, socke
 /// How long a start may take. A disk that is busy with other things can hold it up for long.
 const START: Duration = Duration::from_secs(60);
 
-/// A server of chaos' own. It ends with this value.
+/// What a server puts on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disk {
+    /// Nothing.
+    Nothing,
+    /// Everything, before it is acknowledged: what Redis acknowledged outlives its own kill -9, and that is what the ring's
+    /// promise is about.
+    Everything,
+}
+
+/// A server of our own. It ends with this value.
 pub struct OwnRedis {
     directory: PathBuf,
     program: PathBuf,
+    disk: Disk,
     server: Mutex<Child>,
 }
 
 impl OwnRedis {
-    pub fn start(directory: &Path) -> Result<Self> {
+    pub fn start(directory: &Path, disk: Disk) -> Result<Self> {
         let program = find_program().ok_or(PrivateRedisError::NotInstalled)?;
-        let server = launch(&program, directory).context("cannot start redis-server")?;
-        let redis = Self { directory: directory.to_owned(), program, server: Mutex::new(server) };
+        let server = launch(&program, directory, disk).context("cannot start redis-server")?;
+        let redis = Self { directory: directory.to_owned(), program, disk, server: Mutex::new(server) };
         redis.wait_until_it_answers()?;
         Ok(redis)
     }
@@ -60,7 +72,7 @@ impl OwnRedis {
         let mut server = self.server.lock().expect("no panic while held");
         if server.try_wait()?.is_some() {
             cut_torn_tail(&self.program, &self.directory);
-            *server = launch(&self.program, &self.directory)?;
+            *server = launch(&self.program, &self.directory, self.disk)?;
         }
         drop(server);
         self.wait_until_it_answers()
@@ -104,13 +116,16 @@ fn socket_in(directory: &Path) -> PathBuf {
     directory.join("redis.sock")
 }
 
-/// With `always`, what Redis acknowledged outlives its own kill -9: that is what the ring's promise is about.
-fn launch(program: &Path, directory: &Path) -> io::Result<Child> {
+fn launch(program: &Path, directory: &Path, disk: Disk) -> io::Result<Child> {
     let log = File::options().append(true).create(true).open(directory.join(LOG))?;
+    let append = match disk {
+        Disk::Nothing => ["--appendonly", "no", "--appendfsync", "everysec"],
+        Disk::Everything => ["--appendonly", "yes", "--appendfsync", "always"],
+    };
     let mut command = Command::new(program);
     command
         .args(["--port", "0", "--daemonize", "no", "--save", ""])
-        .args(["--appendonly", "yes", "--appendfsync", "always"])
+        .args(append)
         .arg("--unixsocket")
         .arg(socket_in(directory))
         .arg("--dir")

@@ -1,0 +1,123 @@
+//! From publishing to the start of handling on an idle ring, beside the round trip of a PING.
+//!
+//! Both members are in this process, so both ends are read from one clock. A message is stamped when the source hands it
+//! out, which is before the generator publishes it.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use estafeta::{Config, Failure, Handler, Member, Message, Source};
+use tokio_util::sync::CancellationToken;
+
+use super::Bench;
+use super::crew::{Ear, Feed, Hand, Nothing, Tally, finish, until};
+use super::plot::Panel;
+use super::server;
+use super::stand::Stand;
+use super::table::{Cell, TIMES, Table, column, times};
+use crate::quantile::quantile;
+
+/// Twenty messages a second: the ring is idle before each.
+const INTERVAL: Duration = Duration::from_millis(50);
+/// The first ones meet connections and code that were never used.
+const WARM_UP: usize = 3;
+
+/// Hands out the moment.
+struct Stamp {
+    base: Instant,
+    bytes: usize,
+}
+
+impl Source for Stamp {
+    async fn next(&mut self) -> Vec<u8> {
+        format!("{:0width$}", self.base.elapsed().as_nanos(), width = self.bytes).into_bytes()
+    }
+}
+
+/// Notes how long ago that was.
+struct Stopwatch {
+    base: Instant,
+    samples: Arc<Mutex<Vec<f64>>>,
+}
+
+impl Handler for Stopwatch {
+    async fn handle(&self, message: &Message) -> Result<(), Failure> {
+        let now = self.base.elapsed();
+        let stamp = message.text().parse().map_err(|_| Failure::new("not a stamp"))?;
+        let took = now.saturating_sub(Duration::from_nanos(stamp));
+        self.samples.lock().expect("no panic while held").push(ms(took));
+        Ok(())
+    }
+}
+
+pub async fn run(stand: &Stand<'_>) -> Result<Table> {
+    stand.step("latency: twenty messages a second");
+    let (ring, tally, base) = (stand.ring()?, Tally::new(), Instant::now());
+    let config = Config { interval: INTERVAL, ..Config::new(stand.endpoint.clone(), ring.clone()) };
+    let samples = Arc::<Mutex<Vec<f64>>>::default();
+    let stamp = Stamp { base, bytes: stand.order.body };
+    let generator = Member::new(config.clone(), stamp, Nothing, Ear(Arc::clone(&tally)));
+    let mut hands = vec![Hand::start(generator)?];
+    until(&hands, || tally.in_office(), 1, "a generator").await?;
+    let stopwatch = Stopwatch { base, samples: Arc::clone(&samples) };
+    hands.push(Hand::start(Member::new(config, Feed::new(0), stopwatch, Ear(Arc::clone(&tally))))?);
+    until(&hands, || tally.settled(), 1, "the first message").await?;
+
+    let pings = ping_for(stand).await?;
+    let enough = || samples.lock().expect("no panic while held").len() as u64;
+    until(&hands, enough, WARM_UP as u64 + 1, "messages").await?;
+    finish(hands).await?;
+    stand.erase(&ring).await?;
+    let samples = samples.lock().expect("no panic while held").split_off(WARM_UP);
+
+    let middle = |samples: &[f64]| {
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        quantile(&sorted, 0.5).unwrap_or(f64::NAN)
+    };
+    let ratio = middle(&samples) / middle(&pings);
+    let row = |what: &str, samples: Vec<f64>, of_ping: Cell| {
+        [vec![what.into()], times(samples).to_vec(), vec![of_ping]].concat()
+    };
+    let mut columns = vec![column("what", "what", 0)];
+    columns.extend(TIMES);
+    columns.push(column("of_ping", "p50 of PING's", 2));
+    Ok(Table {
+        bench: Bench::Latency,
+        title: format!("20 messages a second of {} bytes, one handler", stand.order.body),
+        columns,
+        rows: vec![
+            row("publish to handler start", samples, ratio.into()),
+            row("PING round trip", pings, Cell::Nothing),
+        ],
+        notes: Vec::new(),
+        panels: vec![Panel::Spread],
+    })
+}
+
+/// Measures the round trip of a PING at the same pace and at the same time, from a thread of its own as a member has.
+async fn ping_for(stand: &Stand<'_>) -> Result<Vec<f64>> {
+    let (endpoint, stop) = (stand.endpoint.clone(), CancellationToken::new());
+    let _stop = stop.clone().drop_guard();
+    let deadline = Instant::now() + stand.order.length.max(INTERVAL * (WARM_UP as u32 + 2));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let ping = move || {
+        runtime.block_on(async {
+            let mut connection = server::connect(&endpoint).await?;
+            let mut samples = Vec::new();
+            while Instant::now() < deadline && !stop.is_cancelled() {
+                let start = Instant::now();
+                redis::cmd("PING").exec_async(&mut connection).await?;
+                samples.push(ms(start.elapsed()));
+                tokio::time::sleep(INTERVAL).await;
+            }
+            anyhow::Ok(samples.split_off(WARM_UP.min(samples.len() - 1)))
+        })
+    };
+    tokio::task::spawn_blocking(ping).await.context("pinging panicked")?
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

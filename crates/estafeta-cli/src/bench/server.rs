@@ -1,0 +1,169 @@
+//! What a Redis server says of itself: its `INFO`, read before and after a measurement.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use estafeta::Endpoint;
+use redis::AsyncConnectionConfig;
+use redis::aio::MultiplexedConnection;
+
+/// A server that is busy with a measurement, or puts everything on disk first, may take its time.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often somebody looks whether the server has finished something.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A connection of the kind that members have.
+pub async fn connect(endpoint: &Endpoint) -> Result<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(PATIENCE));
+    let client = redis::Client::open(endpoint.secret_url()).context("cannot read the address of Redis")?;
+    let connection = client.get_multiplexed_async_connection_with_config(&config).await;
+    connection.context("cannot connect to Redis")
+}
+
+#[derive(Clone)]
+pub struct Server(MultiplexedConnection);
+
+impl Server {
+    pub async fn connect(endpoint: &Endpoint) -> Result<Self> {
+        Ok(Self(connect(endpoint).await?))
+    }
+
+    pub async fn reading(&self) -> Result<Reading> {
+        let info = self.info(&["cpu", "memory", "stats", "commandstats"]).await?;
+        Ok(Reading::of(&info, Instant::now()))
+    }
+
+    pub async fn version(&self) -> Result<String> {
+        let info = self.info(&["server"]).await?;
+        let version = fields(&info).into_iter().find(|(name, _)| *name == "redis_version");
+        Ok(version.map_or("unknown", |(_, version)| version).to_owned())
+    }
+
+    /// Turns the append-only file on, synced in this way, or off. Returns when the server does nothing else for it.
+    pub async fn append_only(&self, sync: Option<&str>) -> Result<()> {
+        if let Some(sync) = sync {
+            self.set("appendfsync", sync).await?;
+        }
+        self.set("appendonly", if sync.is_some() { "yes" } else { "no" }).await?;
+        loop {
+            let info = self.info(&["persistence"]).await?;
+            let fields = fields(&info);
+            let busy = ["aof_rewrite_in_progress", "aof_rewrite_scheduled"];
+            if busy.iter().all(|name| fields.get(name).is_none_or(|value| *value == "0")) {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    pub async fn delete(&self, key: &str) -> Result<()> {
+        let deleted = redis::cmd("UNLINK").arg(key).exec_async(&mut self.0.clone()).await;
+        deleted.context("cannot delete what the floor has left")
+    }
+
+    async fn set(&self, name: &str, value: &str) -> Result<()> {
+        let set = redis::cmd("CONFIG").arg("SET").arg(name).arg(value).exec_async(&mut self.0.clone()).await;
+        set.with_context(|| format!("cannot set {name} of Redis"))
+    }
+
+    async fn info(&self, sections: &[&str]) -> Result<String> {
+        let info = redis::cmd("INFO").arg(sections).query_async(&mut self.0.clone()).await;
+        info.context("cannot read INFO of Redis, by which its cost is measured")
+    }
+}
+
+/// What the server had spent and done by one moment.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    pub at: Instant,
+    pub cpu: Duration,
+    /// Commands that were carried out, those inside scripts included.
+    pub commands: u64,
+    /// How often it read something from a client: for a client that waits for each answer, a round trip.
+    pub reads: u64,
+    pub memory: u64,
+}
+
+impl Reading {
+    fn of(info: &str, at: Instant) -> Self {
+        let fields = fields(info);
+        let number = |name: &str| fields.get(name).and_then(|value| value.parse().ok()).unwrap_or(0);
+        let seconds = |name: &str| fields.get(name).and_then(|value| value.parse().ok()).unwrap_or(0.0);
+        let calls =
+            fields.iter().filter(|(name, _)| name.starts_with("cmdstat_")).filter_map(|(_, stats)| {
+                let calls = stats.split(',').next()?.strip_prefix("calls=")?;
+                calls.parse::<u64>().ok()
+            });
+        let cpu: f64 = seconds("used_cpu_user") + seconds("used_cpu_sys");
+        Self {
+            at,
+            cpu: Duration::from_secs_f64(cpu.max(0.0)),
+            commands: calls.sum(),
+            reads: number("total_reads_processed"),
+            memory: number("used_memory"),
+        }
+    }
+
+    /// What happened between an earlier reading and this one.
+    pub fn since(&self, before: &Self) -> Span {
+        // The reading itself is one command, and one round trip.
+        Span {
+            seconds: self.at.duration_since(before.at).as_secs_f64(),
+            cpu: self.cpu.saturating_sub(before.cpu).as_secs_f64(),
+            commands: self.commands.saturating_sub(before.commands).saturating_sub(1) as f64,
+            round_trips: self.reads.saturating_sub(before.reads).saturating_sub(1) as f64,
+            memory: self.memory as f64 - before.memory as f64,
+        }
+    }
+}
+
+/// What a server spent and did over some time.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    pub seconds: f64,
+    /// In seconds.
+    pub cpu: f64,
+    pub commands: f64,
+    pub round_trips: f64,
+    pub memory: f64,
+}
+
+impl Span {
+    /// Microseconds of the server for each of so many messages.
+    pub fn cpu_us(&self, messages: u64) -> f64 {
+        self.cpu * 1e6 / messages as f64
+    }
+
+    /// Per cent of one core.
+    pub fn cpu_share(&self) -> f64 {
+        self.cpu * 100.0 / self.seconds
+    }
+}
+
+fn fields(info: &str) -> HashMap<&str, &str> {
+    info.lines().filter_map(|line| line.trim_end().split_once(':')).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reading_adds_up_what_info_says() {
+        let info = "# CPU\r\nused_cpu_sys:1.500000\r\nused_cpu_user:2.250000\r\nused_cpu_sys_children:9\r\n\
+                    used_memory:1048576\r\ntotal_reads_processed:70\r\n\
+                    cmdstat_evalsha:calls=10,usec=500,usec_per_call=50.00\r\ncmdstat_client|id:calls=2,usec=1\r\n";
+        let start = Instant::now();
+        let reading = Reading::of(info, start + Duration::from_secs(2));
+        assert_eq!(reading.cpu, Duration::from_millis(3750));
+        assert_eq!((reading.commands, reading.reads, reading.memory), (12, 70, 1_048_576));
+        let before =
+            Reading { at: start, cpu: Duration::from_millis(3250), commands: 1, reads: 9, memory: 0 };
+        let span = reading.since(&before);
+        assert_eq!((span.commands, span.round_trips, span.seconds), (10.0, 60.0, 2.0));
+        assert_eq!((span.cpu_share(), span.cpu_us(5)), (25.0, 100_000.0));
+    }
+}
