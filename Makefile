@@ -4,10 +4,13 @@ CARGO ?= cargo
 BINARY := $(or $(CARGO_TARGET_DIR),target)/release/estafeta
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test soak mutants fmt clippy doc lua unit toolchain
+.PHONY: help run build test soak mutants peers fmt clippy doc lua unit toolchain
 
 # How long `make soak` goes on.
 FOR ?= 10m
+
+# How often `make peers` measures each queue.
+ROUNDS ?= 5
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +31,13 @@ soak: ## tell the scripts new random stories, for as long as you like: make soak
 mutants: ## plant known bugs in a copy, one at a time, and see that the tests catch each: make mutants ONLY=publish
 	@scripts/install-deps cc redis-server
 	@$(CARGO) run --quiet --locked --package estafeta-mutants -- $(ONLY)
+
+# Queues whose language cannot be installed are left out, and the page says so.
+peers: build ## measure estafeta beside other queues, and write docs/benchmarks.md: make peers ROUNDS=9
+	@scripts/install-deps node npm || echo 'make peers: going on without the queues of Node.js' >&2
+	@scripts/install-deps python3-venv || echo 'make peers: going on without the queues of Python' >&2
+	@$(CARGO) run --quiet --release --locked --manifest-path bench/peers/rust/Cargo.toml --bin peers -- \
+	  --estafeta $(BINARY) --rounds $(ROUNDS)
 
 fmt: toolchain
 	@echo '== formatting'
