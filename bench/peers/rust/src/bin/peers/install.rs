@@ -67,7 +67,9 @@ fn node() -> Result<Option<String>> {
     if !is_newer(&directory.join("node_modules/.package-lock.json"), &directory.join("package-lock.json")) {
         let mut npm = Command::new("npm");
         npm.args(["ci", "--no-audit", "--no-fund", "--loglevel=error"]).current_dir(&directory);
-        run("installing the peers in JavaScript (npm ci)", &mut npm)?;
+        if let Err(error) = run("installing the peers in JavaScript (npm ci)", &mut npm) {
+            return Ok(Some(format!("{error:#}")));
+        }
     }
     Ok(None)
 }
@@ -86,11 +88,15 @@ fn python_packages() -> Result<Option<String>> {
         return Ok(Some("there is no Python 3 with venv here".to_owned()));
     }
     let mut venv = Command::new("python3");
-    run("making a virtual environment", venv.args(["-m", "venv", "--clear"]).arg(directory.join(".venv")))?;
+    venv.args(["-m", "venv", "--clear"]).arg(directory.join(".venv"));
     let mut pip = Command::new(&python);
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"])
         .arg(&requirements);
-    run("installing the peers in Python (pip install)", &mut pip)?;
+    let installed = run("making a virtual environment", &mut venv)
+        .and_then(|()| run("installing the peers in Python (pip install)", &mut pip));
+    if let Err(error) = installed {
+        return Ok(Some(format!("{error:#}")));
+    }
     std::fs::write(stamp, "")?;
     Ok(None)
 }
