@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use crate::catalogue::Mode;
 use crate::measure::{Sample, Stage};
+use crate::table::thousands;
 
 pub const NAME: &str = "estafeta";
 pub const SETTINGS: &str = "Rust, one generator and one handler; `estafeta bench throughput --handlers 1`";
@@ -59,7 +60,7 @@ fn parse(stdout: &str, version: &str) -> Result<Vec<Measured>> {
         let line: Line = serde_json::from_str(text).with_context(|| format!("not understood: {text}"))?;
         let Some(mode) = Mode::named(&line.mode).filter(|_| line.bench == "throughput") else { continue };
         measured.push(Measured {
-            name: format!("{NAME}, batches of {}", line.batch),
+            name: format!("{NAME}, batches of {}", thousands(line.batch as f64)),
             mode,
             sample: Sample {
                 version: version.to_owned(),

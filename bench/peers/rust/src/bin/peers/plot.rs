@@ -68,6 +68,8 @@ fn legend(svg: &mut String) {
         let _ = writeln!(svg, "<rect class=\"{class}\" x=\"{x}\" y=\"12\" width=\"12\" height=\"12\"/>");
         let _ = writeln!(svg, "<text x=\"{}\" y=\"22.5\">{words}</text>", x + 18.0);
     }
+    let _ =
+        writeln!(svg, "<text class=\"axis\" x=\"{}\" y=\"22.5\">logarithmic scale</text>", LABELS + 410.0);
 }
 
 /// Powers of ten, from the one below the slowest to the one above the fastest.
