@@ -1,6 +1,6 @@
 // BullMQ. Settings: jobs added with addBulk (https://docs.bullmq.io/guide/queues/adding-bulks, "faster since it reduces
-// the number of roundtrips"); a concurrency of 100 (https://docs.bullmq.io/guide/workers/concurrency, and
-// https://docs.bullmq.io/guide/parallelism-and-concurrency on throughput); finished jobs removed at once
+// the number of roundtrips"); a concurrency of 100 (https://docs.bullmq.io/guide/parallelism-and-concurrency, "between
+// 100 and 300 is a quite standard setting"); finished jobs removed at once
 // (https://docs.bullmq.io/guide/workers/auto-removal-of-jobs).
 
 import { Queue, Worker } from 'bullmq';

@@ -1,8 +1,9 @@
 """Celery with Redis as its broker.
 
-Settings, after https://docs.celeryq.dev/en/stable/userguide/optimizing.html: many messages are prefetched ("if you have
-many short tasks", 64 or 128 at a time), and messages are transient. Results are not kept, and nothing is sent that
-nobody reads (events, gossip, mingle, heartbeats, remote control). The pool is the default one, prefork, with two
+Settings, after https://docs.celeryq.dev/en/stable/userguide/optimizing.html: many messages are prefetched (for "many
+short-running tasks", "64, or 128"), and messages are transient. Results are not kept, and nothing is sent that nobody
+reads (events, gossip, mingle, heartbeats, remote control). Messages are acknowledged when they are handled, as by all
+other peers, and not before (`task_acks_late`). The pool is the default one, prefork, with two
 processes; with `solo` and `threads` it was no faster, and consuming it was slower.
 """
 
@@ -47,6 +48,7 @@ def declare(task, on_each):
 
     app = Celery("jobs", broker=task.redis_url, set_as_current=False)
     app.conf.update(
+        task_acks_late=True,
         task_ignore_result=True,
         task_default_delivery_mode="transient",
         worker_prefetch_multiplier=PREFETCH,
