@@ -4,10 +4,13 @@ CARGO ?= cargo
 BINARY := $(or $(CARGO_TARGET_DIR),target)/release/estafeta
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test soak mutants bench picture fmt clippy doc lua unit toolchain
+.PHONY: help run build test soak mutants bench peers picture fmt clippy doc lua unit toolchain
 
 # How long `make soak` goes on.
 FOR ?= 10m
+
+# How often `make peers` measures each queue.
+ROUNDS ?= 5
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +37,13 @@ bench: build ## measure a ring on this machine: make bench ONLY='latency --for 1
 
 picture: build ## draw docs/monitor.svg anew from a real screen
 	@$(CARGO) run --quiet --locked --package estafeta-cli --example picture -- $(BINARY) docs/monitor.svg -- --interval 50ms --work-per-char 1ms
+
+# Queues whose language cannot be installed are left out, and the page says so.
+peers: build ## measure estafeta beside other queues, and write docs/benchmarks.md: make peers ROUNDS=9
+	@scripts/install-deps node npm || echo 'make peers: going on without the queues of Node.js' >&2
+	@scripts/install-deps python3-venv || echo 'make peers: going on without the queues of Python' >&2
+	@$(CARGO) run --quiet --release --locked --manifest-path bench/peers/rust/Cargo.toml --bin peers -- \
+	  --estafeta $(BINARY) --rounds $(ROUNDS)
 
 fmt: toolchain
 	@echo '== formatting'

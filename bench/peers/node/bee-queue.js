@@ -1,0 +1,43 @@
+// bee-queue. Settings, after its README: jobs saved with saveAll ("pushing all the work out on the wire before hearing
+// back"); no events that nobody waits for (getEvents, sendEvents and storeJobs off); finished jobs removed at once
+// (removeOnSuccess); a concurrency of 100.
+
+import Queue from 'bee-queue';
+import { run, versionOf } from './contract.js';
+
+const NAME = 'jobs';
+const CONCURRENCY = 100;
+
+const settings = (url, isWorker) => ({
+  redis: { url },
+  isWorker,
+  getEvents: false,
+  sendEvents: false,
+  storeJobs: false,
+  removeOnSuccess: true,
+});
+
+async function producer(url) {
+  const queue = new Queue(NAME, settings(url, false));
+  await queue.ready();
+  return {
+    put: async (bodies) => {
+      const errors = await queue.saveAll(bodies.map((body) => queue.createJob(body)));
+      if (errors.size > 0) {
+        throw new Error(`${errors.size} jobs were not saved`);
+      }
+    },
+    close: () => queue.close(),
+  };
+}
+
+async function worker(url, onEach) {
+  const queue = new Queue(NAME, settings(url, true));
+  await queue.ready();
+  return {
+    start: () => queue.process(CONCURRENCY, async () => onEach()),
+    close: () => queue.close(),
+  };
+}
+
+await run({ peer: 'bee-queue', version: versionOf('bee-queue'), producer, worker });

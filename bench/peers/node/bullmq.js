@@ -1,0 +1,46 @@
+// BullMQ. Settings: jobs added with addBulk (https://docs.bullmq.io/guide/queues/adding-bulks, "faster since it reduces
+// the number of roundtrips"); a concurrency of 100 (https://docs.bullmq.io/guide/parallelism-and-concurrency, "between
+// 100 and 300 is a quite standard setting"); finished jobs removed at once
+// (https://docs.bullmq.io/guide/workers/auto-removal-of-jobs).
+
+import { Queue, Worker } from 'bullmq';
+import { Redis } from 'ioredis';
+import { run, versionOf } from './contract.js';
+
+const NAME = 'jobs';
+const CONCURRENCY = 100;
+
+// BullMQ wants the first setting on every connection of a worker, because a worker waits for ever.
+const connect = (url) => new Redis(url, { maxRetriesPerRequest: null });
+
+async function producer(url) {
+  const connection = connect(url);
+  const queue = new Queue(NAME, { connection });
+  await queue.waitUntilReady();
+  return {
+    put: (bodies) => queue.addBulk(bodies.map((body) => ({ name: 'job', data: body }))),
+    close: async () => {
+      await queue.close();
+      connection.disconnect();
+    },
+  };
+}
+
+async function worker(url, onEach) {
+  const options = {
+    connection: connect(url),
+    concurrency: CONCURRENCY,
+    removeOnComplete: { count: 0 },
+    autorun: false,
+  };
+  const worker = new Worker(NAME, async () => onEach(), options);
+  await worker.waitUntilReady();
+  return {
+    start: () => {
+      worker.run();
+    },
+    close: () => worker.close(),
+  };
+}
+
+await run({ peer: 'BullMQ', version: versionOf('bullmq'), producer, worker });

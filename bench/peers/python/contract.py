@@ -1,0 +1,100 @@
+"""What both peers in Python do alike; bench/peers/README.md has the contract in words.
+
+Worker and producer are two processes, as their users would have them: one interpreter runs one thread at a time. This
+process works; a child that it spawns puts the messages.
+"""
+
+import json
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from importlib.metadata import version
+
+
+class Task:
+    def __init__(self):
+        try:
+            self.mode, count, body_bytes = sys.argv[1:]
+            self.count, self.body_bytes = int(count), int(body_bytes)
+        except ValueError:
+            sys.exit("expected MODE COUNT BODY_BYTES")
+        if self.mode not in ("end-to-end", "consume"):
+            sys.exit(f"expected end-to-end or consume, got {self.mode}")
+        self.redis_url = os.environ["REDIS_URL"]
+
+    def body(self):
+        return "x" * self.body_bytes
+
+
+class Tally:
+    """The handler of every peer: it counts, and nothing else."""
+
+    def __init__(self, expected):
+        self.handled = 0
+        self.expected = expected
+        self.end = None
+        self.complete = threading.Event()
+        # Handlers of Dramatiq run in several threads, and `+= 1` is not atomic.
+        self.lock = threading.Lock()
+
+    def count(self):
+        with self.lock:
+            self.handled += 1
+            if self.handled == self.expected:
+                self.end = time.monotonic()
+                self.complete.set()
+
+
+def run(peer, package, producer, start_worker, tally_of=Tally):
+    """Runs a peer.
+
+    `producer(task)` is called in the child and gives the function that puts one message; `start_worker(task, tally)` is
+    called here and returns, once the worker is up, the time at which it was: a user starts a worker once and not for
+    every message.
+    """
+    task = Task()
+    tally = tally_of(task.count)
+    # Not fork: a child must not inherit connections and threads.
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    child = context.Process(target=_produce, args=(producer, task, theirs), daemon=True)
+    child.start()
+    ours.recv()
+
+    if task.mode == "consume":
+        ours.send("go")
+        _join(child)
+        print("filled", file=sys.stderr, flush=True)
+        sys.stdin.readline()
+        start = start_worker(task, tally)
+    else:
+        start_worker(task, tally)
+        start = time.monotonic()
+        ours.send("go")
+    tally.complete.wait()
+    _join(child)
+
+    if tally.handled != task.count:
+        sys.exit(f"{peer} handled {tally.handled} of {task.count} messages")
+    result = {"peer": peer, "version": version(package), "mode": task.mode, "count": task.count}
+    print(json.dumps({**result, "seconds": tally.end - start}), flush=True)
+    # The frameworks' own ways down take seconds, and nothing is left to be done.
+    os._exit(0)
+
+
+def _produce(producer, task, parent):
+    put = producer(task)
+    parent.send("ready")
+    parent.recv()
+    body = task.body()
+    for _ in range(task.count):
+        put(body)
+
+
+def _join(child):
+    child.join()
+    if child.exitcode != 0:
+        print(f"the producer ended with {child.exitcode}", file=sys.stderr)
+        os._exit(1)

@@ -1,0 +1,83 @@
+//! apalis-redis: two tasks, each with a connection of its own.
+//!
+//! Settings, after the documentation of `apalis_redis::Config`: larger batches "can improve throughput", locking "can be
+//! turned off for tasks that last shorter than a worker heartbeat", and events that nobody listens to are not emitted.
+//! Results stay persisted, because without that apalis does not acknowledge a task at all. Tasks are pushed with
+//! `push_bulk`, and the worker polls every millisecond instead of once a heartbeat.
+//!
+//! The producer is held back when it is too far ahead: see `BACKLOG_LIMIT`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use apalis::prelude::*;
+use apalis_redis::{Config, RedisStorage};
+use contract::{BATCH, Mode, Tally, Task as Assignment, locked_version};
+
+/// Its script that fetches tasks unpacks all that are due onto the stack of Lua, which holds about 8,000; with more than
+/// that due, a worker dies, and so does every one after it.
+const BACKLOG_LIMIT: u64 = 7_000;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let task = Assignment::from_env()?;
+    if task.mode == Mode::Consume && task.count > BACKLOG_LIMIT {
+        bail!("apalis-redis cannot start on more than {BACKLOG_LIMIT} waiting tasks");
+    }
+    let producer = storage(&task).await?;
+    let backend = storage(&task).await?.poll_with_interval(Duration::from_millis(1));
+    let tally = Arc::new(Tally::of(task.count));
+    let worker = WorkerBuilder::new("worker").backend(backend).data(tally.clone()).build(handle);
+
+    let (elapsed, handled) = match task.mode {
+        Mode::EndToEnd => {
+            let mut working = tokio::spawn(worker.run());
+            let start = Instant::now();
+            let putting = tokio::spawn(put(producer, task.clone(), Some(tally.clone())));
+            let outcome = tokio::select! {
+                outcome = tally.completed(start) => outcome,
+                ended = &mut working => bail!("the worker ended too early: {:?}", ended?),
+            };
+            putting.await??;
+            outcome
+        }
+        Mode::Consume => {
+            put(producer, task.clone(), None).await?;
+            task.filled()?;
+            let start = Instant::now();
+            let mut working = tokio::spawn(worker.run());
+            tokio::select! {
+                outcome = tally.completed(start) => outcome,
+                ended = &mut working => bail!("the worker ended too early: {:?}", ended?),
+            }
+        }
+    };
+    task.report("apalis-redis", locked_version("apalis-redis"), handled, elapsed)
+}
+
+async fn handle(_: String, tally: Data<Arc<Tally>>) -> Result<(), BoxDynError> {
+    tally.count();
+    Ok(())
+}
+
+async fn storage(task: &Assignment) -> Result<RedisStorage<String>> {
+    let connection = apalis_redis::connect(task.redis_url.as_str()).await?;
+    let config =
+        Config::default().queue("jobs").batch_size(BATCH as usize).lock_tasks(false).emit_events(false);
+    ensure!(config.persist_results, "tasks would not be acknowledged");
+    Ok(RedisStorage::new(connection).with_config(config))
+}
+
+async fn put(mut storage: RedisStorage<String>, task: Assignment, worker: Option<Arc<Tally>>) -> Result<()> {
+    let body = task.body();
+    for (n, batch) in task.batches().enumerate() {
+        while let Some(tally) = &worker
+            && n as u64 * BATCH > tally.handled() + BACKLOG_LIMIT - BATCH
+        {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        storage.push_bulk(vec![body.clone(); batch as usize]).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! Who takes part, and how fast they are expected to be.
+
+/// What is timed; the words are those of the contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    EndToEnd,
+    Consume,
+}
+
+impl Mode {
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::EndToEnd => "end-to-end",
+            Mode::Consume => "consume",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Mode> {
+        [Mode::EndToEnd, Mode::Consume].into_iter().find(|mode| mode.name() == name)
+    }
+}
+
+/// How a peer is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// A binary of this workspace.
+    Rust(&'static str),
+    /// A script in `node/`.
+    Node(&'static str),
+    /// A script in `python/`.
+    Python(&'static str),
+}
+
+/// One queue that takes part.
+#[derive(Debug)]
+pub struct Peer {
+    pub name: &'static str,
+    pub program: Program,
+    /// Shown under the table; the program itself says where each is recommended.
+    pub settings: &'static str,
+    /// Messages a second on two cores, roughly: only to choose a number of messages.
+    end_to_end_rate: f64,
+    consume_rate: f64,
+    /// The most that may wait when a worker starts.
+    backlog_limit: Option<u64>,
+}
+
+impl Peer {
+    /// As many messages as should take that long.
+    pub fn count(&self, mode: Mode, seconds: f64) -> u64 {
+        let (rate, limit) = match mode {
+            Mode::EndToEnd => (self.end_to_end_rate, None),
+            Mode::Consume => (self.consume_rate, self.backlog_limit),
+        };
+        let count = ((rate * seconds) as u64).next_multiple_of(100);
+        count.min(limit.unwrap_or(u64::MAX))
+    }
+}
+
+pub const PEERS: &[Peer] = &[
+    Peer {
+        name: "raw Streams",
+        program: Program::Rust("streams"),
+        settings: "Rust, two tasks; pipelines of 100 XADD; XREADGROUP COUNT 100, with XACK and XDEL of the batch before",
+        end_to_end_rate: 140_000.0,
+        consume_rate: 160_000.0,
+        backlog_limit: None,
+    },
+    Peer {
+        name: "rsmq_async",
+        program: Program::Rust("rsmq"),
+        settings: "Rust, two tasks; batches of 100 sent and 500 received, deletions all at once",
+        end_to_end_rate: 50_000.0,
+        consume_rate: 60_000.0,
+        backlog_limit: None,
+    },
+    Peer {
+        name: "apalis-redis",
+        program: Program::Rust("apalis"),
+        settings: "Rust, two tasks; batches of 100, polling every 1 ms, no locks and no events; \
+                   never more than 7,000 waiting, because about 8,000 kill its worker",
+        end_to_end_rate: 40_000.0,
+        consume_rate: 48_000.0,
+        backlog_limit: Some(7_000),
+    },
+    Peer {
+        name: "bee-queue",
+        program: Program::Node("bee-queue.js"),
+        settings: "two processes; saveAll of 100, concurrency 100, no events, finished jobs removed",
+        end_to_end_rate: 28_000.0,
+        consume_rate: 35_000.0,
+        backlog_limit: None,
+    },
+    Peer {
+        name: "BullMQ for Rust",
+        program: Program::Rust("bullmq"),
+        settings: "Rust, two tasks; add_bulk of 100, concurrency 100, finished jobs removed",
+        end_to_end_rate: 16_000.0,
+        consume_rate: 24_000.0,
+        backlog_limit: None,
+    },
+    Peer {
+        name: "BullMQ",
+        program: Program::Node("bullmq.js"),
+        settings: "two processes; addBulk of 100, concurrency 100, finished jobs removed",
+        end_to_end_rate: 10_000.0,
+        consume_rate: 18_000.0,
+        backlog_limit: None,
+    },
+    Peer {
+        name: "Dramatiq",
+        program: Program::Python("dramatiq_peer.py"),
+        settings: "two processes; 8 threads, 200 messages prefetched, no middleware but Retries",
+        end_to_end_rate: 3_000.0,
+        consume_rate: 5_000.0,
+        backlog_limit: None,
+    },
+    Peer {
+        name: "Celery",
+        program: Program::Python("celery_peer.py"),
+        settings: "a producer, a worker and its pool of 2; 128 messages prefetched for each, no results, no events",
+        end_to_end_rate: 1_000.0,
+        consume_rate: 1_200.0,
+        backlog_limit: None,
+    },
+];

@@ -1,0 +1,126 @@
+//! Measures estafeta beside other queues, in rounds that take turns, and writes the table and the plot of
+//! `docs/benchmarks.md`. `bench/peers/README.md` says what is measured and how.
+
+mod catalogue;
+mod estafeta;
+mod install;
+mod machine;
+mod measure;
+mod plot;
+mod results;
+mod server;
+mod table;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+
+use crate::catalogue::{Mode, PEERS, Peer};
+use crate::machine::Machine;
+use crate::measure::Stage;
+use crate::results::Results;
+
+#[derive(Parser)]
+#[command(about = "Measures estafeta beside other queues, and writes docs/benchmarks.md")]
+struct Options {
+    /// How many rounds; every figure is the median
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// How long one run should take, roughly
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// The size of a message's body
+    #[arg(long, default_value_t = 64)]
+    body: usize,
+    /// Only peers with one of these words in their names
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// The estafeta that takes part
+    #[arg(long, env = "ESTAFETA_BINARY")]
+    estafeta: Option<PathBuf>,
+    /// Leaves docs/ alone
+    #[arg(long)]
+    no_docs: bool,
+}
+
+impl Options {
+    fn wants(&self, name: &str) -> bool {
+        let name = name.to_lowercase();
+        self.only.is_empty() || self.only.iter().any(|word| name.contains(&word.to_lowercase()))
+    }
+}
+
+fn main() -> Result<()> {
+    let options = Options::parse();
+    ensure!(options.rounds > 0, "expected at least one round, got 0");
+    let stage = Stage::set()?;
+    let mut results = Results::new(Machine::look(&stage)?, options.rounds, options.body);
+    let peers = prepare(&options, &mut results)?;
+
+    for round in 1..=options.rounds {
+        eprintln!("round {round} of {}", options.rounds);
+        run_estafeta(&options, &stage, &mut results);
+        for peer in &peers {
+            for mode in [Mode::EndToEnd, Mode::Consume] {
+                let count = peer.count(mode, options.seconds);
+                // A figure of a peer that fails now and then would be luck: no result is better than that.
+                let sample = stage.run(peer, mode, count, options.body).with_context(|| peer.name)?;
+                eprintln!("  {:<16} {:<10} {:>9.0} messages/s", peer.name, mode.name(), sample.rate());
+                results.add(peer.name, peer.settings, mode, sample);
+            }
+        }
+    }
+
+    let root = install::bench_directory();
+    let json = root.join("result.json");
+    std::fs::write(&json, results.to_json()? + "\n").with_context(|| format!("cannot write {json:?}"))?;
+    eprintln!("wrote bench/peers/result.json");
+    if options.no_docs {
+        print!("{}", table::markdown(&results));
+    } else {
+        table::write(&root.join("../../docs"), &results)?;
+        eprintln!("wrote docs/benchmarks.md and docs/benchmarks-peers.svg");
+    }
+    Ok(())
+}
+
+/// The peers that can run here; the others are told to the reader.
+fn prepare(options: &Options, results: &mut Results) -> Result<Vec<&'static Peer>> {
+    let mut ready = Vec::new();
+    for peer in PEERS.iter().filter(|peer| options.wants(peer.name)) {
+        match install::prepare(peer.program)? {
+            None => ready.push(peer),
+            Some(reason) => {
+                eprintln!("skipped {}: {reason}", peer.name);
+                results.skip(peer.name, reason);
+            }
+        }
+    }
+    Ok(ready)
+}
+
+fn run_estafeta(options: &Options, stage: &Stage, results: &mut Results) {
+    let name = estafeta::NAME;
+    if !options.wants(name) || results.has_skipped(name) {
+        return;
+    }
+    let measured = match &options.estafeta {
+        Some(binary) => estafeta::measure(binary, stage, options.seconds, options.body),
+        None => Err(anyhow::anyhow!("no --estafeta given")),
+    };
+    match measured {
+        Ok(lines) => {
+            for line in lines {
+                let rate = line.sample.rate();
+                eprintln!("  {:<16} {:<10} {rate:>9.0} messages/s", line.name, line.mode.name());
+                results.add(&line.name, estafeta::SETTINGS, line.mode, line.sample);
+            }
+        }
+        Err(error) => {
+            // The page has no use for paths and messages of this machine.
+            eprintln!("skipped {name}: {error:#}");
+            results.skip(name, "its benchmark could not be run".to_owned());
+        }
+    }
+}

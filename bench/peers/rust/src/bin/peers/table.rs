@@ -1,0 +1,116 @@
+//! The table in `docs/benchmarks.md`, between two markers; the rest of that page is written by hand.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::catalogue::Mode;
+use crate::plot;
+use crate::results::{Queue, Results};
+
+const BEGIN: &str = "<!-- peers: begin -->";
+const END: &str = "<!-- peers: end -->";
+
+/// Puts the table and the plot into `docs`.
+pub fn write(docs: &Path, results: &Results) -> Result<()> {
+    let page = docs.join("benchmarks.md");
+    let text = std::fs::read_to_string(&page).context("cannot read docs/benchmarks.md")?;
+    let (before, rest) =
+        text.split_once(BEGIN).with_context(|| format!("docs/benchmarks.md has no {BEGIN}"))?;
+    let (_, after) = rest.split_once(END).with_context(|| format!("docs/benchmarks.md has no {END}"))?;
+    std::fs::write(page, format!("{before}{BEGIN}\n{}{END}{after}", markdown(results)))?;
+    std::fs::write(docs.join("benchmarks-peers.svg"), plot::svg(results))?;
+    Ok(())
+}
+
+/// What stands between the markers.
+pub fn markdown(results: &Results) -> String {
+    let mut text = String::new();
+    let machine = &results.machine;
+    let _ = writeln!(
+        text,
+        "Measured on {} with `make peers`: {} of {}, {} on the same machine without\n\
+         persistence; bodies of {} bytes, a handler that only counts; medians of {}, in which the queues took turns.\n",
+        machine.date,
+        counted(machine.cores, "core"),
+        machine.cpu,
+        machine.redis,
+        results.body,
+        counted(results.rounds, "round"),
+    );
+    text += "![Messages a second of each queue](benchmarks-peers.svg)\n\n";
+    text += "| queue | version | end to end, messages/s | consume only, messages/s | server CPU a message, µs | \
+             Redis commands a message | memory a waiting message, bytes |\n|---|---|--:|--:|--:|--:|--:|\n";
+    for queue in results.ranking() {
+        text += &row(queue);
+    }
+    text += "\nServer CPU and commands are those of end to end; commands inside scripts count. Settings:\n\n";
+    for queue in results.ranking() {
+        let _ = writeln!(text, "- **{}**: {}.", queue.name, queue.settings);
+    }
+    if !results.skipped.is_empty() {
+        text += "\nNot measured: ";
+        let skipped: Vec<_> =
+            results.skipped.iter().map(|(name, reason)| format!("{name} ({reason})")).collect();
+        let _ = writeln!(text, "{}.", skipped.join("; "));
+    }
+    text
+}
+
+fn row(queue: &Queue) -> String {
+    let (both, consume) = (queue.figures(Mode::EndToEnd), queue.figures(Mode::Consume));
+    let rate = |figures: &Option<crate::results::Figures>| {
+        figures.as_ref().map_or("-".to_owned(), |figures| thousands(figures.messages_per_second))
+    };
+    let short = |value: Option<f64>| value.map_or("-".to_owned(), significant);
+    let cells = [
+        queue.name.clone(),
+        queue.version.clone(),
+        rate(&both),
+        rate(&consume),
+        short(both.as_ref().and_then(|figures| figures.server_us_per_message)),
+        short(both.as_ref().and_then(|figures| figures.commands_per_message)),
+        consume.and_then(|figures| figures.bytes_per_waiting_message).map_or("-".to_owned(), thousands),
+    ];
+    format!("| {} |\n", cells.join(" | "))
+}
+
+fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Two digits are all that such figures are worth below 100.
+fn significant(value: f64) -> String {
+    match value {
+        value if value < 1.0 => format!("{value:.2}"),
+        value if value < 10.0 => format!("{value:.1}"),
+        value => thousands(value),
+    }
+}
+
+/// Rounded to three digits, with commas: 131,600 is not known to the message.
+pub fn thousands(value: f64) -> String {
+    let magnitude = 10f64.powi((value.abs().max(1.0).log10().floor() as i32 - 2).max(0));
+    let digits = format!("{:.0}", (value / magnitude).round() * magnitude);
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_three_digits_that_mean_something() {
+        let written: Vec<_> = [7.4, 999.6, 1050.0, 131_649.0, 1_234_567.0].map(thousands).into();
+        assert_eq!(written, ["7", "1,000", "1,050", "132,000", "1,230,000"]);
+        assert_eq!([0.8, 5.04, 19.6].map(significant), ["0.80", "5.0", "20"]);
+    }
+}

@@ -1,0 +1,75 @@
+//! rsmq_async: two tasks, each with a multiplexed connection of its own ("start here", says its README).
+//!
+//! Settings, after the sections "Pick your client" and "Batching" of its README: the multiplexed client; messages sent
+//! in batches of 100 and received in batches of 500, where it was fastest. There is no deletion in batches, so the deletions of a batch go out at once over the
+//! multiplexed connection instead of one after the other. Its `Worker` would take one message a round trip.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use contract::{Mode, Task, locked_version};
+use futures_util::future::try_join_all;
+use rsmq_async::{Rsmq, RsmqConnection};
+
+const QUEUE: &str = "jobs";
+const RECEIVED_AT_ONCE: u32 = 500;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let task = Task::from_env()?;
+    let client = redis::Client::open(task.redis_url.as_str())?;
+    let mut producer = connect(&client).await?;
+    let worker = connect(&client).await?;
+    producer.create_queue(QUEUE, None, None, None).await.context("cannot create the queue")?;
+
+    let (handled, elapsed) = match task.mode {
+        Mode::EndToEnd => {
+            let start = Instant::now();
+            let putting = tokio::spawn(put(producer, task.clone()));
+            let handled = work(worker, task.count).await?;
+            let elapsed = start.elapsed();
+            putting.await??;
+            (handled, elapsed)
+        }
+        Mode::Consume => {
+            put(producer, task.clone()).await?;
+            task.filled()?;
+            let start = Instant::now();
+            (work(worker, task.count).await?, start.elapsed())
+        }
+    };
+    task.report("rsmq_async", locked_version("rsmq_async"), handled, elapsed)
+}
+
+async fn connect(client: &redis::Client) -> Result<Rsmq> {
+    let connection = client.get_multiplexed_async_connection().await?;
+    Ok(Rsmq::new_with_connection(connection, false, None).await?)
+}
+
+async fn put(mut rsmq: Rsmq, task: Task) -> Result<()> {
+    let body = task.body();
+    for batch in task.batches() {
+        rsmq.send_message_batch(QUEUE, vec![body.as_str(); batch as usize], None).await?;
+    }
+    Ok(())
+}
+
+async fn work(mut rsmq: Rsmq, count: u64) -> Result<u64> {
+    let mut handled = 0;
+    while handled < count {
+        let messages = rsmq.receive_message_batch::<Vec<u8>>(QUEUE, None, RECEIVED_AT_ONCE).await?;
+        if messages.is_empty() {
+            // There is no blocking read: this is as often as is sensible to ask.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            continue;
+        }
+        handled += messages.len() as u64;
+        let deletions = messages.into_iter().map(|message| {
+            let mut rsmq = rsmq.clone();
+            async move { rsmq.delete_message(QUEUE, &message.id).await }
+        });
+        let deleted = try_join_all(deletions).await?;
+        ensure!(deleted.iter().all(|&deleted| deleted), "a message was gone before it was deleted");
+    }
+    Ok(handled)
+}

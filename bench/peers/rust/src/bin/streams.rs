@@ -1,0 +1,87 @@
+//! Redis Streams with a consumer group, straight from redis-rs: what a careful user writes by hand.
+//!
+//! Two tasks, each with a connection of its own. Settings, after the pages of Redis on pipelining and on streams: XADD
+//! in pipelines of 100 (<https://redis.io/docs/latest/develop/use/pipelining/>), XREADGROUP with COUNT 100, and the
+//! XACK and XDEL of a batch in one round trip with the read of the next one. XDEL, because an acknowledged entry would
+//! otherwise stay in memory for ever.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use contract::{BATCH, Mode, Task, locked_version};
+use redis::aio::MultiplexedConnection;
+use redis::streams::StreamReadReply;
+
+const STREAM: &str = "jobs";
+const GROUP: &str = "workers";
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let task = Task::from_env()?;
+    let client = redis::Client::open(task.redis_url.as_str())?;
+    let mut producer = connect(&client).await?;
+    let worker = connect(&client).await?;
+    let create = ["CREATE", STREAM, GROUP, "0", "MKSTREAM"];
+    redis::cmd("XGROUP").arg(&create).query_async::<()>(&mut producer).await?;
+
+    let (handled, elapsed) = match task.mode {
+        Mode::EndToEnd => {
+            let start = Instant::now();
+            let putting = tokio::spawn(put(producer, task.clone()));
+            let handled = work(worker, task.count).await?;
+            let elapsed = start.elapsed();
+            putting.await??;
+            (handled, elapsed)
+        }
+        Mode::Consume => {
+            put(producer, task.clone()).await?;
+            task.filled()?;
+            let start = Instant::now();
+            (work(worker, task.count).await?, start.elapsed())
+        }
+    };
+    task.report("raw Streams", &format!("redis-rs {}", locked_version("redis")), handled, elapsed)
+}
+
+async fn connect(client: &redis::Client) -> Result<MultiplexedConnection> {
+    // A blocking read may well take longer than the time that redis-rs grants an answer by default.
+    let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+    Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
+}
+
+async fn put(mut connection: MultiplexedConnection, task: Task) -> Result<()> {
+    let body = task.body();
+    for batch in task.batches() {
+        let mut pipeline = redis::pipe();
+        for _ in 0..batch {
+            pipeline.cmd("XADD").arg(STREAM).arg("*").arg("b").arg(&body).ignore();
+        }
+        pipeline.query_async::<()>(&mut connection).await?;
+    }
+    Ok(())
+}
+
+async fn work(mut connection: MultiplexedConnection, count: u64) -> Result<u64> {
+    let mut handled = 0;
+    let mut done: Vec<String> = Vec::new();
+    while handled < count {
+        let mut pipeline = redis::pipe();
+        settle(&mut pipeline, &done);
+        pipeline.cmd("XREADGROUP").arg(&["GROUP", GROUP, "worker"]).arg("COUNT").arg(BATCH);
+        pipeline.arg("BLOCK").arg(Duration::from_secs(1).as_millis() as u64).arg(&["STREAMS", STREAM, ">"]);
+        let (reply,): (Option<StreamReadReply>,) = pipeline.query_async(&mut connection).await?;
+        done = reply.into_iter().flat_map(|r| r.keys).flat_map(|k| k.ids).map(|entry| entry.id).collect();
+        handled += done.len() as u64;
+    }
+    let mut pipeline = redis::pipe();
+    settle(&mut pipeline, &done);
+    pipeline.query_async::<()>(&mut connection).await?;
+    Ok(handled)
+}
+
+fn settle(pipeline: &mut redis::Pipeline, done: &[String]) {
+    if !done.is_empty() {
+        pipeline.cmd("XACK").arg(STREAM).arg(GROUP).arg(done).ignore();
+        pipeline.cmd("XDEL").arg(STREAM).arg(done).ignore();
+    }
+}

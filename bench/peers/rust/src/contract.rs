@@ -1,0 +1,138 @@
+//! What every peer in Rust does alike: read its task, count what it handled, report. `bench/peers/README.md` has the
+//! contract in words; the programs in other languages keep to it as well.
+
+use std::io::{BufRead, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use tokio::sync::Notify;
+
+/// How many messages go into one call where a peer takes several at once.
+pub const BATCH: u64 = 100;
+
+/// What is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Producer and worker at work at the same time.
+    EndToEnd,
+    /// All messages are put first, which is not timed, then worked off.
+    Consume,
+}
+
+impl Mode {
+    fn name(self) -> &'static str {
+        match self {
+            Mode::EndToEnd => "end-to-end",
+            Mode::Consume => "consume",
+        }
+    }
+}
+
+/// What this run has to do.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// The server that this run has for itself.
+    pub redis_url: String,
+    /// What is timed.
+    pub mode: Mode,
+    /// How many messages there are.
+    pub count: u64,
+    body_bytes: usize,
+}
+
+impl Task {
+    /// Reads `REDIS_URL` and the arguments `MODE COUNT BODY_BYTES`.
+    pub fn from_env() -> Result<Task> {
+        let redis_url = std::env::var("REDIS_URL").context("REDIS_URL is not set")?;
+        let arguments: Vec<String> = std::env::args().skip(1).collect();
+        let [mode, count, body_bytes] = arguments.as_slice() else {
+            bail!("expected MODE COUNT BODY_BYTES, got {} arguments", arguments.len());
+        };
+        let mode = match mode.as_str() {
+            "end-to-end" => Mode::EndToEnd,
+            "consume" => Mode::Consume,
+            other => bail!("expected end-to-end or consume, got {other}"),
+        };
+        let count = count.parse().with_context(|| format!("expected a number of messages, got {count}"))?;
+        let body_bytes =
+            body_bytes.parse().with_context(|| format!("expected a number of bytes, got {body_bytes}"))?;
+        Ok(Task { redis_url, mode, count, body_bytes })
+    }
+
+    /// The body of every message. Letters only, so that no format makes it longer by escaping.
+    pub fn body(&self) -> String {
+        "x".repeat(self.body_bytes)
+    }
+
+    /// The sizes of the calls that put all messages.
+    pub fn batches(&self) -> impl Iterator<Item = u64> + use<> {
+        let count = self.count;
+        (0..count).step_by(BATCH as usize).map(move |done| BATCH.min(count - done))
+    }
+
+    /// Says that all messages are put, and waits until the runner has looked at the server.
+    ///
+    /// Without a runner stdin is usually a terminal or empty: Return or its end goes on.
+    pub fn filled(&self) -> Result<()> {
+        eprintln!("filled");
+        std::io::stdin().lock().read_line(&mut String::new())?;
+        Ok(())
+    }
+
+    /// Prints the result: the one line that belongs on stdout.
+    pub fn report(&self, peer: &str, version: &str, handled: u64, elapsed: Duration) -> Result<()> {
+        ensure!(handled == self.count, "{peer} handled {handled} of {} messages", self.count);
+        let line = serde_json::json!({
+            "peer": peer,
+            "version": version,
+            "mode": self.mode.name(),
+            "count": self.count,
+            "seconds": elapsed.as_secs_f64(),
+        });
+        writeln!(std::io::stdout(), "{line}")?;
+        Ok(())
+    }
+}
+
+/// The handler of every peer: it counts, and nothing else.
+#[derive(Debug)]
+pub struct Tally {
+    handled: AtomicU64,
+    expected: u64,
+    complete: Notify,
+}
+
+impl Tally {
+    /// Expects that many messages.
+    pub fn of(expected: u64) -> Tally {
+        Tally { handled: AtomicU64::new(0), expected, complete: Notify::new() }
+    }
+
+    /// One more message is handled.
+    pub fn count(&self) {
+        if self.handled.fetch_add(1, Ordering::Relaxed) + 1 == self.expected {
+            self.complete.notify_one();
+        }
+    }
+
+    /// How many are handled so far.
+    pub fn handled(&self) -> u64 {
+        self.handled.load(Ordering::Relaxed)
+    }
+
+    /// Waits until all are handled; says how long it took since `start`, and how many there were.
+    pub async fn completed(&self, start: Instant) -> (Duration, u64) {
+        self.complete.notified().await;
+        (start.elapsed(), self.handled())
+    }
+}
+
+/// The version of a crate that this program was built with.
+///
+/// Taken from the lock file, so that no figure is ever published under a version that was not measured.
+pub fn locked_version(package: &str) -> &'static str {
+    let entry = format!("name = \"{package}\"\nversion = \"");
+    let (_, rest) = include_str!("../Cargo.lock").split_once(&entry).expect("the crate is in the lock file");
+    rest.split('"').next().expect("a version ends with a quote")
+}
