@@ -14,10 +14,6 @@ impl Mode {
             Mode::Consume => "consume",
         }
     }
-
-    pub fn named(name: &str) -> Option<Mode> {
-        [Mode::EndToEnd, Mode::Consume].into_iter().find(|mode| mode.name() == name)
-    }
 }
 
 /// How a peer is started.

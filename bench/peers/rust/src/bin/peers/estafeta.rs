@@ -17,14 +17,13 @@ pub const SETTINGS: &str = "Rust, one generator and one handler; `estafeta bench
 /// Messages a second, roughly: only to choose a number of messages.
 const EXPECTED_RATE: f64 = 500_000.0;
 
-/// One line of `estafeta bench throughput --json`. The last three are shown if they are there.
+/// One line of `estafeta bench throughput --json`.
 #[derive(Deserialize)]
 struct Line {
     bench: String,
-    mode: String,
+    what: String,
     batch: u64,
-    messages: u64,
-    seconds: f64,
+    messages_per_s: f64,
     server_us_per_message: Option<f64>,
     commands_per_message: Option<f64>,
     bytes_per_waiting_message: Option<f64>,
@@ -44,6 +43,7 @@ pub fn measure(binary: &Path, stage: &Stage, seconds: f64, body: usize) -> Resul
         .args(["bench", "throughput", "--json", "--handlers", "1"])
         .args(["--redis", stage.url()])
         .args(["--messages", &count.to_string(), "--body", &body.to_string()])
+        .args(["--for", &format!("{seconds}s")])
         .output()
         .with_context(|| format!("cannot start {}", binary.display()))?;
     let talk = String::from_utf8_lossy(&output.stderr);
@@ -58,14 +58,19 @@ fn parse(stdout: &str, version: &str) -> Result<Vec<Measured>> {
     let mut measured = Vec::new();
     for text in stdout.lines().filter(|line| !line.trim().is_empty()) {
         let line: Line = serde_json::from_str(text).with_context(|| format!("not understood: {text}"))?;
-        let Some(mode) = Mode::named(&line.mode).filter(|_| line.bench == "throughput") else { continue };
+        let mode = match (line.bench.as_str(), line.what.as_str()) {
+            ("throughput", "end to end") => Mode::EndToEnd,
+            ("throughput", "consume") => Mode::Consume,
+            // The floor, and other circumstances.
+            _ => continue,
+        };
         measured.push(Measured {
             name: format!("{NAME}, batches of {}", thousands(line.batch as f64)),
             mode,
             sample: Sample {
                 version: version.to_owned(),
-                count: line.messages,
-                seconds: line.seconds,
+                count: line.messages_per_s as u64,
+                seconds: 1.0,
                 server_us: line.server_us_per_message,
                 commands: line.commands_per_message,
                 bytes_waiting: line.bytes_per_waiting_message,
@@ -87,9 +92,9 @@ mod tests {
 
     #[test]
     fn lines_of_both_modes_are_understood_and_others_are_left_alone() {
-        let stdout = r#"{"bench":"throughput","mode":"end-to-end","batch":100,"messages":1000,"seconds":0.5,"new":1}
-{"bench":"throughput","mode":"consume","batch":100,"messages":1000,"seconds":0.25,"server_us_per_message":1.2}
-{"bench":"throughput","mode":"floor","batch":100,"messages":1000,"seconds":0.1}
+        let stdout = r#"{"bench":"throughput","what":"end to end","batch":100,"messages_per_s":2000,"new":1}
+{"bench":"throughput","what":"consume","batch":100,"messages_per_s":4000,"server_us_per_message":1.2}
+{"bench":"throughput","what":"floor, pop","batch":100,"messages_per_s":9000}
 "#;
         let measured = parse(stdout, "1.0.0").unwrap();
         let found: Vec<_> =
