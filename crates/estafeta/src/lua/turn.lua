@@ -5,7 +5,8 @@
 --        grows with every sending, repeats included; cursor: messages this lane had settled before; n: how many of its
 --        list, from the head, it settles now; the pairs name those among them that failed (index from 0). A journal is
 --        written if its key is given.
--- Answer {'turn', cursor, {element...}}: the lane's whole list after the step · {'lost'} · {'late'}
+-- Answer {'turn', cursor, held}: how many the lane holds after the step; it reads them from its list, which is nobody
+--        else's · {'lost'} · {'late'}
 -- Invariant: a settle is applied once, however often it is repeated, and only by the member that holds the messages. A
 -- sending that was overtaken by its own repeat does nothing: it would claim for a lane that does not listen any more.
 local members, member, inflight, ready, bell = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -29,9 +30,11 @@ local settles = to_settle(stored, cursor, n, held)
 if settles == nil then
   return { 'lost' }
 end
-redis.call('LLEN', bell)
-redis.call('LLEN', errors)
+local waiting, rung = redis.call('LLEN', ready), redis.call('LLEN', bell)
 check_counts(ledger, 'done', 'failed')
+if #ARGV > 7 then
+  redis.call('LLEN', errors)
+end
 if journal then
   redis.call('XLEN', journal)
 end
@@ -69,6 +72,11 @@ if settles then
 end
 redis.call('HSET', member, cursor_field, text(stored), try_field, text(try))
 
-local holds = held > 0 and redis.call('LRANGE', inflight, 0, -1) or claim(ready, inflight, want)
-ring_bell(ready, bell)
-return { 'turn', stored, holds }
+if held == 0 then
+  local left = claim(ready, waiting, inflight, want)
+  held, waiting = waiting - left, left
+end
+if waiting > 0 and rung == 0 then
+  redis.call('RPUSH', bell, '1')
+end
+return { 'turn', stored, held }

@@ -112,6 +112,13 @@ pub(super) fn take(keys: &Keys, me: Identity, settlement: &Settlement) -> Cmd {
     call
 }
 
+/// What a lane holds.
+pub(super) fn held(keys: &Keys, me: Identity, lane: usize) -> Cmd {
+    let mut call = redis::cmd("LRANGE");
+    call.arg(keys.inflight(me.incarnation, lane)).arg(0).arg(-1);
+    call
+}
+
 pub(super) fn suspects(keys: &Keys, lease: Duration) -> Cmd {
     let mut call = script::SUSPECTS.call(&[&keys.members, &keys.ready, &keys.bell]);
     call.arg(&keys.channels).arg(millis(lease));

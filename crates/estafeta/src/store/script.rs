@@ -51,8 +51,8 @@ scripts! {
     BEAT = "beat" [" flags=allow-oom"] uses "clock" "presence";
     LEAD = "lead" [" flags=allow-oom"] uses "clock" "events" "ledger" "presence";
     RESIGN = "resign" [" flags=allow-oom"] uses "clock" "events" "office";
-    PUBLISH = "publish" [""] uses "clock" "bell" "ledger";
-    TURN = "turn" [" flags=allow-oom"] uses "clock" "bell" "elements" "ledger" "claims";
+    PUBLISH = "publish" [""] uses "clock" "ledger";
+    TURN = "turn" [" flags=allow-oom"] uses "clock" "elements" "ledger" "claims";
     TAKE = "take" [" flags=allow-oom"] uses "clock" "ledger" "claims";
     SUSPECTS = "suspects" [" flags=no-writes"] uses "clock" "presence";
     BURY = "bury" [" flags=allow-oom"]

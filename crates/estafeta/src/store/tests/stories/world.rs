@@ -152,9 +152,10 @@ impl Telling<'_> {
     pub fn call(&mut self, call: Call, late: bool, heard: bool) -> Outcome {
         let script = call.script();
         let time = || redis::cmd("TIME");
-        let calls = [time(), call.build(&self.stage.keys), time(), info()];
+        let keys = &self.stage.keys;
+        let calls = [time(), call.build(keys), call.build_reading(keys), time(), info()];
         let line = |answer| Line { deed: Deed::Call(call.clone()), late, heard, answer };
-        let [before, value, after, told] = match self.stage.try_to_ask(calls) {
+        let [before, value, list, after, told] = match self.stage.try_to_ask(calls) {
             Ok(values) => values,
             Err(error) => {
                 self.lines.push(line(None));
@@ -162,7 +163,7 @@ impl Telling<'_> {
             }
         };
         let span = Span { from: millis_of(before), to: millis_of(after) };
-        let (answer, now) = match Answer::read(script.name, value) {
+        let (answer, now) = match Answer::read(script.name, value, list) {
             Ok(answer) => answer,
             Err(error) => {
                 self.lines.push(line(None));
