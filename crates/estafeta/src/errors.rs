@@ -99,6 +99,8 @@ impl ErrorReader {
                 Ok(Some(held))
             }
             Turn::Lost => {
+                // If it was not buried but forgotten in part, nobody else knows what it holds.
+                self.store.leave(self.me.incarnation, 1).await?;
                 self.me = join(&self.store, &self.config, Kind::Reader).await?;
                 (self.cursor, self.shown) = (0, 0);
                 self.beat();

@@ -4,14 +4,14 @@
 //! the pulse, where no handler can starve it. States and what ends them:
 //!
 //! - *away*: not a member. `join`, as a new incarnation, until Redis takes it.
-//! - *handler*: `beat` at the pace of its rank. `lost` (buried while frozen or cut off, or the ring was wiped) leads
-//!   to *away*; a vacancy and a successful `lead` lead to *generator*.
+//! - *handler*: `beat` at the pace of its rank. `lost` (buried while frozen or cut off, or the ring was wiped, or what
+//!   this copy told of itself was deleted) leads to *away*; a vacancy and a successful `lead` lead to *generator*.
 //! - *generator*: `beat` a quarter of a lease apart. Somebody else in office leads to *handler*; `lost` to *away*.
 //!   Fewer messages published than this copy saw acknowledged, or a publish refused in an office that is still its own,
 //!   mean that Redis was rolled back: it takes a new epoch.
 //!
 //! A lane that is *lost* although the beat is not (its cursor was rolled back with the rest of Redis) ends the membership
-//! too: the copy leaves, which hands back what it holds, and joins again.
+//! too. However it ends, the copy leaves, which hands back what it may still hold, and joins again.
 //!
 //! How long a belief is trusted: a copy believes that it is the generator until a beat says otherwise, and that is safe,
 //! because no step relies on the belief; Redis checks the epoch in the step itself.
@@ -80,21 +80,26 @@ impl<O: Observer> Heartbeat<O> {
             let known = self.known_published.load(Ordering::Relaxed);
             let stand = match self.store.beat(me.incarnation, self.config.lease).await? {
                 Beat::Stands(stand) => stand,
-                Beat::Lost => return Ok(()),
+                Beat::Lost => return self.let_go(me).await,
             };
             if self.doubt.is_about_member(me.incarnation) {
-                self.store.leave(me.incarnation, self.config.concurrency).await?;
-                return Ok(());
+                return self.let_go(me).await;
             }
             if stand.overslept {
                 self.store.link().unsettle();
             }
             self.check_done(&stand);
             if !self.follow(me, &stand, stand.published < known, &mut election).await? {
-                return Ok(());
+                return self.let_go(me).await;
             }
             pace = election.pace(&stand, self.config.look, self.config.beat(), self.config.grace);
         }
+    }
+
+    /// Hands back what is left of a lost membership. Whoever was buried has nothing left; but somebody may have deleted what
+    /// this copy told of itself, or a roll-back its cursors, and then nobody else knows what it holds.
+    async fn let_go(&self, me: Identity) -> Result<()> {
+        self.store.leave(me.incarnation, self.config.concurrency).await.map(drop)
     }
 
     /// Acts on what the beat told. False if the copy turned out to be no member any more.

@@ -16,12 +16,12 @@ if judge ~= '' and tonumber(redis.call('ZSCORE', members, judge) or 0) < now the
   return { 'alive' }
 end
 local facts = redis.call('HMGET', member, 'number', 'kind', 'presence', 'lease', 'max-attempts', 'journal')
-local number, kind, lease = facts[1] or '0', facts[2], tonumber(facts[4] or 0)
+local number, kind = identify(facts[1], facts[2], succession, victim)
+-- A member of which only the name is left is judged by its lease: if it lives, it hears that it is lost and hands back
+-- what it holds, which nobody else knows of.
+local lease = tonumber(facts[4]) or math.huge
 local state = look_at(members, victim, ARGV[2] .. victim, facts[3] == '1', lease, now)
-if not facts[1] then
-  -- Somebody deleted what it told of itself: there is nothing left to return, and it can be no member.
-  state = 'expired'
-elseif state == 'ahead' then
+if state == 'ahead' then
   redis.call('ZADD', members, 'XX', text(now + lease), victim)
   return { 'alive' }
 end
@@ -29,9 +29,8 @@ if not is_dead(state, tonumber(ARGV[3]), tonumber(ARGV[4]), now) then
   return { 'alive' }
 end
 local keys = { ready = KEYS[5], errors = KEYS[7], ledger = KEYS[8], journal = facts[6] == '1' and KEYS[10] or nil }
-local held = collect(kind, { unpack(KEYS, 11) }, keys, tonumber(facts[5] or nil) or math.huge)
+local held = collect(kind, { unpack(KEYS, 11) }, keys, tonumber(facts[5]) or math.huge)
 local leads = redis.call('HGET', leader, 'member') == victim
-redis.call('ZCARD', succession)
 redis.call('LLEN', KEYS[6])
 redis.call('XLEN', events)
 

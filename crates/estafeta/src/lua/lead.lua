@@ -11,43 +11,45 @@ local members, member, leader, epochs, ledger, events = KEYS[1], KEYS[3], KEYS[4
 local me, lease, interval = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[6])
 
 local deadline = redis.call('ZSCORE', members, me)
-if not deadline or not redis.call('ZSCORE', KEYS[2], me) then
+local facts = redis.call('HMGET', member, 'number', 'presence')
+local number, presence = facts[1], facts[2]
+if not (deadline and number and presence and redis.call('ZSCORE', KEYS[2], me)) then
   return { 'lost' }
 end
 local now = now_ms()
 local office = redis.call('HMGET', leader, 'member', 'number', 'epoch', 'sent', 'due', 'presence', 'lease', 'last',
   'vacated')
-local incumbent, due = office[1], tonumber(office[5] or now)
-local published = tonumber(redis.call('HGET', ledger, 'published') or 0)
+local incumbent, due = office[1], tonumber(office[5]) or now
+local its_epoch, sent, its_lease, vacated =
+  tonumber(office[3]), tonumber(office[4]), tonumber(office[7]) or 0, tonumber(office[9])
+local published = tonumber(check_counts(ledger, 'published', 'takeovers')[1] or 0)
 
-if incumbent == me and ARGV[9] == '0' then
-  return { 'leads', tonumber(office[3]), tonumber(office[4]), published, due, now, 0, 0 }
+-- A term of which somebody deleted a part cannot be told again; the next one begins.
+if incumbent == me and ARGV[9] == '0' and its_epoch and sent then
+  return { 'leads', its_epoch, sent, published, due, now, 0, 0 }
 end
 local silence = tonumber(ARGV[7])
 if incumbent and incumbent ~= me then
-  local state = look_at(members, incumbent, ARGV[3] .. incumbent, office[6] == '1', tonumber(office[7]), now)
+  local state = look_at(members, incumbent, ARGV[3] .. incumbent, office[6] == '1', its_lease, now)
   -- Whoever overslept its own lease has no say about that of others.
   if tonumber(deadline) < now or not is_dead(state, tonumber(ARGV[4]), tonumber(ARGV[5]), now) then
     return { 'follows' }
   elseif state == 'expired' then
     -- One that is frozen looks connected to the last; it was last heard of when it extended its lease.
-    silence = now - tonumber(redis.call('ZSCORE', members, incumbent)) + tonumber(office[7])
+    silence = now - tonumber(redis.call('ZSCORE', members, incumbent)) + its_lease
   end
-elseif not incumbent and office[9] then
-  silence = now - tonumber(office[9])
+elseif not incumbent and vacated then
+  silence = now - vacated
 end
-local facts = redis.call('HMGET', member, 'number', 'presence')
-local number = facts[1]
-local epoch = math.max(tonumber(redis.call('GET', epochs) or 0) + 1, now)
-local predecessor = office[2] or office[8] or '0'
+local epoch = math.max(tonumber(checked(redis.call('GET', epochs)) or 0) + 1, now)
+local predecessor = string.match(office[2] or office[8] or '', '^%d+$') or '0'
 redis.call('XLEN', events)
-check_counts(ledger, 'takeovers')
 
 -- A tick further off than one interval is left over from another setting or from a clock that jumped back.
 due = math.min(due, now + interval)
 redis.call('SET', epochs, text(epoch))
 redis.call('HSET', leader, 'member', me, 'number', number, 'epoch', text(epoch), 'sent', 0, 'due', text(due),
-  'presence', facts[2], 'lease', ARGV[2], 'since', text(now), 'last', number)
+  'presence', presence, 'lease', ARGV[2], 'since', text(now), 'last', number)
 redis.call('ZADD', members, 'XX', text(now + lease), me)
 if published < tonumber(ARGV[8]) then
   announce(events, 'rolled-back', 'member', number, 'known', ARGV[8], 'found', published)

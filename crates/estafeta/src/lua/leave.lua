@@ -11,20 +11,20 @@ if not redis.call('ZSCORE', members, me) then
   return { 'left', 0 }
 end
 local facts = redis.call('HMGET', member, 'number', 'kind')
-local held = collect(facts[2], { unpack(KEYS, 10) }, keys, math.huge)
+local number, kind = identify(facts[1], facts[2], succession, me)
+local held = collect(kind, { unpack(KEYS, 10) }, keys, math.huge)
 local leads = redis.call('HGET', leader, 'member') == me
-redis.call('ZCARD', succession)
 redis.call('LLEN', KEYS[6])
 redis.call('XLEN', events)
 
-local returned = give_back(held, keys, facts[1], now_ms())
+local returned = give_back(held, keys, number, now_ms())
 if leads then
-  vacate(leader, succession, facts[1])
+  vacate(leader, succession, number)
   call_heir(succession, ARGV[2], me)
 end
 redis.call('ZREM', members, me)
 redis.call('ZREM', succession, me)
 redis.call('DEL', member)
-announce(events, 'left', 'member', facts[1], 'returned', returned)
+announce(events, 'left', 'member', number, 'returned', returned)
 ring_bell(keys.ready, KEYS[6])
 return { 'left', returned }

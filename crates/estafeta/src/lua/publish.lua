@@ -12,12 +12,13 @@ local first, count = 11, #ARGV - 10
 
 local office = redis.call('HMGET', leader, 'member', 'epoch', 'sent', 'due')
 local now = now_ms()
-if office[1] ~= me or office[2] ~= ARGV[2] or tonumber(office[3]) < n then
+local sent, due = tonumber(office[3]), tonumber(office[4])
+-- A term of which somebody deleted a part is over as well: `lead` begins the next one.
+if office[1] ~= me or office[2] ~= ARGV[2] or not sent or not due or sent < n then
   redis.call('HINCRBY', ledger, 'fenced', 1)
   return { 'fenced' }
 end
-local due = tonumber(office[4])
-if tonumber(office[3]) > n then
+if sent > n then
   return { 'already', due, now }
 end
 local published = tonumber(check_counts(ledger, 'published')[1] or 0)

@@ -12,8 +12,9 @@ if office[1] ~= me or office[2] ~= ARGV[2] then
 end
 redis.call('XLEN', events)
 redis.call('ZCARD', succession)
+local number = office[3] or '0'
 
-vacate(leader, succession, office[3])
-announce(events, 'resigned', 'member', office[3])
+vacate(leader, succession, number)
+announce(events, 'resigned', 'member', number)
 call_heir(succession, ARGV[3], me)
 return { 'resigned' }

@@ -209,6 +209,8 @@ pub(crate) fn beat(mut reply: Reply) -> Result<Beat> {
                 ("me", ..) => Office::Mine(epoch),
                 ("none", ..) => Office::Empty,
                 (_, Some(health), Ok(by)) => Office::Held { by, health },
+                // Somebody wrote a name into the office that no member has; `lead` looks again before it takes it.
+                (_, Some(_), Err(_)) => Office::Empty,
                 _ => return reply.unknown(&format!("{state} {holder}")),
             };
             Ok(Beat::Stands(Stand { now_ms, overslept, rank, office, published, outstanding }))

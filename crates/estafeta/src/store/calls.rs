@@ -38,7 +38,8 @@ pub(super) fn join(keys: &Keys, me: &Introduction<'_>) -> Cmd {
 }
 
 pub(super) fn beat(keys: &Keys, me: Incarnation, lease: Duration) -> Cmd {
-    let mut call = script::BEAT.call(&[&keys.members, &keys.succession, &keys.leader, &keys.ledger]);
+    let names = [&keys.members, &keys.succession, &keys.leader, &keys.ledger, &keys.member(me)];
+    let mut call = script::BEAT.call(&names);
     call.arg(me.to_string()).arg(millis(lease)).arg(&keys.channels);
     call
 }

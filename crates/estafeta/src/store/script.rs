@@ -48,7 +48,7 @@ macro_rules! scripts {
 
 scripts! {
     JOIN = "join" [" flags=allow-oom"] uses "clock" "events" "ledger";
-    BEAT = "beat" [" flags=allow-oom"] uses "clock" "presence";
+    BEAT = "beat" [" flags=allow-oom"] uses "clock" "ledger" "presence";
     LEAD = "lead" [" flags=allow-oom"] uses "clock" "events" "ledger" "presence";
     RESIGN = "resign" [" flags=allow-oom"] uses "clock" "events" "office";
     PUBLISH = "publish" [""] uses "clock" "ledger";

@@ -105,7 +105,9 @@ async fn the_recommended_rights_are_enough() {
     assert!(!reader.next().await.unwrap().is_empty());
     reader.release().await.unwrap();
     reader.leave().await.unwrap();
+    assert!(!limited.is_untouched().await.unwrap());
     assert!(limited.erase().await.unwrap() > 0);
+    assert!(limited.is_untouched().await.unwrap());
 }
 
 /// Every file below this directory, in one text.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use estafeta::{Error, Failure, Handler, Message, RingName};
+use estafeta::{Error, ErrorReader, Failure, Handler, Message, RingName};
 use estafeta_testbed::RedisServer;
 use tokio::sync::Notify;
 
@@ -243,4 +243,77 @@ async fn rings_of_one_redis_do_not_see_each_other() {
     assert_eq!(snapshot.members.len(), 1, "{snapshot:?}");
     one.stop().await.unwrap();
     other.stop().await.unwrap();
+}
+
+/// Deletes what the member with this number told of itself; its name stays.
+fn forget(redis: &RedisServer, number: u64) {
+    let mut connection = redis.connect();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("{estafeta}:member:*").query(&mut connection).unwrap();
+    let mut number_of =
+        |key: &String| -> u64 { redis::cmd("HGET").arg(key).arg("number").query(&mut connection).unwrap() };
+    let key = keys.into_iter().find(|key| number_of(key) == number).expect("a member");
+    redis::cmd("DEL").arg(key).exec(&mut connection).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_generator_of_which_only_the_name_is_left_joins_again_and_leads_again() {
+    let redis = RedisServer::start();
+    let one = Running::start(config(&redis), Counter(0), Keep::default());
+    one.ears.hear("generated").await;
+    forget(&redis, 1);
+    one.ears.hear("DeclaredDead").await;
+    one.ears.hear("Joined { member: MemberId(2) }").await;
+    let ring = ring(&redis).await;
+    let snapshot = eventually(&ring, "it leads", |snapshot| {
+        snapshot.members.len() == 1 && snapshot.generator.as_ref().is_some_and(|leader| leader.member.0 == 2)
+    })
+    .await;
+    let before = snapshot.published;
+    eventually(&ring, "messages flow", |snapshot| snapshot.published > before + 3).await;
+    one.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_of_which_only_the_name_is_left_hands_back_what_it_holds() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    settings.limit = Some(1);
+    // Nobody else is to find it.
+    settings.sweep = Duration::from_secs(600);
+    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    one.ears.hear("LimitReached").await;
+    let (calls, has_one, go) = <(Arc<AtomicUsize>, Arc<Notify>, Arc<Notify>)>::default();
+    let gate = Gate { calls: Arc::clone(&calls), has_one: Arc::clone(&has_one), go: Arc::clone(&go) };
+    let other = Running::start(settings, Counter(0), gate);
+    has_one.notified().await;
+    forget(&redis, 2);
+    other.ears.hear("DeclaredDead").await;
+    let snapshot = ring(&redis).await.snapshot(0).await.unwrap();
+    assert!(snapshot.waiting == 1 && snapshot.balanced, "{snapshot:?}");
+    // The first result is not wanted any more; the message is handled again.
+    go.notify_one();
+    other.ears.hear("Joined { member: MemberId(3) }").await;
+    go.notify_one();
+    other.ears.hear("handled #1.2").await;
+    assert_eq!(calls.load(Ordering::Relaxed), 2);
+    one.stop().await.unwrap();
+    other.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_of_which_only_the_name_is_left_shows_its_errors_again() {
+    let redis = RedisServer::start();
+    let mut connection = redis.connect();
+    redis::cmd("RPUSH").arg("{estafeta}:errors").arg("1 1 1 1 1 1 2 no body").exec(&mut connection).unwrap();
+    redis::cmd("HSET").arg("{estafeta}:ledger").arg("published").arg(1).exec(&mut connection).unwrap();
+    let mut reader = ErrorReader::join(config(&redis)).await.unwrap();
+    for number in 1..=3 {
+        let shown: Vec<_> = reader.next().await.unwrap().iter().map(|error| error.id).collect();
+        assert_eq!(shown, [1]);
+        forget(&redis, number);
+    }
+    reader.leave().await.unwrap();
+    let snapshot = ring(&redis).await.snapshot(0).await.unwrap();
+    assert_eq!((snapshot.members.len(), snapshot.errors_kept), (0, 1), "{snapshot:?}");
+    assert!(snapshot.balanced);
 }

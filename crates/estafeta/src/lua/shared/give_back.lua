@@ -3,6 +3,13 @@
 -- become errors instead. `collect` only reads and `give_back` only writes, so that a script can put its last check
 -- between the two.
 
+-- Number and kind of a member that goes. Somebody may have deleted what it told of itself: then it has no number, and
+-- whether it stands in the line of succession tells a handler from a reader.
+local function identify(number, kind, succession, incarnation)
+  local is_heir = redis.call('ZSCORE', succession, incarnation)
+  return string.match(number or '', '^%d+$') or '0', kind or (is_heir and 'member' or 'reader')
+end
+
 local function by_id(one, other)
   return one.id < other.id
 end

@@ -1,11 +1,17 @@
--- Reads counts that are about to be changed, and makes sure that they are numbers: HINCRBY would fail half-way
--- otherwise.
+-- Fails unless a stored count is written as Redis writes one: HINCRBY would refuse it half-way otherwise. More than 15
+-- characters are more than Lua counts exactly, and no ring comes that far.
+local function checked(count)
+  if count and count ~= '0' and (#count > 15 or not string.find(count, '^%-?[1-9]%d*$')) then
+    error({ err = 'WRONGTYPE a count is not a number' })
+  end
+  return count
+end
+
+-- Reads counts that are about to be changed or reckoned with.
 local function check_counts(hash, ...)
   local counts = redis.call('HMGET', hash, ...)
   for _, count in ipairs(counts) do
-    if count and not string.match(count, '^%-?%d+$') then
-      error({ err = 'WRONGTYPE a count is not a number' })
-    end
+    checked(count)
   end
   return counts
 end

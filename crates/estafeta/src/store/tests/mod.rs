@@ -9,6 +9,7 @@ use super::*;
 use crate::snapshot::{self, KnownLanes, MemberView, Snapshot};
 
 mod burials;
+mod damage;
 mod looks;
 mod publishing;
 mod refusals;
@@ -117,7 +118,22 @@ impl Bench {
     fn everything(&self) -> Vec<(String, Vec<u8>)> {
         let mut keys: Vec<String> = self.ask(&["KEYS", "*"]);
         keys.sort();
-        keys.into_iter().map(|key| (key.clone(), self.ask(&["DUMP", &key]))).collect()
+        let mut dumps = redis::pipe();
+        for key in &keys {
+            dumps.cmd("DUMP").arg(key);
+        }
+        let dumps: Vec<Vec<u8>> = dumps.query(&mut self.redis.connect()).unwrap();
+        keys.into_iter().zip(dumps).collect()
+    }
+
+    /// Makes Redis hold exactly this again.
+    fn restore(&self, everything: &[(String, Vec<u8>)]) {
+        let mut pipe = redis::pipe();
+        pipe.cmd("FLUSHALL").ignore();
+        for (key, dump) in everything {
+            pipe.cmd("RESTORE").arg(key).arg(0).arg(dump).ignore();
+        }
+        pipe.exec(&mut self.redis.connect()).unwrap();
     }
 
     /// Puts something of another type where one of our keys was.

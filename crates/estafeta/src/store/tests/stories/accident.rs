@@ -14,6 +14,8 @@ pub(super) enum Accident {
     Expired(Persona),
     /// A deadline is further off than a lease, because Redis' clock jumped back.
     Ahead(Persona, u64),
+    /// Somebody deletes what a member told of itself; its name stays.
+    Forgotten(Persona),
     /// Another epoch, or none, is stored.
     Epoch(Option<u64>),
     /// The next tick is somewhere else.
@@ -38,6 +40,7 @@ impl Accident {
         match self {
             Self::Expired(who) => call.arg("ZADD").arg(&keys.members).arg("XX").arg(1).arg(who.name()),
             Self::Ahead(who, ms) => call.arg("ZADD").arg(&keys.members).arg("XX").arg(*ms).arg(who.name()),
+            Self::Forgotten(who) => call.arg("DEL").arg(keys.member(who.incarnation())),
             Self::Epoch(epoch) => return set(&keys.epoch, epoch.map(|epoch| epoch.to_string())),
             Self::Due(due) => call.arg("HSET").arg(&keys.leader).arg("due").arg(*due),
             Self::BellHeard => call.arg("LPOP").arg(&keys.bell),
@@ -50,6 +53,7 @@ impl Accident {
         match self {
             Self::Expired(who) => set_deadline(ring, *who, 1),
             Self::Ahead(who, ms) => set_deadline(ring, *who, *ms),
+            Self::Forgotten(who) => ring.forget(*who),
             Self::Epoch(epoch) => ring.epoch = *epoch,
             Self::Due(due) => ring.office.due = Some(*due),
             Self::BellHeard => ring.bell = false,
@@ -61,6 +65,7 @@ impl Accident {
         match self {
             Self::Expired(_) => "expired",
             Self::Ahead(..) => "ahead",
+            Self::Forgotten(_) => "member forgotten",
             Self::Epoch(None) => "epoch forgotten",
             Self::Epoch(Some(_)) => "epoch moved",
             Self::Due(_) => "due moved",
@@ -81,6 +86,7 @@ impl fmt::Display for Accident {
         match self {
             Self::Expired(who) => write!(f, "the lease of {who} runs out"),
             Self::Ahead(who, _) => write!(f, "Redis' clock jumps back, and the lease of {who} runs too long"),
+            Self::Forgotten(who) => write!(f, "somebody deletes what {who} told of itself"),
             Self::Epoch(None) => f.write_str("Redis forgets the last epoch"),
             Self::Epoch(Some(epoch)) => write!(f, "Redis comes back with epoch {epoch}"),
             Self::Due(due) => write!(f, "the next tick is now at {due}"),

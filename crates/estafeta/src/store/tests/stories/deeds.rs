@@ -173,6 +173,7 @@ impl Telling<'_> {
         let accident = match *step {
             Step::Expire { copy } => one(copy).map(Accident::Expired),
             Step::Ahead { copy } => one(copy).map(|who| Accident::Ahead(who, now + 100 * 3_600_000)),
+            Step::Forget { copy } => one(copy).map(Accident::Forgotten),
             Step::LoseEpoch { how } => self.lost_epoch(how, now),
             Step::MoveDue { ahead } => self
                 .model

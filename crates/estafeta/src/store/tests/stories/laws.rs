@@ -164,14 +164,15 @@ pub(super) fn must_ring(call: &Call, answer: &Answer) -> bool {
 fn hands(keys: &Keys, found: &Keyspace) -> Hands {
     let mut hands = Hands { handlers: Vec::new(), readers: Vec::new() };
     for (key, content) in found {
-        // A list whose member is not there any more is in nobody's hands, and its messages are missing.
-        let owner = key.split_once(":inflight:").and_then(|(_, rest)| rest.split(':').next()?.parse().ok());
+        // A list whose member is not there any more is in nobody's hands, and its messages are missing. Of a member only
+        // the name may be left: readers do not stand in the line of succession.
+        let owner = key.split_once(":inflight:").and_then(|(_, rest)| rest.split(':').next());
         if let (Some(owner), Content::Row(elements)) = (owner, content) {
             let elements = Element::read_all(elements);
-            match field(found, &keys.member(owner), "kind") {
-                Some("reader") => hands.readers.extend(elements),
-                Some(_) => hands.handlers.push(elements),
-                None => {}
+            match [&keys.members, &keys.succession].map(|key| field(found, key, owner).is_some()) {
+                [true, true] => hands.handlers.push(elements),
+                [true, false] => hands.readers.extend(elements),
+                _ => {}
             }
         }
     }

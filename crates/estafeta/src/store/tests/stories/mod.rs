@@ -34,7 +34,7 @@ const CALLS: u64 = 200_000;
 const TELLERS: u64 = 2;
 /// Every answer that a script can give, each of which must have been given this often.
 const OFTEN: u64 = 50;
-const ANSWERS: [(&str, &str); 41] = [
+const ANSWERS: [(&str, &str); 42] = [
     ("join", "joined"),
     ("join", "schema"),
     ("beat", "stands"),
@@ -72,6 +72,7 @@ const ANSWERS: [(&str, &str); 41] = [
     ("snapshot", "changed"),
     ("accident", "expired"),
     ("accident", "ahead"),
+    ("accident", "member forgotten"),
     ("accident", "epoch forgotten"),
     ("accident", "epoch moved"),
     ("accident", "due moved"),

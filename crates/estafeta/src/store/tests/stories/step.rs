@@ -92,6 +92,10 @@ pub(super) enum Step {
     Ahead {
         copy: u8,
     },
+    /// Somebody deletes the hash of a member.
+    Forget {
+        copy: u8,
+    },
     LoseEpoch {
         how: u8,
     },
@@ -152,6 +156,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (one(), one()).prop_map(|(copy, from)| Step::LateStretch { copy, from }),
         8 => one().prop_map(|copy| Step::Expire { copy }),
         2 => one().prop_map(|copy| Step::Ahead { copy }),
+        1 => one().prop_map(|copy| Step::Forget { copy }),
         1 => one().prop_map(|how| Step::LoseEpoch { how }),
         1 => any::<bool>().prop_map(|ahead| Step::MoveDue { ahead }),
         4 => Just(Step::HearBell),

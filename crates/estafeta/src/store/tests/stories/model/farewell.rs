@@ -27,8 +27,10 @@ impl Ring {
         if !judge.is_none_or(is_awake) {
             return Answer::Alive;
         }
-        let number = member.number;
+        let is_forgotten = member.is_forgotten;
+        let number = member.known_number();
         match self.looks(member, now) {
+            "ahead" if is_forgotten => return Answer::Alive,
             "ahead" => {
                 self.extend_lease(victim, clock);
                 return Answer::Alive;
@@ -36,7 +38,9 @@ impl Ring {
             "well" => return Answer::Alive,
             _ => {}
         }
-        let (returned, gave_up) = self.remove(victim, Some(victim.max_attempts), clock);
+        // How many attempts its messages have was told by nobody else.
+        let max_attempts = (!is_forgotten).then_some(victim.max_attempts);
+        let (returned, gave_up) = self.remove(victim, max_attempts, clock);
         self.add("buried", 1);
         self.announce(format!("buried|member|{number}|why|expired|returned|{returned}|gave-up|{gave_up}"));
         self.ring_bell();
@@ -46,7 +50,7 @@ impl Ring {
     /// Whoever leaves in peace makes no message an error.
     pub(super) fn leave(&mut self, me: Persona, clock: &Clock) -> Answer {
         let Some(member) = self.members.get(&me.index) else { return Answer::Left { returned: 0 } };
-        let number = member.number;
+        let number = member.known_number();
         let (returned, _) = self.remove(me, None, clock);
         self.announce(format!("left|member|{number}|returned|{returned}"));
         self.ring_bell();
@@ -56,9 +60,8 @@ impl Ring {
     /// What a member held goes back to the head of where it came from, in its old order. A message counts one attempt
     /// more, and becomes an error instead if it had its last one.
     fn remove(&mut self, who: Persona, max_attempts: Option<u32>, clock: &Clock) -> (u64, u64) {
-        if let Some((holder, number)) = self.office.holder
-            && holder == who.index
-        {
+        let number = self.members[&who.index].known_number();
+        if self.office.holder.is_some_and(|(holder, _)| holder == who.index) {
             self.vacate(number, clock);
         }
         let member = self.members.remove(&who.index).expect("it was there before");
@@ -85,5 +88,12 @@ impl Ring {
         self.add("returned", returned);
         self.add("failed", gave_up);
         (returned as u64, gave_up as u64)
+    }
+}
+
+impl Member {
+    /// Its number, as far as anybody can still tell.
+    fn known_number(&self) -> u64 {
+        if self.is_forgotten { 0 } else { self.number }
     }
 }

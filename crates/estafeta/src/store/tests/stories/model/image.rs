@@ -46,7 +46,9 @@ impl Ring {
         put(&keys.journal, Content::row(self.journal.iter().map(String::as_str)));
         for member in members() {
             let who = member.persona.incarnation();
-            put(&keys.member(who), member.image());
+            if !member.is_forgotten {
+                put(&keys.member(who), member.image());
+            }
             for (index, lane) in member.lanes.iter().enumerate() {
                 let list = match member.persona.kind {
                     Kind::Member => Content::row(lane.holds.iter().map(Message::element)),

@@ -42,6 +42,8 @@ pub(super) struct Member {
     pub number: u64,
     pub started: u64,
     pub deadline: Span,
+    /// Somebody deleted what it told of itself: its name and what it holds are all that is left.
+    pub is_forgotten: bool,
     pub lanes: Vec<Lane>,
     /// What a reader shows at the moment.
     pub shows: Vec<Failed>,
@@ -162,7 +164,20 @@ impl Ring {
     }
 
     fn knows(&self, me: Persona, number: u64) -> bool {
-        self.members.get(&me.index).is_some_and(|member| member.number == number)
+        self.whole(me).is_some_and(|member| member.number == number)
+    }
+
+    /// A member that is known by more than its name.
+    fn whole(&self, who: Persona) -> Option<&Member> {
+        self.members.get(&who.index).filter(|member| !member.is_forgotten)
+    }
+
+    pub fn forget(&mut self, who: Persona) {
+        if let Some(member) = self.members.get_mut(&who.index) {
+            let lanes = member.lanes.drain(..);
+            member.lanes = lanes.map(|lane| Lane { holds: lane.holds, ..Lane::default() }).collect();
+            (member.is_forgotten, member.generated, member.failed) = (true, None, None);
+        }
     }
 
     pub fn count(&self, name: &str) -> u64 {

@@ -12,19 +12,23 @@ impl Ring {
         if let Some(theirs) = self.schema.filter(|theirs| *theirs != ours) {
             return Answer::Schema { theirs: theirs.into() };
         }
-        if let Some(known) = self.members.get(&me.index) {
+        if let Some(known) = self.whole(me) {
             return Answer::Joined { number: known.number };
         }
         self.schema = Some(ours);
         self.add("joined", 1);
         let number = self.count("joined");
+        // Of whom the name was left, what it holds is left too.
+        let former = self.members.remove(&me.index).map(|former| (former.lanes, former.shows));
+        let (lanes, shows) = former.unwrap_or_else(|| (vec![Lane::default(); me.lanes], Vec::new()));
         let member = Member {
             persona: me,
             number,
             started: clock.now(),
             deadline: clock.in_ms(me.lease_ms()),
-            lanes: vec![Lane::default(); me.lanes],
-            shows: Vec::new(),
+            is_forgotten: false,
+            lanes,
+            shows,
             generated: None,
             failed: None,
         };
@@ -36,7 +40,7 @@ impl Ring {
 
     pub(super) fn beat(&mut self, me: Persona, clock: &Clock) -> Answer {
         let now = clock.now();
-        let Some(member) = self.members.get(&me.index) else { return Answer::Lost };
+        let Some(member) = self.whole(me) else { return Answer::Lost };
         let overslept = member.deadline.from < now;
         let (office, leader) = match self.office.holder {
             None => ("none", String::new()),
@@ -72,7 +76,7 @@ impl Ring {
         clock: &Clock,
     ) -> Answer {
         let now = clock.now();
-        let Some(candidate) = self.members.get(&me.index).filter(|_| me.kind == Kind::Member) else {
+        let Some(candidate) = self.whole(me).filter(|_| me.kind == Kind::Member) else {
             return Answer::Lost;
         };
         let (number, overslept) = (candidate.number, candidate.deadline.from < now);
@@ -148,7 +152,7 @@ impl Ring {
     pub(super) fn snapshot(&self, roll: &[Persona]) -> Answer {
         let mut known: Vec<_> = roll.iter().map(|who| who.index).collect();
         known.sort_unstable();
-        if !known.iter().eq(self.members.keys()) {
+        if !known.iter().eq(self.members.keys()) || self.members.values().any(|member| member.is_forgotten) {
             return Answer::Changed;
         }
         let mut members: Vec<_> = self.members.values().collect();

@@ -36,7 +36,9 @@ impl Ring {
         self.ready.extend((call.first..).zip(&call.bodies).map(message));
         self.add("published", count);
         let generator = self.members.get_mut(&call.me.index).expect("whoever leads is a member");
-        *generator.generated.get_or_insert(0) += count as u64;
+        if !generator.is_forgotten {
+            *generator.generated.get_or_insert(0) += count as u64;
+        }
         self.extend_lease(call.me, clock);
         self.ring_bell();
         Answer::Published { due }

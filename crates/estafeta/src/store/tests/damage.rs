@@ -1,0 +1,224 @@
+//! Fields that somebody deleted or overwrote: a step happens as a whole or not at all, and its answer can be read. A member
+//! of which only the name is left is told so.
+
+use super::*;
+
+impl Bench {
+    fn hash_of(&self, actor: Actor) -> String {
+        self.store.keys.member(actor.incarnation)
+    }
+
+    fn forget(&self, actor: Actor) {
+        self.ask::<()>(&["DEL", &self.hash_of(actor)]);
+    }
+
+    fn last_event(&self) -> Vec<String> {
+        let mut last: Vec<(String, Vec<String>)> =
+            self.ask(&["XREVRANGE", "{estafeta}:events", "+", "-", "COUNT", "1"]);
+        last.remove(0).1
+    }
+}
+
+/// A ring in which every step has something to do.
+struct Ring {
+    leader: Actor,
+    heir: Actor,
+    dead: Actor,
+    reader: Actor,
+    term: Term,
+}
+
+const ERROR: &str = "9 1 1 1 1 1 2 no body";
+
+const STEPS: [&str; 18] = [
+    "turn",
+    "take",
+    "publish",
+    "publish without interval",
+    "publish again",
+    "lead again",
+    "renew",
+    "take over",
+    "take the vacant office",
+    "resign",
+    "beat of the leader",
+    "beat of the heir",
+    "leave of the leader",
+    "leave of the reader",
+    "bury",
+    "bury the leader",
+    "retry",
+    "drop",
+];
+
+impl Ring {
+    /// A ring that is ready for this step.
+    async fn before(step: &str, bench: &Bench) -> Self {
+        bench.ask::<()>(&["FLUSHALL"]);
+        let (leader, heir) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+        let (dead, reader) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Reader, 1).await);
+        let term = bench.lead(leader).await;
+        bench.publish(leader, &term, 0, &["a", "b", "c", "d"]).await;
+        for actor in [leader, heir, dead] {
+            bench.claim(actor, 0, 1).await;
+        }
+        bench.ask::<()>(&["RPUSH", "{estafeta}:errors", ERROR, ERROR]);
+        bench.store.take(reader.identity(), &Settlement { want: 1, ..Settlement::default() }).await.unwrap();
+        bench.expire(dead);
+        for count in ["done", "failed", "retried", "taken", "dropped", "returned", "buried", "takeovers"] {
+            bench.ask::<()>(&["HINCRBY", "{estafeta}:ledger", count, "0"]);
+        }
+        match step {
+            "take over" | "bury the leader" => bench.expire(leader),
+            "take the vacant office" => bench.store.resign(leader.incarnation, term.epoch).await.unwrap(),
+            _ => {}
+        }
+        Self { leader, heir, dead, reader, term }
+    }
+
+    async fn make(&self, step: &str, bench: &Bench) -> Result<()> {
+        let (store, me, heir) = (&bench.store, self.leader.incarnation, self.heir.incarnation);
+        let settlement = Settlement { settled: 1, want: 1, ..Settlement::default() };
+        let failing = Settlement { failures: vec![(0, "x".into())], settled: 1, ..Settlement::default() };
+        let next = messages(self.term.epoch, 5, &["e"]);
+        let publish = batch(self.term.epoch, 1, &next);
+        let facts = Facts { lanes: 1, ..Facts::default() };
+        let renewal = Candidacy { renew: true, known_published: 9, ..candidacy() };
+        match step {
+            "turn" => store.turn(self.leader.identity(), 0, &failing, true).await.map(drop),
+            "take" => store.take(self.reader.identity(), &settlement).await.map(drop),
+            "publish" => store.publish(me, &publish).await.map(drop),
+            "publish without interval" => {
+                store.publish(me, &Batch { interval: Duration::ZERO, ..publish }).await.map(drop)
+            }
+            "publish again" => store.publish(me, &Batch { n: 0, ..publish }).await.map(drop),
+            "lead again" => store.lead(me, LEASE, &candidacy()).await.map(drop),
+            "renew" => store.lead(me, LEASE, &renewal).await.map(drop),
+            "take over" | "take the vacant office" => store.lead(heir, LEASE, &candidacy()).await.map(drop),
+            "resign" => store.resign(me, self.term.epoch).await,
+            "beat of the leader" => store.beat(me, LEASE).await.map(drop),
+            "beat of the heir" => store.beat(heir, LEASE).await.map(drop),
+            "leave of the leader" => store.leave(me, 1).await.map(drop),
+            "leave of the reader" => store.leave(self.reader.incarnation, 1).await.map(drop),
+            "bury" => store.bury(self.dead.incarnation, &facts, 0, GRACE, None).await.map(drop),
+            "bury the leader" => store.bury(me, &facts, 0, GRACE, None).await.map(drop),
+            "retry" => store.resolve("retry", &[ERROR.as_bytes()]).await.map(drop),
+            "drop" => store.resolve("drop", &[ERROR.as_bytes()]).await.map(drop),
+            _ => unreachable!("{step}"),
+        }
+    }
+
+    /// Every key with numbers in it that Redis or Lua reckon with, and the fields that it has before this step.
+    fn fields(&self, bench: &Bench) -> Vec<(String, String)> {
+        let members = [self.leader, self.heir, self.dead, self.reader].map(|actor| bench.hash_of(actor));
+        let hashes = [&bench.store.keys.leader, &bench.store.keys.ledger];
+        let fields = |key: &String| -> Vec<String> { bench.ask(&["HKEYS", key]) };
+        let all = hashes.into_iter().chain(&members);
+        all.flat_map(|key| fields(key).into_iter().map(|field| (key.clone(), field))).collect()
+    }
+}
+
+/// Numbers as Redis does not count them, although most of them are numbers to Lua.
+const DAMAGES: [Option<&str>; 7] =
+    [None, Some(""), Some("many"), Some("007"), Some(" 5"), Some("1e3"), Some("99999999999999999999")];
+
+#[tokio::test]
+async fn a_step_that_meets_a_damaged_field_has_written_nothing_or_all() {
+    let bench = Bench::new().await;
+    let mut wrong = Vec::new();
+    let mut refused = 0;
+    for step in STEPS {
+        let ring = Ring::before(step, &bench).await;
+        let (whole, fields) = (bench.everything(), ring.fields(&bench));
+        for ((key, field), damage) in fields.iter().flat_map(|field| DAMAGES.map(|damage| (field, damage))) {
+            bench.restore(&whole);
+            match damage {
+                None => bench.ask::<()>(&["HDEL", key, field]),
+                Some(value) => bench.ask::<()>(&["HSET", key, field, value]),
+            }
+            let before = bench.everything();
+            let Err(error) = ring.make(step, &bench).await else { continue };
+            refused += 1;
+            if bench.everything() != before || matches!(error, Error::Answer(_)) {
+                wrong.push(format!("{step}, {field} of {key} is {damage:?}: {error}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {refused}:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(refused > 100, "only {refused} steps were refused: are the fields still the right ones?");
+}
+
+/// Past 15 digits the next epoch would not be greater than the last one.
+#[tokio::test]
+async fn an_epoch_that_is_no_number_stops_an_election_before_it_writes() {
+    let bench = Bench::new().await;
+    let one = bench.join(Kind::Member, 1).await;
+    for epoch in DAMAGES.iter().flatten().chain(&["inf", "9007199254740993"]) {
+        bench.ask::<()>(&["SET", "{estafeta}:epoch", epoch]);
+        let before = bench.everything();
+        let outcome = bench.store.lead(one.incarnation, LEASE, &candidacy()).await.map(drop);
+        assert!(outcome.is_err(), "{epoch:?}");
+        assert_eq!(bench.everything(), before, "{epoch:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_member_of_which_only_the_name_is_left_is_lost() {
+    let bench = Bench::new().await;
+    let one = bench.join(Kind::Member, 1).await;
+    bench.forget(one);
+    let before = bench.everything();
+    assert!(matches!(bench.store.lead(one.incarnation, LEASE, &candidacy()).await.unwrap(), Lead::Lost));
+    assert!(matches!(bench.store.beat(one.incarnation, LEASE).await.unwrap(), Beat::Lost));
+    assert_eq!(bench.everything(), before);
+}
+
+#[tokio::test]
+async fn a_member_of_which_only_the_name_is_left_hands_back_what_it_held() {
+    let bench = Bench::new().await;
+    let (one, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(one).await;
+    bench.publish(one, &term, 0, &["a"]).await;
+    bench.claim(handler, 0, 1).await;
+    bench.ask::<()>(&["DEL", "{estafeta}:bell"]);
+    bench.forget(handler);
+    assert_eq!(bench.store.leave(handler.incarnation, 1).await.unwrap(), 1);
+    assert_eq!(bench.last_event()[..4], ["kind", "left", "member", "0"]);
+    assert_eq!(bench.ask::<u64>(&["LLEN", "{estafeta}:bell"]), 1);
+    bench.forget(one);
+    bench.store.leave(one.incarnation, 1).await.unwrap();
+    assert_eq!(bench.ask::<u64>(&["ZCARD", "{estafeta}:members"]), 0);
+    bench.assert_balanced().await;
+}
+
+#[tokio::test]
+async fn the_errors_of_a_reader_of_which_only_the_name_is_left_stay_errors() {
+    let bench = Bench::new().await;
+    for buried in [false, true] {
+        bench.ask::<()>(&["FLUSHALL"]);
+        bench.ask::<()>(&["RPUSH", "{estafeta}:errors", ERROR]);
+        let reader = bench.join(Kind::Reader, 1).await;
+        let settlement = Settlement { want: 1, ..Settlement::default() };
+        bench.store.take(reader.identity(), &settlement).await.unwrap();
+        bench.forget(reader);
+        bench.expire(reader);
+        if buried {
+            bench.bury(reader).await;
+        } else {
+            bench.store.leave(reader.incarnation, 1).await.unwrap();
+        }
+        let errors: Vec<String> = bench.ask(&["LRANGE", "{estafeta}:errors", "0", "-1"]);
+        assert_eq!((errors, bench.ready()), (vec![ERROR.to_owned()], vec![]), "buried: {buried}");
+    }
+}
+
+/// Whoever lives hears that it is lost and hands back what it holds; nobody else knows how many lanes it has.
+#[tokio::test]
+async fn a_member_of_which_only_the_name_is_left_is_buried_when_its_lease_is_over() {
+    let bench = Bench::new().await;
+    let one = bench.join(Kind::Member, 1).await;
+    bench.forget(one);
+    assert!(matches!(bench.bury(one).await, Bury::Alive));
+    bench.expire(one);
+    assert!(matches!(bench.bury(one).await, Bury::Buried { number: MemberId(0), .. }));
+}
