@@ -179,7 +179,6 @@ impl Call {
         }
     }
 
-    /// Who sends it, if it is a member.
     /// What its sender reads in the same round trip.
     pub fn build_reading(&self, keys: &Keys) -> Cmd {
         let (me, number, lane) = match self {
@@ -190,6 +189,7 @@ impl Call {
         calls::held(keys, me.identity(*number), lane)
     }
 
+    /// Who sends it, if it is a member.
     pub fn sender(&self) -> Option<Persona> {
         match self {
             Self::Join(me) | Self::Beat(me) | Self::Leave(me) => Some(*me),
