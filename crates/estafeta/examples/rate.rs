@@ -20,6 +20,11 @@ fn cpu(con: &mut redis::Connection) -> f64 {
     let info: redis::InfoDict = redis::cmd("INFO").arg("cpu").query(con).unwrap();
     info.get::<f64>("used_cpu_user").unwrap() + info.get::<f64>("used_cpu_sys").unwrap()
 }
+fn own() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let f: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    (f[11].parse::<f64>().unwrap() + f[12].parse::<f64>().unwrap()) / 100.0
+}
 fn main() {
     let url = std::env::args().nth(1).unwrap();
     let secs: u64 = std::env::args().nth(2).unwrap().parse().unwrap();
@@ -36,7 +41,7 @@ fn main() {
             let rt = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let mut config = Config::new(url.parse().unwrap(), RingName::default());
             config.interval = Duration::from_millis(interval);
-            config.max_waiting = if limit.is_some() { 2_000_000 } else { 20_000 };
+            config.max_waiting = if limit.is_some() { 2_000_000 } else { std::env::var("ROOM").map_or(20_000, |room| room.parse().unwrap()) };
             config.limit = limit;
             rt.block_on(
                 Member::new(config, Fixed(vec![b'x'; 64]), Count(done), ()).run(token.cancelled_owned()),
@@ -53,13 +58,15 @@ fn main() {
         std::thread::sleep(Duration::from_millis(200));
         let b = start(0, None);
         std::thread::sleep(Duration::from_millis(500));
+        let o0 = own();
         let (c0, d0, t0) = (cpu(&mut con), done.load(Ordering::Relaxed), Instant::now());
         std::thread::sleep(Duration::from_secs(secs));
         let (c1, d1, t) = (cpu(&mut con), done.load(Ordering::Relaxed), t0.elapsed().as_secs_f64());
         println!(
-            "e2e {:.0}/s  server {:.3} us/msg  waiting {}",
+            "e2e {:.0}/s  server {:.3} us/msg  client {:.3} us/msg waiting {}",
             (d1 - d0) as f64 / t,
             (c1 - c0) * 1e6 / (d1 - d0) as f64,
+            (own() - o0) * 1e6 / (d1 - d0) as f64,
             waiting(&mut con)
         );
         b.0.cancel();

@@ -31,27 +31,25 @@ if settles == nil then
   return { 'lost' }
 end
 local waiting, rung = redis.call('LLEN', ready), redis.call('LLEN', bell)
-check_counts(ledger, 'done', 'failed')
-if #ARGV > 7 then
+local fails = settles and #ARGV > 7
+if fails then
+  check_counts(ledger, 'done', 'failed')
   redis.call('LLEN', errors)
 end
 if journal then
   redis.call('XLEN', journal)
 end
--- A message whose handler died travels alone from then on, so that one that kills its handlers takes no others along.
-local next_one = redis.call('LINDEX', ready, 0)
-if next_one and not string.find(next_one, '^%d+ %d+ 1 ') then
-  want = math.min(want, 1)
-end
 
 if settles then
   local failed, failed_ids = {}, {}
-  local now = #ARGV > 7 and text(now_ms())
+  local now = fails and text(now_ms())
   for i = 8, #ARGV, 2 do
     local element = redis.call('LINDEX', inflight, ARGV[i])
     failed[#failed + 1] = error_element(element, now, number, ARGV[i + 1])
     failed_ids[#failed_ids + 1] = string.match(element, '^%d+') or '0'
   end
+  -- First of all writes, because it tells by itself if the count is no number.
+  redis.call('HINCRBY', ledger, 'done', n - #failed)
   if journal then
     local ids = redis.call('LRANGE', inflight, 0, n - 1)
     for i, element in ipairs(ids) do
@@ -62,8 +60,7 @@ if settles then
   end
   push_all('RPUSH', errors, failed)
   redis.call('LTRIM', inflight, n, -1)
-  redis.call('HINCRBY', ledger, 'done', n - #failed)
-  if #failed > 0 then
+  if fails then
     redis.call('HINCRBY', ledger, 'failed', #failed)
     redis.call('HINCRBY', member, 'failed', #failed)
   end
@@ -73,6 +70,10 @@ end
 redis.call('HSET', member, cursor_field, text(stored), try_field, text(try))
 
 if held == 0 then
+  -- A message whose handler died travels alone from then on, so that one that kills its handlers takes no others along.
+  if want > 1 and waiting > 1 and not string.find(redis.call('LINDEX', ready, 0), '^%d+ %d+ 1 ') then
+    want = 1
+  end
   local left = claim(ready, waiting, inflight, want)
   held, waiting = waiting - left, left
 end
