@@ -152,9 +152,9 @@ impl<S: Source, O: Observer> Generator<S, O> {
                 return Err(Error::BodyTooLarge { size, limit });
             }
             bytes += size;
-            let id = progress.next_id + messages.len() as u64;
-            messages.push(Message::new(id, term.epoch, progress.clock.now_ms(), &body));
-            if bytes >= MOST_BYTES || started.elapsed() >= GATHERING {
+            let (id, now) = (progress.next_id + messages.len() as u64, Instant::now());
+            messages.push(Message::new(id, term.epoch, progress.clock.ms_at(now), &body));
+            if bytes >= MOST_BYTES || now - started >= GATHERING {
                 break;
             }
         }
@@ -170,7 +170,7 @@ impl<S: Source, O: Observer> Generator<S, O> {
             return most;
         }
         tokio::time::sleep_until(progress.clock.instant(progress.due_ms).into()).await;
-        let late = progress.clock.now_ms().saturating_sub(progress.due_ms);
+        let late = progress.clock.ms_at(Instant::now()).saturating_sub(progress.due_ms);
         if self.config.missed == Missed::Skip && Duration::from_millis(late) > LATE {
             return 1;
         }

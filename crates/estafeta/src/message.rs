@@ -4,8 +4,6 @@
 //! the only one in office and so knows the next id; building strings in Lua would cost more than all the rest.
 //! An error is `id epoch attempt published-ms failed-ms member reason-bytes reason body`.
 
-use std::io::Write as _;
-
 use crate::member_id::{Epoch, MemberId};
 
 /// One message, as a handler gets it. `id` is the same for all deliveries of a message, and is what makes work outside
@@ -38,7 +36,10 @@ impl Message {
     /// Makes the element that is stored, together with the message.
     pub(crate) fn new(id: u64, epoch: Epoch, published_ms: u64, body: &[u8]) -> Self {
         let mut element = Vec::with_capacity(48 + body.len());
-        write!(element, "{id} {epoch} 1 {published_ms} ").expect("writing to memory");
+        for number in [id, epoch.0, 1, published_ms] {
+            element.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+            element.push(b' ');
+        }
         let body_at = element.len();
         element.extend_from_slice(body);
         Self { id, epoch, attempt: 1, published_ms, element, body_at }

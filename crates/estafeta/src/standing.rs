@@ -46,8 +46,9 @@ impl ServerClock {
         Self { ms: now_ms, at: Instant::now() }
     }
 
-    pub fn now_ms(&self) -> u64 {
-        self.ms + u64::try_from(self.at.elapsed().as_millis()).unwrap_or(0)
+    /// What Redis' clock shows at a local moment.
+    pub fn ms_at(&self, moment: Instant) -> u64 {
+        self.ms + u64::try_from(moment.saturating_duration_since(self.at).as_millis()).unwrap_or(0)
     }
 
     /// The local moment at which Redis' clock will show `ms`; the past is now.

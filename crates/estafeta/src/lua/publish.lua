@@ -29,8 +29,7 @@ elseif limit > 0 and published + count > limit then
 elseif redis.call('LLEN', ready) + count > tonumber(ARGV[7]) then
   return { 'full', now }
 end
-redis.call('LLEN', bell)
-redis.call('ZCARD', members)
+local rung = redis.call('LLEN', bell)
 local facts = check_counts(member, 'number', 'generated')
 
 -- A tick further off than one interval is left over from a clock that jumped back.
@@ -45,6 +44,8 @@ if interval > 0 then
     due = due + interval * (math.floor((now - due) / interval) + 1)
   end
 end
+-- First of all writes, because it tells by itself if its key is of another type.
+redis.call('ZADD', members, 'XX', text(now + tonumber(ARGV[9])), me)
 for from = first, #ARGV, 500 do
   redis.call('RPUSH', ready, unpack(ARGV, from, math.min(from + 499, #ARGV)))
 end
@@ -55,6 +56,7 @@ if facts[1] then
   redis.call('HINCRBY', member, 'generated', count)
 end
 redis.call('HSET', leader, 'sent', n + 1, 'due', text(due))
-redis.call('ZADD', members, 'XX', text(now + tonumber(ARGV[9])), me)
-ring_bell(ready, bell)
+if rung == 0 then
+  redis.call('RPUSH', bell, '1')
+end
 return { 'published', due, now }

@@ -2,7 +2,7 @@
 -- KEYS   members member inflight errors ledger
 -- ARGV   incarnation number cursor n want
 --        number: the one that `join` answered
--- Answer {'turn', cursor, {element...}}: the reader's whole list after the step · {'lost'}
+-- Answer {'turn', cursor, held}: how many the reader holds after the step; it reads them from its list · {'lost'}
 -- Invariant: an error leaves Redis only after the reader that holds it said that it was shown.
 local members, member, inflight, errors, ledger = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local cursor, n, want = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -20,7 +20,7 @@ local settles = to_settle(stored, cursor, n, held)
 if settles == nil then
   return { 'lost' }
 end
-redis.call('LLEN', errors)
+local kept = redis.call('LLEN', errors)
 check_counts(ledger, 'taken')
 
 if settles then
@@ -30,4 +30,7 @@ if settles then
   stored = stored + n
   held = held - n
 end
-return { 'turn', stored, held > 0 and redis.call('LRANGE', inflight, 0, -1) or claim(errors, inflight, want) }
+if held == 0 then
+  held = kept - claim(errors, kept, inflight, want)
+end
+return { 'turn', stored, held }

@@ -5,7 +5,8 @@
 --        grows with every sending, repeats included; cursor: messages this lane had settled before; n: how many of its
 --        list, from the head, it settles now; the pairs name those among them that failed (index from 0). A journal is
 --        written if its key is given.
--- Answer {'turn', cursor, {element...}}: the lane's whole list after the step · {'lost'} · {'late'}
+-- Answer {'turn', cursor, held}: how many the lane holds after the step; it reads them from its list, which is nobody
+--        else's · {'lost'} · {'late'}
 -- Invariant: a settle is applied once, however often it is repeated, and only by the member that holds the messages. A
 -- sending that was overtaken by its own repeat does nothing: it would claim for a lane that does not listen any more.
 local members, member, inflight, ready, bell = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -29,26 +30,26 @@ local settles = to_settle(stored, cursor, n, held)
 if settles == nil then
   return { 'lost' }
 end
-redis.call('LLEN', bell)
-redis.call('LLEN', errors)
-check_counts(ledger, 'done', 'failed')
+local waiting, rung = redis.call('LLEN', ready), redis.call('LLEN', bell)
+local fails = settles and #ARGV > 7
+if fails then
+  check_counts(ledger, 'done', 'failed')
+  redis.call('LLEN', errors)
+end
 if journal then
   redis.call('XLEN', journal)
-end
--- A message whose handler died travels alone from then on, so that one that kills its handlers takes no others along.
-local next_one = redis.call('LINDEX', ready, 0)
-if next_one and not string.find(next_one, '^%d+ %d+ 1 ') then
-  want = math.min(want, 1)
 end
 
 if settles then
   local failed, failed_ids = {}, {}
-  local now = #ARGV > 7 and text(now_ms())
+  local now = fails and text(now_ms())
   for i = 8, #ARGV, 2 do
     local element = redis.call('LINDEX', inflight, ARGV[i])
     failed[#failed + 1] = error_element(element, now, number, ARGV[i + 1])
     failed_ids[#failed_ids + 1] = string.match(element, '^%d+') or '0'
   end
+  -- First of all writes, because it tells by itself if the count is no number.
+  redis.call('HINCRBY', ledger, 'done', n - #failed)
   if journal then
     local ids = redis.call('LRANGE', inflight, 0, n - 1)
     for i, element in ipairs(ids) do
@@ -59,8 +60,7 @@ if settles then
   end
   push_all('RPUSH', errors, failed)
   redis.call('LTRIM', inflight, n, -1)
-  redis.call('HINCRBY', ledger, 'done', n - #failed)
-  if #failed > 0 then
+  if fails then
     redis.call('HINCRBY', ledger, 'failed', #failed)
     redis.call('HINCRBY', member, 'failed', #failed)
   end
@@ -69,6 +69,15 @@ if settles then
 end
 redis.call('HSET', member, cursor_field, text(stored), try_field, text(try))
 
-local holds = held > 0 and redis.call('LRANGE', inflight, 0, -1) or claim(ready, inflight, want)
-ring_bell(ready, bell)
-return { 'turn', stored, holds }
+if held == 0 then
+  -- A message whose handler died travels alone from then on, so that one that kills its handlers takes no others along.
+  if want > 1 and waiting > 1 and not string.find(redis.call('LINDEX', ready, 0), '^%d+ %d+ 1 ') then
+    want = 1
+  end
+  local left = claim(ready, waiting, inflight, want)
+  held, waiting = waiting - left, left
+end
+if waiting > 0 and rung == 0 then
+  redis.call('RPUSH', bell, '1')
+end
+return { 'turn', stored, held }

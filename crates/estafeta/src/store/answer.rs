@@ -189,15 +189,6 @@ impl Reply {
         Ok(pairs)
     }
 
-    pub fn elements(&mut self) -> Result<Vec<Vec<u8>>> {
-        let script = self.script;
-        let bytes = |value| match value {
-            Value::BulkString(bytes) => Ok(bytes),
-            other => Err(unexpected(script, &other)),
-        };
-        self.list()?.items.map(bytes).collect()
-    }
-
     pub fn unknown<T>(&self, tag: &str) -> Result<T> {
         Err(unexpected(self.script, &tag))
     }
@@ -258,16 +249,18 @@ pub(crate) fn publish(mut reply: Reply) -> Result<Publish> {
     }
 }
 
-pub(crate) fn turn<T>(mut reply: Reply, read: impl Fn(Vec<u8>) -> T) -> Result<Turn<T>> {
+/// The cursor and how many are held; None if the caller holds nothing any more.
+pub(crate) fn turn(mut reply: Reply) -> Result<Option<(u64, usize)>> {
     match reply.text()?.as_str() {
-        "lost" | "late" => Ok(Turn::Lost),
-        "turn" => {
-            let cursor = reply.number()?;
-            let held = reply.elements()?.into_iter().map(read).collect();
-            Ok(Turn::Holds { cursor, held })
-        }
+        "lost" | "late" => Ok(None),
+        "turn" => Ok(Some((reply.number()?, reply.number()? as usize))),
         other => reply.unknown(other),
     }
+}
+
+/// The elements of a list.
+pub(crate) fn elements(list: Value) -> Result<Vec<Vec<u8>>> {
+    redis::from_redis_value(list).map_err(|error| Error::Answer(error.to_string()))
 }
 
 pub(crate) fn message(element: Vec<u8>) -> Message {

@@ -1,7 +1,5 @@
 //! How a step is called: until it is answered, by a patient store; once, by a plain one.
 
-use std::borrow::Cow;
-
 use redis::{Cmd, FromRedisValue, Value};
 
 use super::link::{Live, pauses};
@@ -13,28 +11,45 @@ use crate::error::{Error, Result};
 impl Store {
     /// Calls a script and returns its tagged answer.
     pub(super) async fn run(&self, script: &'static Script, call: &Cmd) -> Result<Reply> {
-        self.run_anew(script, || Cow::Borrowed(call)).await
-    }
-
-    /// Calls a script whose call is built anew for each try.
-    pub(super) async fn run_anew<'a>(
-        &self,
-        script: &'static Script,
-        build: impl Fn() -> Cow<'a, Cmd>,
-    ) -> Result<Reply> {
         tracing::trace!(step = script.name);
-        let build = &build;
         self.try_until_answered(|live| async move {
-            match self.link.send(&live, &build()).await {
+            match self.link.send(&live, call).await {
                 Err(Trouble::NoScript) => {
-                    self.link.send(&live, redis::cmd("SCRIPT").arg("LOAD").arg(script.code)).await?;
-                    self.link.send(&live, &build()).await
+                    self.load(&live, script).await?;
+                    self.link.send(&live, call).await
                 }
                 other => other,
             }
         })
         .await
         .and_then(|value| Reply::new(script.name, value))
+    }
+
+    /// Calls a script and reads right after it, in one round trip. The call is built anew for each try.
+    pub(super) async fn run_and_read(
+        &self,
+        script: &'static Script,
+        build: impl Fn() -> Cmd,
+        read: &Cmd,
+    ) -> Result<(Reply, Value)> {
+        tracing::trace!(step = script.name);
+        let build = &build;
+        let (answer, value) = self
+            .try_until_answered(|live| async move {
+                match self.link.send_both(&live, build(), read).await {
+                    Err(Trouble::NoScript) => {
+                        self.load(&live, script).await?;
+                        self.link.send_both(&live, build(), read).await
+                    }
+                    other => other,
+                }
+            })
+            .await?;
+        Ok((Reply::new(script.name, answer)?, value))
+    }
+
+    async fn load(&self, live: &Live, script: &Script) -> Result<(), Trouble> {
+        self.link.send(live, redis::cmd("SCRIPT").arg("LOAD").arg(script.code)).await.map(drop)
     }
 
     pub(super) async fn read<T: FromRedisValue>(&self, call: &Cmd) -> Result<T> {

@@ -63,7 +63,8 @@ pub(super) fn resign(keys: &Keys, me: Incarnation, epoch: Epoch) -> Cmd {
 
 pub(super) fn publish(keys: &Keys, me: Incarnation, batch: &Batch<'_>) -> Cmd {
     let names = [&keys.members, &keys.member(me), &keys.leader, &keys.ledger, &keys.ready, &keys.bell];
-    let mut call = script::PUBLISH.call(&names);
+    let bytes = batch.messages.iter().map(|message| message.element().len()).sum();
+    let mut call = script::PUBLISH.call_with_room(&names, batch.messages.len(), bytes);
     let first_id = batch.messages.first().map_or(0, |message| message.id);
     call.arg(me.to_string()).arg(batch.epoch.0).arg(batch.n).arg(first_id).arg(millis(batch.interval));
     call.arg(flag(batch.catch_up)).arg(batch.max_waiting).arg(batch.limit).arg(millis(batch.lease));
@@ -110,6 +111,13 @@ pub(super) fn take(keys: &Keys, me: Identity, settlement: &Settlement) -> Cmd {
     let mut call = script::TAKE.call(&[&keys.members, &member, &inflight, &keys.errors, &keys.ledger]);
     call.arg(who.to_string()).arg(me.number.0).arg(settlement.cursor);
     call.arg(settlement.settled).arg(settlement.want);
+    call
+}
+
+/// What a lane holds.
+pub(super) fn held(keys: &Keys, me: Identity, lane: usize) -> Cmd {
+    let mut call = redis::cmd("LRANGE");
+    call.arg(keys.inflight(me.incarnation, lane)).arg(0).arg(-1);
     call
 }
 

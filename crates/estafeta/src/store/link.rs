@@ -192,16 +192,28 @@ impl Link {
     /// Sends one command; a failure of the connection is reported to the keeper.
     pub async fn send(&self, live: &Live, command: &Cmd) -> Result<Value, Trouble> {
         let answer = live.connection.clone().send_packed_command(command).await;
-        match answer.and_then(Value::extract_error) {
-            Ok(value) => Ok(value),
-            Err(error) => {
-                let trouble = Trouble::from(error);
-                if matches!(trouble, Trouble::Broken(_)) {
-                    let _ = self.reports.send(live.generation);
-                }
-                Err(trouble)
-            }
+        answer.and_then(Value::extract_error).map_err(|error| self.report(live, error))
+    }
+
+    /// Sends two commands in one go; the first that fails decides.
+    pub async fn send_both(&self, live: &Live, one: Cmd, other: &Cmd) -> Result<(Value, Value), Trouble> {
+        let mut pipeline = redis::Pipeline::with_capacity(2);
+        pipeline.add_command(one).add_command(other.clone());
+        let answers = live.connection.clone().send_packed_commands(&pipeline, 0, 2).await;
+        let mut answers = answers.map_err(|error| self.report(live, error))?.into_iter();
+        let mut next = || {
+            let answer = answers.next().unwrap_or(Value::Nil).extract_error();
+            answer.map_err(|error| self.report(live, error))
+        };
+        Ok((next()?, next()?))
+    }
+
+    fn report(&self, live: &Live, error: RedisError) -> Trouble {
+        let trouble = Trouble::from(error);
+        if matches!(trouble, Trouble::Broken(_)) {
+            let _ = self.reports.send(live.generation);
         }
+        trouble
     }
 
     /// Shows on `channel` that the member lives, now and after every reconnect. False if that can't be had here.

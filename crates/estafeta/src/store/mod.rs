@@ -15,7 +15,6 @@ mod server;
 mod tests;
 mod trouble;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -167,14 +166,37 @@ impl Store {
     ) -> Result<Turn<Message>> {
         let build = || {
             let this_try = TRIES.fetch_add(1, Ordering::Relaxed) + 1;
-            Cow::Owned(calls::turn(&self.keys, me, lane, this_try, settlement, journal))
+            calls::turn(&self.keys, me, lane, this_try, settlement, journal)
         };
-        answer::turn(self.run_anew(&script::TURN, build).await?, answer::message)
+        self.settle_and_hold(&script::TURN, build, me, lane, answer::message).await
     }
 
     pub async fn take(&self, me: Identity, settlement: &Settlement) -> Result<Turn<FailedMessage>> {
-        let call = calls::take(&self.keys, me, settlement);
-        answer::turn(self.run(&script::TAKE, &call).await?, FailedMessage::parse)
+        let build = || calls::take(&self.keys, me, settlement);
+        self.settle_and_hold(&script::TAKE, build, me, 0, FailedMessage::parse).await
+    }
+
+    /// Calls `turn` or `take` and reads what the lane holds then. Nobody but its member writes to that list, so it is
+    /// what the step left, unless the member was buried in between: then the step is repeated, and says so.
+    async fn settle_and_hold<T>(
+        &self,
+        script: &'static script::Script,
+        build: impl Fn() -> redis::Cmd,
+        me: Identity,
+        lane: usize,
+        parse: impl Fn(Vec<u8>) -> T + Copy,
+    ) -> Result<Turn<T>> {
+        let read = calls::held(&self.keys, me, lane);
+        loop {
+            let (reply, list) = self.run_and_read(script, &build, &read).await?;
+            let Some((cursor, count)) = answer::turn(reply)? else {
+                return Ok(Turn::Lost);
+            };
+            let held = answer::elements(list)?;
+            if held.len() == count {
+                return Ok(Turn::Holds { cursor, held: held.into_iter().map(parse).collect() });
+            }
+        }
     }
 
     pub async fn suspects(&self, lease: Duration) -> Result<Suspects> {

@@ -17,8 +17,13 @@ pub(crate) struct Script {
 impl Script {
     /// A call of this script with its keys; the arguments follow with [`Cmd::arg`].
     pub fn call<K: AsRef<str>>(&self, keys: &[K]) -> Cmd {
-        let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(self.sha.as_str()).arg(keys.len());
+        self.call_with_room(keys, 0, 0)
+    }
+
+    /// The same, with room for so many arguments and bytes, where they are many: a call that grows is copied each time.
+    pub fn call_with_room<K: AsRef<str>>(&self, keys: &[K], arguments: usize, bytes: usize) -> Cmd {
+        let mut cmd = Cmd::with_capacity(32 + arguments, 1024 + bytes);
+        cmd.arg("EVALSHA").arg(self.sha.as_str()).arg(keys.len());
         for key in keys {
             cmd.arg(key.as_ref());
         }
@@ -51,8 +56,8 @@ scripts! {
     BEAT = "beat" [" flags=allow-oom"] uses "clock" "ledger" "presence";
     LEAD = "lead" [" flags=allow-oom"] uses "clock" "events" "ledger" "presence";
     RESIGN = "resign" [" flags=allow-oom"] uses "clock" "events" "office";
-    PUBLISH = "publish" [""] uses "clock" "bell" "ledger";
-    TURN = "turn" [" flags=allow-oom"] uses "clock" "bell" "elements" "ledger" "claims";
+    PUBLISH = "publish" [""] uses "clock" "ledger";
+    TURN = "turn" [" flags=allow-oom"] uses "clock" "elements" "ledger" "claims";
     TAKE = "take" [" flags=allow-oom"] uses "clock" "ledger" "claims";
     SUSPECTS = "suspects" [" flags=no-writes"] uses "clock" "presence";
     BURY = "bury" [" flags=allow-oom"]

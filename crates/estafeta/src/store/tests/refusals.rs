@@ -25,7 +25,7 @@ async fn a_step_that_fails_on_a_key_of_another_type_has_written_nothing() {
     let keys = Keys::new(&RingName::default());
     let mut failed = 0;
     for (key, expected) in keys.fixed() {
-        for step in 0..8 {
+        for step in 0..9 {
             let bench = Bench::new().await;
             let (leader, dead) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
             let term = bench.lead(leader).await;
@@ -33,8 +33,10 @@ async fn a_step_that_fails_on_a_key_of_another_type_has_written_nothing() {
             bench.claim(leader, 0, 1).await;
             bench.claim(dead, 0, 1).await;
             bench.expire(dead);
+            let reader = bench.join(Kind::Reader, 1).await;
             let element = b"9 1 1 1 1 1 2 no body".as_slice();
             bench.ask::<()>(&["RPUSH", "{estafeta}:errors", "9 1 1 1 1 1 2 no body"]);
+            let take = Settlement { want: 1, ..Settlement::default() };
             bench.plant_foreign(key, expected);
 
             let (before, me) = (bench.everything(), leader.incarnation);
@@ -50,6 +52,7 @@ async fn a_step_that_fails_on_a_key_of_another_type_has_written_nothing() {
                 4 => bench.store.bury(dead.incarnation, &facts, 0, GRACE, None).await.map(drop),
                 5 => bench.store.resign(me, term.epoch).await,
                 6 => bench.store.resolve("retry", &[element]).await.map(drop),
+                7 => bench.store.take(reader.identity(), &take).await.map(drop),
                 _ => bench.store.beat(me, LEASE).await.map(drop),
             };
             if outcome.is_err() {
@@ -97,4 +100,18 @@ async fn what_is_half_or_not_at_all_a_member_bothers_nobody() {
     );
     let verdict = bench.store.bury(half, &Facts::default(), 0, GRACE, None).await.unwrap();
     assert!(matches!(verdict, Bury::Buried { returned: 0, .. }));
+}
+
+/// `ready` and `errors` may hold a set, which SORT would take elements from as from a list.
+#[tokio::test]
+async fn nothing_is_claimed_from_a_set() {
+    let bench = Bench::new().await;
+    let (handler, reader) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Reader, 1).await);
+    for key in ["{estafeta}:ready", "{estafeta}:errors"] {
+        bench.ask::<()>(&["SADD", key, "1 1 1 1 a", "2 1 1 1 b", "3 1 1 1 c"]);
+    }
+    let (before, claim) = (bench.everything(), Settlement { want: 2, ..Settlement::default() });
+    assert!(bench.store.turn(handler.identity(), 0, &claim, false).await.is_err());
+    assert!(bench.store.take(reader.identity(), &claim).await.is_err());
+    assert_eq!(bench.everything(), before);
 }

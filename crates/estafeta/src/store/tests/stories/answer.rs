@@ -54,8 +54,12 @@ pub(super) struct Overview {
 }
 
 impl Answer {
-    /// Reads an answer, and the moment that it tells, if it tells one.
-    pub fn read(script: &'static str, value: Value) -> crate::error::Result<(Self, Option<u64>)> {
+    /// Reads an answer, and the moment that it tells, if it tells one. `list` is what its sender read after it.
+    pub fn read(
+        script: &'static str,
+        value: Value,
+        list: Value,
+    ) -> crate::error::Result<(Self, Option<u64>)> {
         let mut reply = Reply::new(script, value)?;
         if script == "suspects" {
             let (now, unrung) = (reply.number()?, reply.number()? == 1);
@@ -101,7 +105,14 @@ impl Answer {
             }
             "limit" => Self::Limit,
             "fenced" => Self::Fenced,
-            "turn" => Self::Turn { cursor: reply.number()?, held: reply.elements()? },
+            "turn" => {
+                let (cursor, count) = (reply.number()?, reply.number()? as usize);
+                let held = super::super::answer::elements(list)?;
+                if held.len() != count {
+                    return Err(Error::Answer(format!("{count} held, but the list has {}", held.len())));
+                }
+                Self::Turn { cursor, held }
+            }
             "late" => Self::Late,
             "lost" => Self::Lost,
             "buried" => {

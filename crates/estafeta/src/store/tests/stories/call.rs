@@ -179,6 +179,16 @@ impl Call {
         }
     }
 
+    /// What its sender reads in the same round trip.
+    pub fn build_reading(&self, keys: &Keys) -> Cmd {
+        let (me, number, lane) = match self {
+            Self::Turn { me, number, lane, .. } => (me, number, *lane),
+            Self::Take { me, number, .. } => (me, number, 0),
+            _ => return redis::cmd("PING"),
+        };
+        calls::held(keys, me.identity(*number), lane)
+    }
+
     /// Who sends it, if it is a member.
     pub fn sender(&self) -> Option<Persona> {
         match self {

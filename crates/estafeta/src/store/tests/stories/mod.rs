@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use proptest::strategy::Strategy as _;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
-use step::Story;
+use step::{Flaw, Step, Story};
 use world::{Stage, Tally};
 
 const CALLS: u64 = 200_000;
@@ -108,6 +108,25 @@ fn every_story_ends_well() {
         assert!(calls >= CALLS, "only {calls} calls were made");
         let rare: Vec<_> = ANSWERS.iter().filter(|kind| tally.get(kind).is_none_or(|n| *n < OFTEN)).collect();
         assert!(rare.is_empty(), "hardly ever happened: {rare:?} in {tally:#?}");
+    }
+}
+
+/// An error tells when it was made, and nothing about a step that came after it in the same millisecond.
+#[test]
+fn a_step_is_not_dated_by_an_error_that_was_there_before() {
+    let (flaw, heard) = (Flaw::None, true);
+    let turn = |settles| Step::Turn { copy: 0, lane: 0, settles, fails: 1, wants: 1, flaw, heard };
+    let mut steps = vec![
+        Step::Join { reader: false, lanes: 1, max_attempts: 4 },
+        Step::Lead { copy: 0, renew: false, more_known: false, heard },
+    ];
+    for _ in 0..200 {
+        let publish = Step::Publish { copy: 0, count: 1, room: 1, flaw, heard };
+        let bury = Step::Bury { victim: 0, judge: None };
+        steps.extend([publish, turn(0), turn(1), Step::Ahead { copy: 0 }, bury]);
+    }
+    if let Err(story) = Stage::new().tell(&Story { journal: false, steps }) {
+        panic!("{}", story.split("and then").last().unwrap_or_default());
     }
 }
 

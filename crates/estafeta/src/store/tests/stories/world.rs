@@ -152,9 +152,10 @@ impl Telling<'_> {
     pub fn call(&mut self, call: Call, late: bool, heard: bool) -> Outcome {
         let script = call.script();
         let time = || redis::cmd("TIME");
-        let calls = [time(), call.build(&self.stage.keys), time(), info()];
+        let keys = &self.stage.keys;
+        let calls = [time(), call.build(keys), call.build_reading(keys), time(), info()];
         let line = |answer| Line { deed: Deed::Call(call.clone()), late, heard, answer };
-        let [before, value, after, told] = match self.stage.try_to_ask(calls) {
+        let [before, value, list, after, told] = match self.stage.try_to_ask(calls) {
             Ok(values) => values,
             Err(error) => {
                 self.lines.push(line(None));
@@ -162,7 +163,7 @@ impl Telling<'_> {
             }
         };
         let span = Span { from: millis_of(before), to: millis_of(after) };
-        let (answer, now) = match Answer::read(script.name, value) {
+        let (answer, now) = match Answer::read(script.name, value, list) {
             Ok(answer) => answer,
             Err(error) => {
                 self.lines.push(line(None));
@@ -200,12 +201,7 @@ impl Telling<'_> {
         if now.is_some_and(|now| !(span.from..=span.to).contains(&now)) {
             broken.push(format!("Redis' time is {span:?}, and the answer tells {now:?}"));
         } else if now.is_none() {
-            // A step that makes an error and tells no time has stamped the last one.
-            let stamp = keyspace::list(&self.found, &keys.errors).last();
-            let stamp = stamp.and_then(|element| {
-                String::from_utf8_lossy(element).split(' ').nth(4).and_then(|ms| ms.parse().ok())
-            });
-            clock.now = stamp.filter(|ms| (span.from..=span.to).contains(ms));
+            clock.now = before.and_then(|before| self.stamp(before)).filter(|ms| span.covers(*ms));
         }
         let expected = self.model.apply(call, &clock);
         if expected != *answer {
@@ -233,6 +229,18 @@ impl Telling<'_> {
             self.top_epoch = self.top_epoch.max(*epoch);
         }
         broken
+    }
+
+    /// The moment that a step wrote into the errors it made, if it made any. One that was there before tells nothing, even
+    /// if it is from the same millisecond in which this step began.
+    fn stamp(&self, before: &Keyspace) -> Option<u64> {
+        let keys = &self.stage.keys;
+        let made = |keyspace| keyspace::number(keyspace, &keys.ledger, "failed");
+        if made(&self.found) == made(before) {
+            return None;
+        }
+        let newest = keyspace::list(&self.found, &keys.errors).last()?;
+        String::from_utf8_lossy(newest).split(' ').nth(4)?.parse().ok()
     }
 
     fn print(&self, broken: &[String]) -> String {

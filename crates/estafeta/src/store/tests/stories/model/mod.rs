@@ -118,7 +118,7 @@ impl Span {
         Self { from: self.from + ms, to: self.to + ms }
     }
 
-    fn covers(self, ms: u64) -> bool {
+    pub fn covers(self, ms: u64) -> bool {
         (self.from..=self.to).contains(&ms)
     }
 }
