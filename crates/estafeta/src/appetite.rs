@@ -2,8 +2,8 @@
 //!
 //! As many as can be handled in about ten milliseconds: a crash then repeats at most that much work, slow work is
 //! spread evenly over all lanes, and trivial work travels in batches so large that the round trip does not count. The
-//! size of the bodies counts too; it is a guess from those before, and the scripts stop where it turns out wrong, so that
-//! a lane's memory does not depend on what is in the queue.
+//! size of the bodies counts too; it is a guess from those before, and the scripts give fewer where it turns out wrong, so
+//! that a lane's memory does not depend on what is in the queue.
 
 use std::time::Duration;
 
