@@ -1,7 +1,8 @@
 //! Takes a picture of `estafeta monitor` at work: `picture BINARY OUT.svg [-- OPTION...]`.
 //!
 //! The monitor runs on a real terminal, with five copies on a private Redis of its own, for long enough to have something
-//! in its charts. One copy is killed, one frozen and thawed and one more killed on the way, so that there is something to see. The options go to the monitor.
+//! in its charts. On the way one copy is killed, one frozen and thawed and one more killed, so that there is something to
+//! see. The options go to the monitor.
 
 mod palette;
 mod shapes;
@@ -12,7 +13,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use estafeta_testbed::{NO_ENV, Terminal};
+use estafeta_testbed::Terminal;
 
 const ROWS: u16 = 34;
 const COLS: u16 = 120;
@@ -29,7 +30,10 @@ fn main() -> Result<()> {
         _ => bail!("expected: picture BINARY OUT.svg [-- OPTION...]"),
     };
     let fixed = ["monitor", "-n", "5", "--ring", "demo"].map(str::to_owned);
-    let terminal = Terminal::start(Path::new(binary), fixed.iter().chain(options), NO_ENV, ROWS, COLS);
+    // The picture tells where Redis is, and the same place each time is easier on the eye.
+    let data = std::env::temp_dir().join("estafeta");
+    let envs = [("ESTAFETA_DATA", &data)];
+    let terminal = Terminal::start(Path::new(binary), fixed.iter().chain(options), envs, ROWS, COLS);
     terminal.wait_for(PATIENCE, "anything", |screen| !screen.is_empty());
     let mut picture = String::new();
     for (seconds, keys) in SCRIPT {
@@ -39,5 +43,6 @@ fn main() -> Result<()> {
         terminal.type_keys(keys);
     }
     terminal.wait(PATIENCE);
+    std::fs::remove_dir_all(&data)?;
     std::fs::write(out, picture).with_context(|| format!("cannot write {out}"))
 }
