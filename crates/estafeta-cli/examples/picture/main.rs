@@ -32,6 +32,7 @@ fn main() -> Result<()> {
     let fixed = ["monitor", "-n", "5", "--ring", "demo"].map(str::to_owned);
     // The picture tells where Redis is, and the same place each time is easier on the eye.
     let data = std::env::temp_dir().join("estafeta");
+    std::fs::create_dir(&data).with_context(|| format!("{} must not be there yet", data.display()))?;
     let envs = [("ESTAFETA_DATA", &data)];
     let terminal = Terminal::start(Path::new(binary), fixed.iter().chain(options), envs, ROWS, COLS);
     terminal.wait_for(PATIENCE, "anything", |screen| !screen.is_empty());

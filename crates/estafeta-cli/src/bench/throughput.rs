@@ -154,7 +154,8 @@ pub async fn run(stand: &Stand<'_>) -> Result<Table> {
         rows: rows.rows,
         notes: vec![
             "floor: RPUSH and LPOP of as many by the same client, with no promise at all; batch: the most in one step; \
-             server us and commands: of Redis for one message, scripts included"
+             server us and commands: of Redis for one message, scripts included; \
+             with so many waiting: publishing and handling together, the better of two"
                 .to_owned(),
         ],
         panels: vec![Panel::Bars("messages_per_s"), Panel::Bars("server_us_per_message")],

@@ -1,5 +1,5 @@
 -- turn: the one step of a lane. Settles what it handled, then claims what comes next.
--- KEYS   members member inflight ready bell errors ledger [journal]
+-- KEYS   members member inflight ready bell errors ledger leader [journal]
 -- ARGV   incarnation number lane try cursor n want {index reason}...
 --        number: the one that `join` answered, which is another if a late `join` brings a former identity back; try:
 --        grows with every sending, repeats included; cursor: messages this lane had settled before; n: how many of its
@@ -10,7 +10,7 @@
 -- Invariant: a settle is applied once, however often it is repeated, and only by the member that holds the messages. A
 -- sending that was overtaken by its own repeat does nothing: it would claim for a lane that does not listen any more.
 local members, member, inflight, ready, bell = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local errors, ledger, journal = KEYS[6], KEYS[7], KEYS[8]
+local errors, ledger, leader, journal = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local try, cursor, n, want = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local cursor_field, try_field = 'cursor:' .. ARGV[3], 'try:' .. ARGV[3]
 
@@ -38,6 +38,10 @@ if fails then
 end
 if journal then
   redis.call('XLEN', journal)
+end
+-- Whoever generates does not handle: a lane that asked before its copy took office settles and gets nothing new.
+if want > 0 and redis.call('HGET', leader, 'member') == ARGV[1] then
+  want = 0
 end
 
 if settles then

@@ -94,9 +94,10 @@ pub(super) fn turn(
         &keys.bell,
         &keys.errors,
         &keys.ledger,
+        &keys.leader,
         &keys.journal,
     ];
-    let mut call = script::TURN.call(if journal { &names[..] } else { &names[..7] });
+    let mut call = script::TURN.call(if journal { &names[..] } else { &names[..8] });
     call.arg(who.to_string()).arg(me.number.0).arg(lane).arg(this_try).arg(settlement.cursor);
     call.arg(settlement.settled).arg(settlement.want);
     for (index, reason) in &settlement.failures {

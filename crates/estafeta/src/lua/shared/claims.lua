@@ -13,21 +13,28 @@ end
 
 -- Moves up to `want` elements into the caller's empty list and answers how many are left. `waiting` is how many there
 -- are. Nothing passes through Lua on the way: turning elements into Lua strings and back costs more than all the rest.
--- Many elements at once are fewer if they seem to be large, so that a caller's memory does not depend on the queue.
+-- Callers ask for about 1 MiB, by the size of what they had before; where that guess turns out wrong they get a few only,
+-- so that their memory does not depend on what is in the queue.
 local function claim(from, waiting, inflight, want)
-  local few, budget = 32, 1048576
-  if want > few and waiting > few then
-    local size = redis.call('MEMORY', 'USAGE', from)
-    want = math.max(few, math.min(want, math.floor(budget / size * waiting)))
-  end
-  if want == 0 or waiting == 0 then
+  local few, budget = 32, 2097152
+  local count = math.min(want, waiting)
+  if count == 0 then
     return waiting
-  elseif waiting <= want then
+  end
+  -- The head of the queue is looked at before anything large is copied, and what was copied for certain.
+  if count > few and redis.call('MEMORY', 'USAGE', from) / waiting * count > budget then
+    count = few
+  end
+  if count == waiting and (count <= few or redis.call('MEMORY', 'USAGE', from, 'SAMPLES', 0) <= budget) then
     redis.call('RENAME', from, inflight)
     return 0
   end
   -- SORT without an order copies a stretch of the list.
-  redis.call('SORT', from, 'BY', 'nosort', 'LIMIT', 0, want, 'STORE', inflight)
-  redis.call('LTRIM', from, want, -1)
-  return waiting - want
+  redis.call('SORT', from, 'BY', 'nosort', 'LIMIT', 0, count, 'STORE', inflight)
+  if count > few and redis.call('MEMORY', 'USAGE', inflight, 'SAMPLES', 0) > budget then
+    count = few
+    redis.call('SORT', from, 'BY', 'nosort', 'LIMIT', 0, count, 'STORE', inflight)
+  end
+  redis.call('LTRIM', from, count, -1)
+  return waiting - count
 end

@@ -102,6 +102,7 @@ async fn turns_of_a_former_life_do_nothing_when_a_late_join_brings_its_identity_
 async fn a_lane_whose_member_is_buried_before_it_has_read_its_list_is_lost_and_loses_nothing() {
     let bench = Bench::new().await;
     let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let other = bench.join(Kind::Member, 1).await;
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c"]).await;
     for script in [&script::TURN, &script::BURY] {
@@ -129,7 +130,7 @@ async fn a_lane_whose_member_is_buried_before_it_has_read_its_list_is_lost_and_l
     let turn = bench.store.settle_and_hold(&script::TURN, build, me, 0, parse).await.unwrap();
     assert!(matches!(turn, Turn::Lost));
     assert_eq!(sendings.get(), 2);
-    let ids = bench.claim(generator, 0, 5).await.iter().map(|message| (message.id, message.attempt)).next();
+    let ids = bench.claim(other, 0, 5).await.iter().map(|message| (message.id, message.attempt)).next();
     assert_eq!(ids, Some((1, 2)), "what was claimed has gone back, as from any dead member");
     bench.assert_balanced().await;
 }
@@ -139,23 +140,49 @@ async fn large_messages_are_claimed_a_few_at_a_time_whatever_was_asked_for() {
     let bench = Bench::new().await;
     let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
     let term = bench.lead(generator).await;
-    let mut cursor = 0;
-    let sizes = [(100_000, 10..=32), (10_000, 90..=105), (100, 200..=200)];
-    for (n, (size, fits)) in (0..).zip(sizes) {
-        let body = "x".repeat(size);
-        let messages = messages(term.epoch, n * 200 + 1, &[body.as_str(); 200]);
-        let batch = Batch { max_waiting: 1000, limit: 0, ..batch(term.epoch, n, &messages) };
+    let (large, small) = ("x".repeat(100_000), "x".repeat(100));
+    let queues = [
+        (vec![&large; 200], 32),
+        (vec![&small; 200], 200),
+        // The head of the queue tells nothing of what comes behind.
+        ([vec![&small; 500], vec![&large; 60], vec![&small; 2000]].concat(), 32),
+        // Also where all that waits could be had at once.
+        ([vec![&small; 500], vec![&large; 60]].concat(), 32),
+    ];
+    let (mut cursor, mut published) = (0, 0);
+    for (n, (queue, first_claim)) in (0..).zip(queues) {
+        let bodies: Vec<&str> = queue.iter().map(|body| body.as_str()).collect();
+        let messages = messages(term.epoch, published + 1, &bodies);
+        let batch = Batch { max_waiting: 5000, limit: 0, ..batch(term.epoch, n, &messages) };
         bench.store.publish(generator.incarnation, &batch).await.unwrap();
+        published += queue.len() as u64;
         let mut claims = Vec::new();
         while claims.last() != Some(&0) {
             let settled = claims.last().copied().unwrap_or(0);
-            let settlement = Settlement { cursor, settled, want: 200, ..Settlement::default() };
+            let settlement = Settlement { cursor, settled, want: 600, ..Settlement::default() };
             let held = bench.turn(handler, 0, settlement).await.unwrap();
             cursor = held.0;
             claims.push(held.1.len());
         }
-        assert!(fits.contains(&claims[0]), "{claims:?} of {size} bytes each");
+        assert_eq!(claims[0], first_claim, "{claims:?}");
     }
-    assert_eq!(bench.ledger("done"), 600, "all of them, in the end");
+    assert_eq!(bench.ledger("done"), published, "all of them, in the end");
+    bench.assert_balanced().await;
+}
+
+#[tokio::test]
+async fn whoever_is_in_office_settles_but_claims_nothing() {
+    let bench = Bench::new().await;
+    let (first, second) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(first).await;
+    bench.publish(first, &term, 0, &["a", "b", "c"]).await;
+    assert_eq!(bench.claim(first, 0, 5).await.len(), 0);
+    assert_eq!(bench.claim(second, 0, 1).await.len(), 1);
+    // What it holds when it takes office it may still settle.
+    bench.store.resign(first.incarnation, term.epoch).await.unwrap();
+    bench.lead(second).await;
+    let settlement = Settlement { settled: 1, want: 5, ..Settlement::default() };
+    assert_eq!(bench.turn(second, 0, settlement).await, Some((1, Vec::new())));
+    assert_eq!(bench.claim(first, 0, 5).await.len(), 2);
     bench.assert_balanced().await;
 }

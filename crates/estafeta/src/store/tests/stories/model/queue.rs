@@ -78,7 +78,16 @@ impl Ring {
         if !still_holds {
             // Whatever was in the hands of one that died travels alone from then on.
             let alone = self.ready.first().is_some_and(|next| next.attempt > 1);
-            let wants = if alone { settles.wants.min(1) } else { settles.wants };
+            // Whoever generates does not handle.
+            let generates = self.office.holder.is_some_and(|(holder, _)| holder == me.index);
+            let most = if generates {
+                0
+            } else if alone {
+                1
+            } else {
+                usize::MAX
+            };
+            let wants = settles.wants.min(most);
             let claimed: Vec<_> = self.ready.drain(..wants.min(self.ready.len())).collect();
             self.lane(me, lane).holds = claimed;
         }
