@@ -13,8 +13,8 @@ end
 
 -- Moves up to `want` elements into the caller's empty list and answers how many are left. `waiting` is how many there
 -- are. Nothing passes through Lua on the way: turning elements into Lua strings and back costs more than all the rest.
--- Callers ask for about 1 MiB, by the size of what they had before; where that guess turns out wrong they get a few only,
--- so that their memory does not depend on what is in the queue.
+-- Callers ask for about 1 MiB, by the size of what they had before; where that guess turns out wrong they get a few
+-- only, so that their memory does not depend on what is in the queue.
 local function claim(from, waiting, inflight, want)
   local few, budget = 32, 2097152
   local count = math.min(want, waiting)

@@ -60,7 +60,7 @@ fn main() -> Result<()> {
 
     for round in 1..=options.rounds {
         eprintln!("round {round} of {}", options.rounds);
-        run_estafeta(&options, &stage, &mut results);
+        run_estafeta(&options, &stage, &mut results)?;
         for peer in &peers {
             for mode in [Mode::EndToEnd, Mode::Consume] {
                 let count = peer.count(mode, options.seconds);
@@ -100,27 +100,21 @@ fn prepare(options: &Options, results: &mut Results) -> Result<Vec<&'static Peer
     Ok(ready)
 }
 
-fn run_estafeta(options: &Options, stage: &Stage, results: &mut Results) {
+/// A failure ends the run, as with any other queue.
+fn run_estafeta(options: &Options, stage: &Stage, results: &mut Results) -> Result<()> {
     let name = estafeta::NAME;
     if !options.wants(name) || results.has_skipped(name) {
-        return;
+        return Ok(());
     }
-    let measured = match &options.estafeta {
-        Some(binary) => estafeta::measure(binary, stage, options.seconds, options.body),
-        None => Err(anyhow::anyhow!("no --estafeta given")),
+    let Some(binary) = &options.estafeta else {
+        eprintln!("skipped {name}: no --estafeta given");
+        results.skip(name, "no program was given".to_owned());
+        return Ok(());
     };
-    match measured {
-        Ok(lines) => {
-            for line in lines {
-                let rate = line.sample.rate();
-                eprintln!("  {:<16} {:<10} {rate:>9.0} messages/s", line.name, line.mode.name());
-                results.add(&line.name, estafeta::SETTINGS, line.mode, line.sample);
-            }
-        }
-        Err(error) => {
-            // The page has no use for paths and messages of this machine.
-            eprintln!("skipped {name}: {error:#}");
-            results.skip(name, "its benchmark could not be run".to_owned());
-        }
+    for line in estafeta::measure(binary, stage, options.seconds, options.body)? {
+        let rate = line.sample.rate();
+        eprintln!("  {:<16} {:<10} {rate:>9.0} messages/s", line.name, line.mode.name());
+        results.add(&line.name, estafeta::SETTINGS, line.mode, line.sample);
     }
+    Ok(())
 }
