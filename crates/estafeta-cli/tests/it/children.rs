@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::process::ChildStdin;
 use std::time::{Duration, Instant};
 
-use estafeta_testbed::{DataDir, Process};
+use estafeta_testbed::{DataDir, Process, eventually};
 use serde_json::{Value, json};
 
 use crate::support::{SOON, TestRing, run, said};
@@ -87,8 +87,14 @@ fn busy_handler(ring: &TestRing) -> (Process, (Process, ChildStdin)) {
     let slow = ["--json", "--interval", "100ms", "--work-per-char", "50ms", "--error-rate", "0"];
     let generator = ring.copy(&slow);
     generator.wait_for_line(SOON, |line| line.contains("generatedMessage"));
-    let handler = ring.start_fed(&[&["run", "--control"], &slow[..]].concat());
-    ring.eventually(SOON, "a message in hand", |status| status["in_flight"] == 1);
+    let place = tempfile::tempdir().unwrap();
+    let record = place.path().join("record");
+    let recorded = ["run", "--control", "--record", record.to_str().unwrap()];
+    let handler = ring.start_fed(&[&recorded, &slow[..]].concat());
+    // Not only claimed: what was not begun goes back.
+    eventually(SOON, "a message in hand", || {
+        std::fs::read_to_string(&record).ok()?.contains(" began ").then_some(())
+    });
     (generator, handler)
 }
 
