@@ -285,7 +285,7 @@ impl State {
         vec![Deed::Start { pause_ms: RESPAWN_MS }]
     }
 
-    /// The errors that were asked for have come.
+    /// The view of the errors, while it is open.
     pub fn errors_view(&mut self) -> Option<&mut ErrorsView> {
         match &mut self.view {
             View::Errors(view) => Some(view),

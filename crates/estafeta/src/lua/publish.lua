@@ -56,6 +56,7 @@ if facts[1] then
   redis.call('HINCRBY', member, 'generated', count)
 end
 redis.call('HSET', leader, 'sent', n + 1, 'due', text(due))
+-- As ring_bell does, with what is known already: something waits.
 if rung == 0 then
   redis.call('RPUSH', bell, '1')
 end
