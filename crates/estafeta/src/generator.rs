@@ -153,7 +153,7 @@ impl<S: Source, O: Observer> Generator<S, O> {
             }
             bytes += size;
             let (id, now) = (progress.next_id + messages.len() as u64, Instant::now());
-            messages.push(Message::new(id, term.epoch, progress.clock.ms_at(now), &body));
+            messages.push(Message::new(id, term.epoch, progress.clock.ms_at(now), body));
             if bytes >= MOST_BYTES || now - started >= GATHERING {
                 break;
             }
@@ -199,10 +199,7 @@ impl<S: Source, O: Observer> Generator<S, O> {
     }
 
     fn renumber(&self, messages: &[Message], progress: &Progress) -> Vec<Message> {
-        let anew = |(id, message): (u64, &Message)| {
-            Message::new(id, message.epoch, message.published_ms, message.body())
-        };
-        (progress.next_id..).zip(messages).map(anew).collect()
+        (progress.next_id..).zip(messages).map(|(id, message)| message.renumbered(id)).collect()
     }
 
     /// Waits for this copy to be in office.

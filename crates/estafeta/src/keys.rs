@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::member_id::Incarnation;
 
 /// The layout of the keyspace that this version reads and writes.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// The name of a ring: 1 to 100 letters, digits, `.`, `_`, `-` or `:`.
 #[derive(Clone, Debug, PartialEq, Eq)]

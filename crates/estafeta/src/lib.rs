@@ -58,6 +58,7 @@ mod member;
 mod member_id;
 mod message;
 mod observer;
+mod pack;
 mod pulse;
 mod ring;
 mod snapshot;

@@ -2,7 +2,10 @@
 //!
 //! A waiting message is `id epoch attempt published-ms body`. The generator writes the header itself, because it is
 //! the only one in office and so knows the next id; building strings in Lua would cost more than all the rest.
-//! An error is `id epoch attempt published-ms failed-ms member reason-bytes reason body`.
+//! An error is `id epoch attempt published-ms failed-ms member reason-bytes reason body`. Several messages may lie in one
+//! element, see [`pack`](crate::pack).
+
+use bytes::{Buf as _, Bytes};
 
 use crate::member_id::{Epoch, MemberId};
 
@@ -18,14 +21,13 @@ pub struct Message {
     pub attempt: u32,
     /// When it was published, in milliseconds of Redis' clock.
     pub published_ms: u64,
-    element: Vec<u8>,
-    body_at: usize,
+    body: Bytes,
 }
 
 impl Message {
     /// The body, any bytes.
     pub fn body(&self) -> &[u8] {
-        &self.element[self.body_at..]
+        &self.body
     }
 
     /// The body as text; bytes that are not UTF-8 are replaced.
@@ -33,37 +35,40 @@ impl Message {
         String::from_utf8_lossy(self.body())
     }
 
-    /// Makes the element that is stored, together with the message.
-    pub(crate) fn new(id: u64, epoch: Epoch, published_ms: u64, body: &[u8]) -> Self {
-        let mut element = Vec::with_capacity(48 + body.len());
-        for number in [id, epoch.0, 1, published_ms] {
-            element.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-            element.push(b' ');
-        }
-        let body_at = element.len();
-        element.extend_from_slice(body);
-        Self { id, epoch, attempt: 1, published_ms, element, body_at }
+    /// A message that was not delivered before.
+    pub(crate) fn new(id: u64, epoch: Epoch, published_ms: u64, body: impl Into<Bytes>) -> Self {
+        Self { id, epoch, attempt: 1, published_ms, body: body.into() }
     }
 
-    /// Reads an element; what is not one of ours comes back as it is.
-    pub(crate) fn parse(element: Vec<u8>) -> Result<Self, Vec<u8>> {
+    /// The same message with another id.
+    pub(crate) fn renumbered(&self, id: u64) -> Self {
+        Self { id, ..self.clone() }
+    }
+
+    /// Writes the element that is stored.
+    pub(crate) fn write(&self, element: &mut Vec<u8>) {
+        write_numbers(element, &[self.id, self.epoch.0, self.attempt.into(), self.published_ms]);
+        element.extend_from_slice(&self.body);
+    }
+
+    /// Reads an element. What is not one of ours becomes message 0 with the element as its body.
+    pub(crate) fn parse(mut element: Bytes) -> Self {
         let mut header = Header::of(&element);
         let fields = (header.number(), header.number(), header.number(), header.number());
         let (Some(id), Some(epoch), Some(attempt), Some(published_ms)) = fields else {
-            return Err(element);
+            return Self { id: 0, epoch: Epoch(0), attempt: 0, published_ms: 0, body: element };
         };
         let body_at = header.at;
-        Ok(Self { id, epoch: Epoch(epoch), attempt: attempt as u32, published_ms, element, body_at })
+        element.advance(body_at);
+        Self { id, epoch: Epoch(epoch), attempt: attempt as u32, published_ms, body: element }
     }
+}
 
-    /// The element as it is stored.
-    pub(crate) fn element(&self) -> &[u8] {
-        &self.element
-    }
-
-    /// Stands for an element that is not one of ours: message 0, the element its body.
-    pub(crate) fn foreign(element: Vec<u8>) -> Self {
-        Self { id: 0, epoch: Epoch(0), attempt: 0, published_ms: 0, element, body_at: 0 }
+/// Writes numbers as they stand in a header, each with a space after it.
+pub(crate) fn write_numbers(element: &mut Vec<u8>, numbers: &[u64]) {
+    for number in numbers {
+        element.extend_from_slice(itoa::Buffer::new().format(*number).as_bytes());
+        element.push(b' ');
     }
 }
 
@@ -143,9 +148,9 @@ impl FailedMessage {
 }
 
 /// Reads numbers that end in one space each.
-struct Header<'a> {
-    bytes: &'a [u8],
-    at: usize,
+pub(crate) struct Header<'a> {
+    pub bytes: &'a [u8],
+    pub at: usize,
 }
 
 impl<'a> Header<'a> {
@@ -153,7 +158,11 @@ impl<'a> Header<'a> {
         Self { bytes, at: 0 }
     }
 
-    fn number(&mut self) -> Option<u64> {
+    pub fn number(&mut self) -> Option<u64> {
+        self.number_before(b' ')
+    }
+
+    pub fn number_before(&mut self, end: u8) -> Option<u64> {
         let start = self.at;
         let mut value = 0_u64;
         loop {
@@ -161,7 +170,7 @@ impl<'a> Header<'a> {
                 digit @ b'0'..=b'9' => {
                     value = value.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
                 }
-                b' ' if self.at > start => {
+                byte if byte == end && self.at > start => {
                     self.at += 1;
                     return Some(value);
                 }
@@ -180,8 +189,10 @@ mod tests {
     proptest! {
         #[test]
         fn any_body_comes_back_as_it_was(id in 1_u64.., epoch: u64, ms: u64, body: Vec<u8>) {
-            let sent = Message::new(id, Epoch(epoch), ms, &body);
-            let read = Message::parse(sent.element().to_vec()).unwrap();
+            let sent = Message::new(id, Epoch(epoch), ms, body.clone());
+            let mut element = Vec::new();
+            sent.write(&mut element);
+            let read = Message::parse(element.into());
             prop_assert_eq!(&read, &sent);
             prop_assert_eq!(read.body(), &body[..]);
         }
@@ -198,7 +209,7 @@ mod tests {
 
         #[test]
         fn foreign_bytes_never_panic(bytes: Vec<u8>) {
-            let _ = Message::parse(bytes.clone());
+            let _ = Message::parse(bytes.clone().into());
             let failed = FailedMessage::parse(bytes.clone());
             prop_assert_eq!(failed.element(), &bytes[..]);
         }

@@ -251,7 +251,7 @@ async fn at_level(stand: &Stand<'_>, waiting: u64) -> Result<(Flow, u64)> {
     let (ring, tally) = (stand.ring()?, Tally::new());
     let mut level = FEW;
     if waiting > FEW {
-        let full = fill(stand, &settings(stand, &ring, BATCHES[0]), waiting).await?;
+        let full = fill(stand, &settings(stand, &ring, FEW_BATCH), waiting).await?;
         full.generator.finish().await?;
         level = full.waiting;
     }

@@ -1,14 +1,15 @@
 -- publish: appends messages to the queue, if the caller is the generator of this very epoch.
 -- KEYS   members member leader ledger ready bell
--- ARGV   incarnation epoch n first-id interval-ms catch-up(0|1) max-waiting limit lease-ms late-ms element...
---        n: how many publishes of this term went before; limit 0: none; late-ms: a tick that is later was missed.
+-- ARGV   incarnation epoch n first-id interval-ms catch-up(0|1) max-waiting limit lease-ms late-ms count element...
+--        n: how many publishes of this term went before; limit 0: none; late-ms: a tick that is later was missed;
+--        count: how many messages the elements hold.
 -- Answer {'published', due, now} · {'already', due, now} (the first try arrived, its reply was lost) ·
 --        {'expected', next-id} · {'full', now} · {'limit'} · {'fenced'}
 -- Invariant: ids are 1, 2, 3 ... without gap, in the order of the queue. A refusal writes nothing, except that a
 -- fenced one is counted.
 local members, member, leader, ledger, ready, bell = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local me, n, interval, limit = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[8])
-local first, count = 11, #ARGV - 10
+local count, first = tonumber(ARGV[11]), 12
 
 local office = redis.call('HMGET', leader, 'member', 'epoch', 'sent', 'due')
 local now = now_ms()
@@ -21,12 +22,13 @@ end
 if sent > n then
   return { 'already', due, now }
 end
-local published = tonumber(check_counts(ledger, 'published')[1] or 0)
+local counts, length = check_counts(ledger, 'published', 'packed'), redis.call('LLEN', ready)
+local published, packed = tonumber(counts[1] or 0), length > 0 and tonumber(counts[2] or 0) or 0
 if tonumber(ARGV[4]) ~= published + 1 then
   return { 'expected', published + 1 }
 elseif limit > 0 and published + count > limit then
   return { 'limit' }
-elseif redis.call('LLEN', ready) + count > tonumber(ARGV[7]) then
+elseif length + packed + count > tonumber(ARGV[7]) then
   return { 'full', now }
 end
 local rung = redis.call('LLEN', bell)
@@ -49,7 +51,8 @@ redis.call('ZADD', members, 'XX', text(now + tonumber(ARGV[9])), me)
 for from = first, #ARGV, 500 do
   redis.call('RPUSH', ready, unpack(ARGV, from, math.min(from + 499, #ARGV)))
 end
-redis.call('HINCRBY', ledger, 'published', count)
+packed = packed + count - (#ARGV - first + 1)
+redis.call('HSET', ledger, 'published', text(published + count), 'packed', text(packed))
 -- Somebody may have deleted what the generator told of itself. It leads all the same, but a hash that holds nothing but
 -- a count would be no member's, and nobody would ever remove it.
 if facts[1] then

@@ -16,10 +16,20 @@ local function fields_with(lanes)
     local fields = { 'number', 'kind', 'host', 'pid', 'started', 'lease', 'presence', 'generated', 'failed' }
     for lane = 0, lanes - 1 do
       fields[#fields + 1] = 'cursor:' .. lane
+      fields[#fields + 1] = 'packed:' .. lane
     end
     fields_of[lanes] = fields
   end
   return fields_of[lanes]
+end
+
+-- How many messages a list has: its elements, and what is in packs beyond that. Where nobody has counted, it is read.
+local function count_of(list, packed)
+  local length = redis.call('LLEN', list)
+  if length > 0 and not packed then
+    return #messages_of(list)
+  end
+  return length > 0 and length + (tonumber(packed) or 0) or 0
 end
 
 local now = now_ms()
@@ -36,8 +46,8 @@ for i = 4, #ARGV, 2 do
   end
   local held, processed = 0, 0
   for lane = 1, lanes do
-    held = held + redis.call('LLEN', KEYS[key + lane])
-    processed = processed + (tonumber(facts[9 + lane]) or 0)
+    held = held + count_of(KEYS[key + lane], facts[2] == 'reader' and 0 or facts[9 + 2 * lane])
+    processed = processed + (tonumber(facts[8 + 2 * lane]) or 0)
   end
   local state = look_at(members, incarnation, ARGV[1] .. incarnation, facts[7] == '1', tonumber(facts[6]), now)
   local rank = redis.call('ZRANK', succession, incarnation) or -1
@@ -46,5 +56,6 @@ for i = 4, #ARGV, 2 do
     tonumber(facts[8]) or 0, processed, tonumber(facts[9]) or 0 }
   key = key + 1 + lanes
 end
-return { 'snapshot', now, redis.call('LLEN', KEYS[4]), redis.call('LLEN', KEYS[5]), redis.call('HGETALL', leader),
+local waiting = count_of(KEYS[4], redis.call('HGET', ledger, 'packed') or 0)
+return { 'snapshot', now, waiting, redis.call('LLEN', KEYS[5]), redis.call('HGETALL', leader),
   redis.call('HGETALL', ledger), redis.call('XREVRANGE', KEYS[7], '+', '-', 'COUNT', ARGV[2]), list }

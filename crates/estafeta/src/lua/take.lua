@@ -2,7 +2,7 @@
 -- KEYS   members member inflight errors ledger
 -- ARGV   incarnation number cursor n want
 --        number: the one that `join` answered
--- Answer {'turn', cursor, held}: how many the reader holds after the step; it reads them from its list · {'lost'}
+-- Answer {'turn', cursor, elements}: how many the reader holds after the step; it reads them from its list · {'lost'}
 -- Invariant: an error leaves Redis only after the reader that holds it said that it was shown.
 local members, member, inflight, errors, ledger = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local cursor, n, want = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -31,6 +31,6 @@ if settles then
   held = held - n
 end
 if held == 0 then
-  held = kept - claim(errors, kept, inflight, want)
+  held = claim({ key = errors, length = kept, packed = 0, loose = 0 }, inflight, want)
 end
 return { 'turn', stored, held }

@@ -6,7 +6,8 @@ use redis::Value;
 
 use crate::error::{Error, Result};
 use crate::member_id::{Epoch, Incarnation, MemberId};
-use crate::message::Message;
+use crate::message::{FailedMessage, Message};
+use crate::pack;
 
 /// How a member looks to the one that looks at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -249,7 +250,7 @@ pub(crate) fn publish(mut reply: Reply) -> Result<Publish> {
     }
 }
 
-/// The cursor and how many are held; None if the caller holds nothing any more.
+/// The cursor and how many elements are held; None if the caller holds nothing any more.
 pub(crate) fn turn(mut reply: Reply) -> Result<Option<(u64, usize)>> {
     match reply.text()?.as_str() {
         "lost" | "late" => Ok(None),
@@ -263,8 +264,14 @@ pub(crate) fn elements(list: Value) -> Result<Vec<Vec<u8>>> {
     redis::from_redis_value(list).map_err(|error| Error::Answer(error.to_string()))
 }
 
-pub(crate) fn message(element: Vec<u8>) -> Message {
-    Message::parse(element).unwrap_or_else(Message::foreign)
+pub(crate) fn messages(elements: Vec<Vec<u8>>) -> Vec<Message> {
+    let mut messages = Vec::with_capacity(elements.len());
+    elements.into_iter().for_each(|element| pack::read(element, &mut messages));
+    messages
+}
+
+pub(crate) fn failed_messages(elements: Vec<Vec<u8>>) -> Vec<FailedMessage> {
+    elements.into_iter().map(FailedMessage::parse).collect()
 }
 
 pub(crate) fn suspects(mut reply: Reply) -> Result<Suspects> {

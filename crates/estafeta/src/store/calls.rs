@@ -10,6 +10,7 @@ use redis::Cmd;
 use super::{Batch, Candidacy, Facts, Introduction, Kind, Settlement, script};
 use crate::keys::{Keys, SCHEMA};
 use crate::member_id::{Epoch, Identity, Incarnation};
+use crate::pack;
 
 pub(super) fn join(keys: &Keys, me: &Introduction<'_>) -> Cmd {
     let member = keys.member(me.incarnation);
@@ -63,14 +64,15 @@ pub(super) fn resign(keys: &Keys, me: Incarnation, epoch: Epoch) -> Cmd {
 
 pub(super) fn publish(keys: &Keys, me: Incarnation, batch: &Batch<'_>) -> Cmd {
     let names = [&keys.members, &keys.member(me), &keys.leader, &keys.ledger, &keys.ready, &keys.bell];
-    let bytes = batch.messages.iter().map(|message| message.element().len()).sum();
-    let mut call = script::PUBLISH.call_with_room(&names, batch.messages.len(), bytes);
+    let elements = pack::elements(batch.messages);
+    let bytes = elements.iter().map(Vec::len).sum();
+    let mut call = script::PUBLISH.call_with_room(&names, elements.len(), bytes);
     let first_id = batch.messages.first().map_or(0, |message| message.id);
     call.arg(me.to_string()).arg(batch.epoch.0).arg(batch.n).arg(first_id).arg(millis(batch.interval));
     call.arg(flag(batch.catch_up)).arg(batch.max_waiting).arg(batch.limit).arg(millis(batch.lease));
-    call.arg(millis(batch.late));
-    for message in batch.messages {
-        call.arg(message.element());
+    call.arg(millis(batch.late)).arg(batch.messages.len());
+    for element in elements {
+        call.arg(element);
     }
     call
 }

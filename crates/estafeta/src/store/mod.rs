@@ -168,12 +168,12 @@ impl Store {
             let this_try = TRIES.fetch_add(1, Ordering::Relaxed) + 1;
             calls::turn(&self.keys, me, lane, this_try, settlement, journal)
         };
-        self.settle_and_hold(&script::TURN, build, me, lane, answer::message).await
+        self.settle_and_hold(&script::TURN, build, me, lane, answer::messages).await
     }
 
     pub async fn take(&self, me: Identity, settlement: &Settlement) -> Result<Turn<FailedMessage>> {
         let build = || calls::take(&self.keys, me, settlement);
-        self.settle_and_hold(&script::TAKE, build, me, 0, FailedMessage::parse).await
+        self.settle_and_hold(&script::TAKE, build, me, 0, answer::failed_messages).await
     }
 
     /// Calls `turn` or `take` and reads what the lane holds then. Nobody but its member writes to that list, so it is
@@ -184,7 +184,7 @@ impl Store {
         build: impl Fn() -> redis::Cmd,
         me: Identity,
         lane: usize,
-        parse: impl Fn(Vec<u8>) -> T + Copy,
+        parse: impl Fn(Vec<Vec<u8>>) -> Vec<T>,
     ) -> Result<Turn<T>> {
         let read = calls::held(&self.keys, me, lane);
         loop {
@@ -194,7 +194,7 @@ impl Store {
             };
             let held = answer::elements(list)?;
             if held.len() == count {
-                return Ok(Turn::Holds { cursor, held: held.into_iter().map(parse).collect() });
+                return Ok(Turn::Holds { cursor, held: parse(held) });
             }
         }
     }

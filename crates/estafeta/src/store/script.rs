@@ -58,12 +58,12 @@ scripts! {
     RESIGN = "resign" [" flags=allow-oom"] uses "clock" "events" "office";
     PUBLISH = "publish" [""] uses "clock" "ledger";
     TURN = "turn" [" flags=allow-oom"] uses "clock" "elements" "ledger" "claims";
-    TAKE = "take" [" flags=allow-oom"] uses "clock" "ledger" "claims";
+    TAKE = "take" [" flags=allow-oom"] uses "clock" "elements" "ledger" "claims";
     SUSPECTS = "suspects" [" flags=no-writes"] uses "clock" "presence";
     BURY = "bury" [" flags=allow-oom"]
         uses "clock" "events" "bell" "elements" "ledger" "presence" "office" "give_back";
     LEAVE = "leave" [" flags=allow-oom"] uses "clock" "events" "bell" "elements" "ledger" "office" "give_back";
     RING = "ring" [" flags=allow-oom"] uses "bell";
-    RESOLVE = "resolve" [" flags=allow-oom"] uses "events" "bell" "elements" "ledger";
-    SNAPSHOT = "snapshot" [" flags=no-writes"] uses "clock" "presence";
+    RESOLVE = "resolve" [" flags=allow-oom"] uses "clock" "events" "bell" "elements" "ledger";
+    SNAPSHOT = "snapshot" [" flags=no-writes"] uses "clock" "elements" "presence";
 }

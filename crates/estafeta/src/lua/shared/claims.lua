@@ -11,30 +11,71 @@ local function to_settle(stored, cursor, n, held)
   return nil
 end
 
--- Moves up to `want` elements into the caller's empty list and answers how many are left. `waiting` is how many there
--- are. Nothing passes through Lua on the way: turning elements into Lua strings and back costs more than all the rest.
--- Callers ask for about 1 MiB, by the size of what they had before; where that guess turns out wrong they get a few
--- only, so that their memory does not depend on what is in the queue.
-local function claim(from, waiting, inflight, want)
-  local few, budget = 32, 2097152
-  local count = math.min(want, waiting)
-  if count == 0 then
-    return waiting
+-- Where a guess about sizes turns out wrong, the caller gets a few elements or so many bytes. `looks` are enough for a
+-- thousand messages in packs.
+local few, budget, looks = 32, 2097152, 100
+
+-- How many elements, from the head, make up to `want` messages, and how many messages those are. A pack that is larger
+-- than all that is wanted is opened; its messages then lie loose.
+local function fitting(queue, want)
+  local elements, messages, bytes = 0, 0, 0
+  while elements < math.min(looks, queue.length) and messages < want do
+    local element = redis.call('LINDEX', queue.key, elements)
+    local size = size_of(element)
+    bytes = bytes + #element
+    if elements > 0 and (messages + size > want or bytes > budget) then
+      break
+    elseif size > want then
+      local singles = open(element)
+      if singles then
+        redis.call('LTRIM', queue.key, 1, -1)
+        push_all('LPUSH', queue.key, reversed(singles))
+        queue.length, queue.packed = queue.length + #singles - 1, queue.packed - #singles + 1
+        queue.loose = #singles
+        return want, want
+      end
+      size = 1
+    end
+    elements, messages = elements + 1, messages + size
   end
-  -- The head of the queue is looked at before anything large is copied, and what was copied for certain.
-  if count > few and redis.call('MEMORY', 'USAGE', from) / waiting * count > budget then
-    count = few
+  return elements, messages
+end
+
+-- Moves up to `want` messages into the caller's empty list; answers how many elements that are, and how many messages
+-- more than elements. Nothing passes through Lua on the way where it can be helped: turning elements into Lua strings
+-- and back costs more than all the rest. Callers ask for about 1 MiB, by the size of what they had before; where that
+-- guess turns out wrong they get a few only, so that their memory does not depend on what is in the queue.
+--
+-- `queue` names the list and tells how many elements it has, how many messages more than elements (packed), and how
+-- many elements at its head are known to be messages that lie alone (loose). Afterwards it tells what is left.
+local function claim(queue, inflight, want)
+  local from, length, surplus = queue.key, queue.length, queue.packed
+  if math.min(want, length) == 0 then
+    return 0, 0
   end
-  if count == waiting and (count <= few or redis.call('MEMORY', 'USAGE', from, 'SAMPLES', 0) <= budget) then
+  if length + surplus <= want and (length <= few or redis.call('MEMORY', 'USAGE', from, 'SAMPLES', 0) <= budget) then
     redis.call('RENAME', from, inflight)
-    return 0
+    queue.length, queue.packed, queue.loose = 0, 0, 0
+    return length, surplus
+  end
+  local count, messages = math.min(want, length), nil
+  if queue.packed > 0 and queue.loose > 0 then
+    count = math.min(want, queue.loose)
+  elseif queue.packed > 0 then
+    count, messages = fitting(queue, want)
+  elseif count > few and redis.call('MEMORY', 'USAGE', from) / length * count > budget then
+    -- The head of the queue is looked at before anything large is copied, and what was copied for certain.
+    count = few
   end
   -- SORT without an order copies a stretch of the list.
   redis.call('SORT', from, 'BY', 'nosort', 'LIMIT', 0, count, 'STORE', inflight)
-  if count > few and redis.call('MEMORY', 'USAGE', inflight, 'SAMPLES', 0) > budget then
+  if not messages and count > few and redis.call('MEMORY', 'USAGE', inflight, 'SAMPLES', 0) > budget then
     count = few
     redis.call('SORT', from, 'BY', 'nosort', 'LIMIT', 0, count, 'STORE', inflight)
   end
   redis.call('LTRIM', from, count, -1)
-  return waiting - count
+  surplus = math.max((messages or count) - count, 0)
+  queue.length, queue.loose = queue.length - count, math.max(queue.loose - count, 0)
+  queue.packed = queue.length > 0 and math.max(queue.packed - surplus, 0) or 0
+  return count, surplus
 end

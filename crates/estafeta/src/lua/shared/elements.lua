@@ -1,5 +1,46 @@
 -- A waiting message is `id epoch attempt published-ms body`, an error is
--- `id epoch attempt published-ms failed-ms member reason-bytes reason body`. The functions below read and write both.
+-- `id epoch attempt published-ms failed-ms member reason-bytes reason body`, and a pack holds messages of one publish
+-- whose ids follow each other: `*id epoch 1 published-ms count` and a space, then `bytes:body` for each. The functions
+-- below read and write all three.
+
+-- How many messages an element says it holds.
+local function size_of(element)
+  return math.max(tonumber(string.match(element, '^%*%d+ %d+ 1 %d+ (%d+) ')) or 1, 1)
+end
+
+-- The messages of a pack, each as an element of its own; nil if it is no pack, or a broken one.
+local function open(element)
+  local _, at, id, epoch, published, count = string.find(element, '^%*(%d+) (%d+) 1 (%d+) (%d+) ')
+  local messages, rest = {}, at and ' ' .. epoch .. ' 1 ' .. published .. ' '
+  for i = 0, at and tonumber(count) - 1 or -1 do
+    local _, colon, bytes = string.find(element, '^(%d+):', at + 1)
+    at = colon and colon + tonumber(bytes)
+    if not at or at > #element then
+      return nil
+    end
+    messages[i + 1] = text(tonumber(id) + i) .. rest .. string.sub(element, colon + 1, at)
+  end
+  return at == #element and #messages > 0 and messages or nil
+end
+
+-- All messages of a list.
+local function messages_of(list)
+  local messages = {}
+  for _, element in ipairs(redis.call('LRANGE', list, 0, -1)) do
+    for _, message in ipairs(open(element) or { element }) do
+      messages[#messages + 1] = message
+    end
+  end
+  return messages
+end
+
+local function reversed(list)
+  local other = {}
+  for i = #list, 1, -1 do
+    other[#other + 1] = list[i]
+  end
+  return other
+end
 
 -- Splits a message into header numbers and body. What is not one of ours (somebody pushed into our list) becomes
 -- message 0 whose body is the whole element, so that it can be looked at and never blocks a lane.
@@ -26,9 +67,9 @@ local function retried_message(element)
   return first and join_message(id, epoch, '1', published, string.sub(element, last + tonumber(reason) + 2))
 end
 
--- Pushes any number of elements: `unpack` has a limit, so they go in bounded chunks.
-local function push_all(command, key, elements)
-  for first = 1, #elements, 500 do
+-- Pushes any number of elements, all or those from one on: `unpack` has a limit, so they go in bounded chunks.
+local function push_all(command, key, elements, from)
+  for first = from or 1, #elements, 500 do
     redis.call(command, key, unpack(elements, first, math.min(first + 499, #elements)))
   end
 end

@@ -24,7 +24,7 @@ local function collect(kind, lists, keys, max_attempts)
   end
   local held = { kind = kind, lists = lists, back = {}, spent = {} }
   for _, list in ipairs(lists) do
-    for _, element in ipairs(redis.call('LRANGE', list, 0, -1)) do
+    for _, element in ipairs(messages_of(list)) do
       if kind == 'reader' then
         held.back[#held.back + 1] = { id = #held.back, element = element }
       else
@@ -47,11 +47,11 @@ end
 
 -- Answers how many messages went back to the queue.
 local function give_back(held, keys, number, now)
-  local reversed = {}
-  for i = #held.back, 1, -1 do
-    reversed[#reversed + 1] = held.back[i].element
+  local back = {}
+  for i, one in ipairs(held.back) do
+    back[i] = one.element
   end
-  push_all('LPUSH', held.kind == 'reader' and keys.errors or keys.ready, reversed)
+  push_all('LPUSH', held.kind == 'reader' and keys.errors or keys.ready, reversed(back))
 
   local failed, ids = {}, {}
   for i, spent in ipairs(held.spent) do

@@ -11,6 +11,7 @@ use crate::snapshot::{self, KnownLanes, MemberView, Snapshot};
 mod burials;
 mod damage;
 mod looks;
+mod packs;
 mod publishing;
 mod refusals;
 mod stories;
@@ -177,7 +178,7 @@ fn candidacy() -> Candidacy {
 }
 
 fn messages(epoch: Epoch, first: u64, bodies: &[&str]) -> Vec<Message> {
-    (first..).zip(bodies).map(|(id, body)| Message::new(id, epoch, 7, body.as_bytes())).collect()
+    (first..).zip(bodies).map(|(id, body)| Message::new(id, epoch, 7, body.as_bytes().to_vec())).collect()
 }
 
 fn batch(epoch: Epoch, n: u64, messages: &[Message]) -> Batch<'_> {

@@ -12,7 +12,7 @@ async fn a_publish_repeated_after_a_lost_reply_is_published_once() {
         assert!(matches!(answer, Publish::Published { .. }), "{answer:?}");
     }
     assert_eq!(bench.ledger("published"), 2);
-    assert_eq!(bench.ready().len(), 2);
+    assert_eq!(bench.snapshot().await.waiting, 2);
 }
 
 #[tokio::test]

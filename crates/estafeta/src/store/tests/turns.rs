@@ -126,7 +126,7 @@ async fn a_lane_whose_member_is_buried_before_it_has_read_its_list_is_lost_and_l
         answer.arg("return { 'turn', 0, 2 }").arg(0);
         answer
     };
-    let (me, parse) = (handler.identity(), answer::message);
+    let (me, parse) = (handler.identity(), answer::messages);
     let turn = bench.store.settle_and_hold(&script::TURN, build, me, 0, parse).await.unwrap();
     assert!(matches!(turn, Turn::Lost));
     assert_eq!(sendings.get(), 2);
@@ -145,9 +145,9 @@ async fn large_messages_are_claimed_a_few_at_a_time_whatever_was_asked_for() {
         (vec![&large; 200], 32),
         (vec![&small; 200], 200),
         // The head of the queue tells nothing of what comes behind.
-        ([vec![&small; 500], vec![&large; 60], vec![&small; 2000]].concat(), 32),
+        ([vec![&small; 500], vec![&large; 60], vec![&small; 2000]].concat(), 520),
         // Also where all that waits could be had at once.
-        ([vec![&small; 500], vec![&large; 60]].concat(), 32),
+        ([vec![&small; 500], vec![&large; 60]].concat(), 520),
     ];
     let (mut cursor, mut published) = (0, 0);
     for (n, (queue, first_claim)) in (0..).zip(queues) {
@@ -162,6 +162,8 @@ async fn large_messages_are_claimed_a_few_at_a_time_whatever_was_asked_for() {
             let settlement = Settlement { cursor, settled, want: 600, ..Settlement::default() };
             let held = bench.turn(handler, 0, settlement).await.unwrap();
             cursor = held.0;
+            let bytes: usize = held.1.iter().map(|message| message.body().len()).sum();
+            assert!(bytes <= 2 * 1024 * 1024 || held.1.len() <= 32, "{bytes} bytes in {}", held.1.len());
             claims.push(held.1.len());
         }
         assert_eq!(claims[0], first_claim, "{claims:?}");

@@ -6,7 +6,7 @@ use std::fmt;
 use redis::Value;
 
 use super::super::*;
-use super::call::id_of;
+use super::call::listed;
 use crate::snapshot::{Role, parse};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -222,8 +222,7 @@ impl fmt::Display for Answer {
             Self::Already { due } => write!(f, "already, due {due}"),
             Self::Expected { next } => write!(f, "expected #{next}"),
             Self::Turn { cursor, held } => {
-                let held: Vec<_> = held.iter().map(|element| format!("#{}", id_of(element))).collect();
-                let held = if held.is_empty() { "nothing".into() } else { held.join(" ") };
+                let held = if held.is_empty() { "nothing".into() } else { listed(held) };
                 write!(f, "cursor {cursor}, holds {held}")
             }
             Self::Suspects { unrung, list } => write!(f, "unrung {unrung}, {list:?}"),

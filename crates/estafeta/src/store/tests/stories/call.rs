@@ -205,7 +205,7 @@ impl Call {
 impl Publication {
     fn build(&self, keys: &Keys) -> Cmd {
         let epoch = Epoch(self.epoch);
-        let message = |(id, body): (u64, &Vec<u8>)| Message::new(id, epoch, PUBLISHED_MS, body);
+        let message = |(id, body): (u64, &Vec<u8>)| Message::new(id, epoch, PUBLISHED_MS, body.clone());
         let messages: Vec<Message> = (self.first..).zip(&self.bodies).map(message).collect();
         let batch = Batch {
             epoch,
@@ -249,8 +249,7 @@ impl fmt::Display for Call {
             Self::Leave(me) => write!(f, "{me} leaves"),
             Self::Ring => f.write_str("somebody rings"),
             Self::Resolve { drops, elements } => {
-                let ids: Vec<_> = elements.iter().map(|element| format!("#{}", id_of(element))).collect();
-                write!(f, "somebody {} {}", if *drops { "drops" } else { "retries" }, ids.join(" "))
+                write!(f, "somebody {} {}", if *drops { "drops" } else { "retries" }, listed(elements))
             }
             Self::Snapshot { roll } => {
                 write!(f, "somebody takes a snapshot of {}", several(roll.len(), "member"))
@@ -271,10 +270,22 @@ impl fmt::Display for Settles {
     }
 }
 
-/// The id with which an element begins.
-pub(super) fn id_of(element: &[u8]) -> u64 {
-    let header = element.split(|byte| *byte == b' ').next().unwrap_or_default();
-    String::from_utf8_lossy(header).parse().unwrap_or(0)
+/// The ids of the messages or of the error in an element.
+pub(super) fn ids_in(element: &[u8]) -> Vec<u64> {
+    let text = String::from_utf8_lossy(element);
+    let header: Vec<u64> =
+        text.trim_start_matches('*').split(' ').map_while(|word| word.parse().ok()).collect();
+    match (header.first(), header.get(4)) {
+        (Some(first), Some(count)) if text.starts_with('*') => (*first..first + count).collect(),
+        (first, _) => vec![first.copied().unwrap_or(0)],
+    }
+}
+
+/// The ids in all of these, as people read them.
+pub(super) fn listed(elements: &[Vec<u8>]) -> String {
+    let ids: Vec<_> =
+        elements.iter().flat_map(|element| ids_in(element)).map(|id| format!("#{id}")).collect();
+    ids.join(" ")
 }
 
 fn several(count: usize, what: &str) -> String {

@@ -2,7 +2,7 @@
 //! answer was lost is sent again, as the store would, until it is answered.
 
 use super::answer::Answer;
-use super::call::{Call, Persona, Publication, Settles, id_of};
+use super::call::{Call, Persona, Publication, Settles, ids_in};
 use super::step::Flaw;
 use crate::store::Kind;
 
@@ -148,7 +148,7 @@ impl Copy {
             (Call::Lead { .. }, Answer::Lost) if self.persona.kind == Kind::Reader => {}
             (Call::Turn { .. } | Call::Take { .. }, Answer::Turn { cursor, held }) => {
                 let lane = if let Call::Turn { lane, .. } = call { *lane } else { 0 };
-                let holds = held.iter().map(|element| id_of(element)).collect();
+                let holds = held.iter().flat_map(|element| ids_in(element)).collect();
                 self.lanes[lane] = KnownLane { cursor: *cursor, holds, unanswered: None };
             }
             (Call::Publish(publication), answer) => self.hear_of_publish(publication, answer),

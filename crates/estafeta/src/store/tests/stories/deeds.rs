@@ -183,7 +183,7 @@ impl Telling<'_> {
             Step::HearBell => self.model.bell.then_some(Accident::BellHeard),
             Step::OtherVersion => {
                 let before = self.model.schema;
-                self.happen(Accident::Schema(Some("2")))?;
+                self.happen(Accident::Schema(Some("1")))?;
                 let stranger =
                     Persona { index: 999, kind: Kind::Member, lanes: 1, max_attempts: 1, journal: true };
                 self.call(Call::Join(stranger), false, false)?;

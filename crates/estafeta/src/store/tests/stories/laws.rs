@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::answer::Answer;
-use super::call::{Call, id_of};
+use super::call::{Call, ids_in};
 use super::keyspace::{Content, Keyspace, differences, field, list, number};
 use crate::keys::Keys;
 
@@ -22,15 +22,15 @@ struct Element {
 }
 
 impl Element {
-    fn read(element: &[u8]) -> Self {
+    /// The messages of an element, which are several if it is a pack.
+    fn read(element: &[u8]) -> impl Iterator<Item = Self> {
         let text = String::from_utf8_lossy(element);
-        let mut numbers = text.split(' ').map(|number| number.parse().unwrap_or(0));
-        let (id, _epoch) = (numbers.next().unwrap_or(0), numbers.next());
-        Self { id, attempt: numbers.next().unwrap_or(0) }
+        let attempt = text.split(' ').nth(2).and_then(|number| number.parse().ok()).unwrap_or(0);
+        ids_in(element).into_iter().map(move |id| Self { id, attempt })
     }
 
     fn read_all(elements: &[Vec<u8>]) -> Vec<Self> {
-        elements.iter().map(|element| Self::read(element)).collect()
+        elements.iter().flat_map(|element| Self::read(element)).collect()
     }
 }
 
@@ -53,6 +53,11 @@ pub(super) fn broken(keys: &Keys, found: &Keyspace, taken: &[u64], done: Option<
              {kept} + errors taken {out}",
             ready.len()
         ));
+    }
+
+    let packed = ready.len() - list(found, &keys.ready).len();
+    if packed > 0 && count("packed") != packed as u64 {
+        broken.push(format!("{packed} messages wait inside packs, and the ledger says {}", count("packed")));
     }
 
     let done = done.map_or_else(|| done_in(list(found, &keys.journal)), <[u64]>::to_vec);
@@ -143,7 +148,7 @@ pub(super) fn settled_unseen(
     let cursor = |keyspace| number(keyspace, &keys.member(me), &format!("cursor:{lane}"));
     let count = cursor(after).saturating_sub(cursor(before)) as usize;
     let held = list(before, &keys.inflight(me, lane));
-    let settled: Vec<u64> = held.iter().take(count).map(|element| id_of(element)).collect();
+    let settled: Vec<u64> = held.iter().flat_map(|element| ids_in(element)).take(count).collect();
     let as_meant = settled.is_empty() || settled == *means;
     (!as_meant).then(|| format!("{settled:?} were settled by a call that meant {means:?}"))
 }

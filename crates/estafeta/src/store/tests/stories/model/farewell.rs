@@ -72,8 +72,10 @@ impl Ring {
         let is_spent = |message: &Message| max_attempts.is_some_and(|most| message.attempt >= most);
         let (spent, back): (Vec<_>, Vec<_>) = held.into_iter().partition(is_spent);
         let (returned, gave_up) = (back.len(), spent.len());
-        self.ready
-            .splice(..0, back.into_iter().map(|message| Message { attempt: message.attempt + 1, ..message }));
+        self.ready.splice(
+            ..0,
+            back.into_iter().map(|message| Message { attempt: message.attempt + 1, pack: None, ..message }),
+        );
         if who.journal && gave_up > 0 {
             let ids: Vec<_> = spent.iter().map(|message| message.id.to_string()).collect();
             let ids = ids.join(" ");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::call::{HOST, PUBLISHED_MS};
 use super::super::keyspace::{Content, Keyspace, field, number, without_zeros};
+use super::queue::packs;
 use super::{Failed, Member, Message, Ring, Span};
 use crate::keys::Keys;
 use crate::store::Kind;
@@ -39,7 +40,7 @@ impl Ring {
         put(&keys.succession, Content::table(heirs.map(|heir| (heir.persona.name(), heir.number))));
         put(&keys.leader, self.leader());
         put(&keys.epoch, Content::row(self.epoch.map(|epoch| epoch.to_string())));
-        put(&keys.ready, Content::row(self.ready.iter().map(Message::element)));
+        put(&keys.ready, Content::row(elements(&self.ready)));
         put(&keys.bell, Content::row(self.bell.then_some("1")));
         put(&keys.errors, Content::row(self.errors.iter().map(Failed::element)));
         put(&keys.events, Content::row(self.events.iter().map(String::as_str)));
@@ -51,13 +52,15 @@ impl Ring {
             }
             for (index, lane) in member.lanes.iter().enumerate() {
                 let list = match member.persona.kind {
-                    Kind::Member => Content::row(lane.holds.iter().map(Message::element)),
+                    Kind::Member => Content::row(elements(&lane.holds)),
                     Kind::Reader => Content::row(member.shows.iter().map(Failed::element)),
                 };
                 put(&keys.inflight(who, index), list);
             }
         }
-        let (ledger, counts) = without_zeros((keys.ledger.clone(), Content::table(&self.ledger)));
+        let packs = [("packed", surplus(&self.ready)), ("loose", self.loose as u64)];
+        let counts = self.ledger.iter().map(|(name, count)| (*name, *count)).chain(packs);
+        let (ledger, counts) = without_zeros((keys.ledger.clone(), Content::table(counts)));
         put(&ledger, counts);
         image
     }
@@ -104,7 +107,10 @@ impl Member {
         .into();
         for (index, lane) in self.lanes.iter().enumerate() {
             fields.extend(lane.cursor.map(|cursor| (format!("cursor:{index}"), cursor.to_string())));
-            fields.extend(lane.last_try.map(|last| (format!("try:{index}"), last.to_string())));
+            if let Some(last) = lane.last_try {
+                fields.push((format!("try:{index}"), last.to_string()));
+                fields.push((format!("packed:{index}"), surplus(&lane.holds).to_string()));
+            }
         }
         let totals = [("generated", self.generated), ("failed", self.failed)];
         fields.extend(totals.into_iter().filter_map(|(name, total)| Some((name.into(), total?.to_string()))));
@@ -112,18 +118,32 @@ impl Member {
     }
 }
 
-impl Message {
-    pub fn element(&self) -> Vec<u8> {
-        let Self { id, epoch, attempt, body } = self;
-        let mut element = format!("{id} {epoch} {attempt} {PUBLISHED_MS} ").into_bytes();
-        element.extend(body);
-        element
+/// The elements in which messages lie: packs, and messages alone.
+pub(super) fn elements(messages: &[Message]) -> Vec<Vec<u8>> {
+    packs(messages).map(element).collect()
+}
+
+/// How many more messages there are than elements.
+fn surplus(messages: &[Message]) -> u64 {
+    (messages.len() - packs(messages).count()) as u64
+}
+
+fn element(pack: &[Message]) -> Vec<u8> {
+    let Message { id, epoch, attempt, body, .. } = &pack[0];
+    if pack.len() == 1 {
+        return [format!("{id} {epoch} {attempt} {PUBLISHED_MS} ").as_bytes(), body].concat();
     }
+    let mut element = format!("*{id} {epoch} {attempt} {PUBLISHED_MS} {} ", pack.len()).into_bytes();
+    for Message { body, .. } in pack {
+        element.extend(format!("{}:", body.len()).as_bytes());
+        element.extend(body);
+    }
+    element
 }
 
 impl Failed {
     pub fn element(&self) -> Vec<u8> {
-        let Message { id, epoch, attempt, body } = &self.message;
+        let Message { id, epoch, attempt, body, .. } = &self.message;
         let (failed_ms, member, length, reason) =
             (self.failed_ms, self.member, self.reason.len(), &self.reason);
         let header = format!("{id} {epoch} {attempt} {PUBLISHED_MS} {failed_ms} {member} {length} {reason} ");

@@ -26,6 +26,8 @@ pub(super) struct Ring {
     pub office: Office,
     pub epoch: Option<u64>,
     pub ready: Vec<Message>,
+    /// So many messages at the head of the queue are known to lie alone, because the pack they were in was opened.
+    pub loose: usize,
     pub bell: bool,
     pub errors: Vec<Failed>,
     pub ledger: BTreeMap<&'static str, u64>,
@@ -84,6 +86,8 @@ pub(super) struct Message {
     pub epoch: u64,
     pub attempt: u32,
     pub body: Vec<u8>,
+    /// The first message of the pack that it lies in, if it does. Messages of a pack stand next to each other.
+    pub pack: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -8,7 +8,7 @@ use crate::store::Kind;
 
 impl Ring {
     pub(super) fn join(&mut self, me: Persona, clock: &Clock) -> Answer {
-        let ours: &'static str = const { if SCHEMA == 1 { "1" } else { panic!("which is it now?") } };
+        let ours: &'static str = const { if SCHEMA == 2 { "2" } else { panic!("which is it now?") } };
         if let Some(theirs) = self.schema.filter(|theirs| *theirs != ours) {
             return Answer::Schema { theirs: theirs.into() };
         }

@@ -2,6 +2,7 @@
 
 use super::super::answer::Answer;
 use super::super::call::{LATE_MS, Persona, Publication, Settles};
+use super::image::elements;
 use super::{Clock, Failed, Message, Ring};
 
 impl Ring {
@@ -31,8 +32,14 @@ impl Ring {
         term.sent += 1;
         let due = next_due(due, call, now);
         self.office.due = Some(due);
-        let message =
-            |(id, body): (u64, &Vec<u8>)| Message { id, epoch: call.epoch, attempt: 1, body: body.clone() };
+        let pack = (count > 1).then_some(call.first);
+        let message = |(id, body): (u64, &Vec<u8>)| Message {
+            id,
+            epoch: call.epoch,
+            attempt: 1,
+            body: body.clone(),
+            pack,
+        };
         self.ready.extend((call.first..).zip(&call.bodies).map(message));
         self.add("published", count);
         let generator = self.members.get_mut(&call.me.index).expect("whoever leads is a member");
@@ -73,6 +80,8 @@ impl Ring {
         let settled: Vec<Message> = mine.holds.drain(..new).collect();
         let still_holds = !mine.holds.is_empty();
         if new > 0 {
+            // What is left goes its own way.
+            open(&mut mine.holds);
             self.record(settled, settles, me, number, clock);
         }
         if !still_holds {
@@ -87,12 +96,37 @@ impl Ring {
             } else {
                 usize::MAX
             };
-            let wants = settles.wants.min(most);
-            let claimed: Vec<_> = self.ready.drain(..wants.min(self.ready.len())).collect();
+            let count = self.fitting(settles.wants.min(most));
+            let claimed: Vec<_> = self.ready.drain(..count).collect();
+            self.loose = if self.ready.is_empty() { 0 } else { self.loose.saturating_sub(count) };
             self.lane(me, lane).holds = claimed;
         }
         self.ring_bell();
-        Answer::Turn { cursor, held: self.lane(me, lane).holds.iter().map(Message::element).collect() }
+        Answer::Turn { cursor, held: elements(&self.lane(me, lane).holds) }
+    }
+
+    /// How many messages a lane gets: packs are given whole, as many as fit. Only where not even the first one fits, it
+    /// is opened; its messages are given out by themselves.
+    fn fitting(&mut self, wants: usize) -> usize {
+        if self.ready.len() <= wants || self.ready.iter().all(|message| message.pack.is_none()) {
+            return wants.min(self.ready.len());
+        }
+        if self.loose == 0 {
+            let first = packs(&self.ready).next().map_or(0, <[_]>::len);
+            if first <= wants {
+                let sizes = packs(&self.ready).map(<[_]>::len);
+                let sums = sizes.scan(0, |sum, size| {
+                    *sum += size;
+                    Some(*sum)
+                });
+                return sums.take_while(|sum| *sum <= wants).last().unwrap_or(0);
+            }
+            if wants > 0 {
+                open(&mut self.ready[..first]);
+                self.loose = first;
+            }
+        }
+        wants.min(self.loose)
     }
 
     fn lane(&mut self, me: Persona, lane: usize) -> &mut super::Lane {
@@ -164,13 +198,27 @@ impl Ring {
             self.add("dropped", count);
             self.announce(format!("dropped|count|{count}"));
         } else {
-            self.ready.extend(resolved.into_iter().map(|message| Message { attempt: 1, ..message }));
+            self.ready.extend(resolved.into_iter().map(|message| Message {
+                attempt: 1,
+                pack: None,
+                ..message
+            }));
             self.add("retried", count);
             self.announce(format!("retried|count|{count}"));
             self.ring_bell();
         }
         Answer::Resolved { count: count as u64 }
     }
+}
+
+/// The messages of a list by the elements in which they lie.
+pub(super) fn packs(messages: &[Message]) -> impl Iterator<Item = &[Message]> {
+    messages.chunk_by(|one, next| one.pack.is_some() && one.pack == next.pack)
+}
+
+/// From now on these messages lie in an element each.
+fn open(messages: &mut [Message]) {
+    messages.iter_mut().for_each(|message| message.pack = None);
 }
 
 /// How many messages are to be settled now: none if they were before, nothing at all if the caller's picture of itself is

@@ -1,0 +1,154 @@
+//! Many messages in one element of a list.
+//!
+//! What a message costs Redis is mostly the price of an element: to read it off the wire, to make a Lua string of it, to
+//! put it into a list and to take it out again, to write it to a client. Messages of one publish have everything in common
+//! but their ids, which follow each other, and their bodies. So they travel as a *pack*,
+//! `*id epoch 1 published-ms count` and a space, then `bytes:body` for each message, and a hundred small ones cost little
+//! more than one.
+//!
+//! A pack lives as long as its messages share their fate: waiting, claimed together, handled together. Whenever one of
+//! them goes its own way (a lane wants fewer, some of them fail, their handler dies or stops half-way), the scripts open
+//! the pack and go on with single messages. So a message that was delivered before is never in a pack, and a message that
+//! came alone, as with every tick of an ordinary beat, never was.
+
+use bytes::Bytes;
+
+use crate::member_id::Epoch;
+use crate::message::{Header, Message, write_numbers};
+
+/// The most messages and bytes of one pack. A pack that must be opened is turned over in Lua as a whole, so it should not
+/// be large; beyond this nothing is won.
+const MOST: usize = 100;
+const MOST_BYTES: usize = 16 * 1024;
+/// What the header of a message or a pack takes at most, give or take.
+const HEADER: usize = 64;
+
+/// The elements in which these messages are stored.
+pub(crate) fn elements(messages: &[Message]) -> Vec<Vec<u8>> {
+    let mut elements = Vec::with_capacity(messages.len() / MOST + 1);
+    let mut rest = messages;
+    while !rest.is_empty() {
+        let (group, others) = rest.split_at(group(rest));
+        elements.push(element(group));
+        rest = others;
+    }
+    elements
+}
+
+/// How many messages, from the first, go into one element.
+fn group(messages: &[Message]) -> usize {
+    let first = &messages[0];
+    let mut bytes = 0;
+    let fits = |(message, id): &(&Message, u64)| {
+        bytes += message.body().len();
+        let alike = (message.id, message.epoch, message.attempt, message.published_ms)
+            == (*id, first.epoch, 1, first.published_ms);
+        alike && bytes <= MOST_BYTES
+    };
+    messages.iter().zip(first.id..).take(MOST).take_while(fits).count().max(1)
+}
+
+fn element(group: &[Message]) -> Vec<u8> {
+    let bytes: usize = group.iter().map(|message| message.body().len() + 8).sum();
+    let mut element = Vec::with_capacity(HEADER + bytes);
+    let [first, _, ..] = group else {
+        group.iter().for_each(|alone| alone.write(&mut element));
+        return element;
+    };
+    element.push(b'*');
+    write_numbers(&mut element, &[first.id, first.epoch.0, 1, first.published_ms, group.len() as u64]);
+    for message in group {
+        element.extend_from_slice(itoa::Buffer::new().format(message.body().len()).as_bytes());
+        element.push(b':');
+        element.extend_from_slice(message.body());
+    }
+    element
+}
+
+/// Adds the messages of an element. What is not one of ours becomes a single message 0, as the scripts see it, too.
+pub(crate) fn read(element: Vec<u8>, messages: &mut Vec<Message>) {
+    let element = Bytes::from(element);
+    let before = messages.len();
+    if element.first() != Some(&b'*') || open(&element, messages).is_none() {
+        messages.truncate(before);
+        messages.push(Message::parse(element));
+    }
+}
+
+fn open(pack: &Bytes, messages: &mut Vec<Message>) -> Option<()> {
+    let mut header = Header { bytes: pack, at: 1 };
+    let (first, epoch) = (header.number()?, Epoch(header.number()?));
+    let (attempt, published_ms, count) = (header.number()?, header.number()?, header.number()?);
+    if attempt != 1 || count == 0 {
+        return None;
+    }
+    for id in first..first.checked_add(count)? {
+        let length = usize::try_from(header.number_before(b':')?).ok()?;
+        let end = header.at.checked_add(length).filter(|end| *end <= pack.len())?;
+        messages.push(Message::new(id, epoch, published_ms, pack.slice(header.at..end)));
+        header.at = end;
+    }
+    (header.at == pack.len()).then_some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read_all(elements: Vec<Vec<u8>>) -> Vec<Message> {
+        let mut messages = Vec::new();
+        elements.into_iter().for_each(|element| read(element, &mut messages));
+        messages
+    }
+
+    fn numbered(bodies: Vec<Vec<u8>>, first: u64) -> Vec<Message> {
+        let message = |(body, id)| Message::new(id, Epoch(9), 100, body);
+        bodies.into_iter().zip(first..).map(message).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn any_messages_come_back_as_they_were(bodies: Vec<Vec<u8>>, first in 1..u64::MAX / 2, at: Vec<bool>) {
+            let mut messages = numbered(bodies, first);
+            for (message, later) in messages.iter_mut().zip(at) {
+                message.published_ms += u64::from(later);
+            }
+            prop_assert_eq!(read_all(elements(&messages)), messages);
+        }
+
+        #[test]
+        fn foreign_bytes_are_one_message_and_never_panic(rest: Vec<u8>, packed: bool) {
+            let element = if packed { [b"*1 2 1 4 2 ", &rest[..]].concat() } else { [b"*", &rest[..]].concat() };
+            let read = read_all(vec![element.clone()]);
+            prop_assert!(read.len() == 1 && (read[0].id, read[0].body()) == (0, &element[..]) || read.len() == 2);
+        }
+    }
+
+    #[test]
+    fn a_message_alone_is_stored_as_it_always_was() {
+        assert_eq!(elements(&numbered(vec![b"*body".to_vec()], 7)), [b"7 9 1 100 *body"]);
+    }
+
+    #[test]
+    fn packs_are_as_large_as_they_may_be() {
+        let counts = |bytes: usize, count: usize| -> Vec<usize> {
+            let elements = elements(&numbered(vec![vec![b'x'; bytes]; count], 1));
+            elements.into_iter().map(|element| read_all(vec![element]).len()).collect()
+        };
+        assert_eq!(counts(64, 250), [100, 100, 50]);
+        assert_eq!(counts(5_000, 7), [3, 3, 1]);
+        assert_eq!(counts(20_000, 2), [1, 1]);
+    }
+
+    #[test]
+    fn only_what_has_all_in_common_shares_a_pack() {
+        let mut messages = numbered(vec![b"x".to_vec(); 6], 1);
+        messages[1].published_ms = 101;
+        messages[2].epoch = Epoch(8);
+        messages[3].attempt = 2;
+        messages[5].id = 9;
+        assert_eq!(elements(&messages).len(), 6);
+        assert_eq!(read_all(elements(&messages)), messages);
+    }
+}

@@ -1,0 +1,137 @@
+//! Packs: many messages in one element, for as long as they share their fate.
+
+use super::*;
+
+/// A generator, a handler, and a queue of so many small messages.
+async fn ring_with(bench: &Bench, count: usize) -> (Actor, Term, Actor) {
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(generator).await;
+    fill(bench, generator, &term, 0, count).await;
+    (generator, term, handler)
+}
+
+async fn fill(bench: &Bench, generator: Actor, term: &Term, n: u64, count: usize) -> Publish {
+    let messages = messages(term.epoch, bench.ledger("published") + 1, &vec!["x"; count]);
+    let batch = Batch { max_waiting: 1000, limit: 0, ..batch(term.epoch, n, &messages) };
+    bench.store.publish(generator.incarnation, &batch).await.unwrap()
+}
+
+/// Handles everything, in claims of up to `want`, and says what was claimed each time, by id.
+async fn work_off(bench: &Bench, handler: Actor, want: usize) -> Vec<Vec<u64>> {
+    let (mut cursor, mut settled, mut claims) = (0, 0, Vec::new());
+    loop {
+        let settlement = Settlement { cursor, settled, want, ..Settlement::default() };
+        let (now, held) = bench.turn(handler, 0, settlement).await.unwrap();
+        if held.is_empty() {
+            return claims;
+        }
+        (cursor, settled) = (now, held.len());
+        claims.push(held.iter().map(|message| message.id).collect());
+    }
+}
+
+fn sizes(claims: &[Vec<u64>]) -> Vec<usize> {
+    claims.iter().map(Vec::len).collect()
+}
+
+#[tokio::test]
+async fn packs_travel_whole_as_many_as_fit() {
+    let bench = Bench::new().await;
+    let (generator, term, handler) = ring_with(&bench, 250).await;
+    assert_eq!((bench.ready().len(), bench.snapshot().await.waiting), (3, 250));
+    let claims = work_off(&bench, handler, 220).await;
+    assert_eq!(sizes(&claims), [200, 50]);
+    fill(&bench, generator, &term, 1, 250).await;
+    let other = bench.join(Kind::Member, 1).await;
+    let claims = [claims, work_off(&bench, other, 1000).await].concat();
+    assert_eq!(sizes(&claims), [200, 50, 250]);
+    assert_eq!(claims.concat(), (1..=500).collect::<Vec<u64>>());
+    assert_eq!((bench.ledger("done"), bench.ledger("packed")), (500, 0));
+    bench.assert_balanced().await;
+}
+
+#[tokio::test]
+async fn whoever_wants_less_than_a_pack_has_it_opened() {
+    let bench = Bench::new().await;
+    let (.., handler) = ring_with(&bench, 250).await;
+    let first = bench.claim(handler, 0, 30).await;
+    assert_eq!(first.iter().map(|message| message.id).collect::<Vec<_>>(), (1..=30).collect::<Vec<u64>>());
+    assert_eq!((bench.ready().len(), bench.snapshot().await.waiting), (72, 220));
+    let other = bench.join(Kind::Member, 1).await;
+    let claims = work_off(&bench, other, 30).await;
+    assert_eq!(claims.concat(), (31..=250).collect::<Vec<u64>>());
+    bench.assert_balanced().await;
+}
+
+#[tokio::test]
+async fn what_is_left_of_a_pack_goes_back_in_its_order() {
+    let bench = Bench::new().await;
+    let (.., handler) = ring_with(&bench, 20).await;
+    assert_eq!(bench.claim(handler, 0, 1000).await.len(), 20);
+    assert_eq!(bench.snapshot().await.in_flight, 20);
+    // Stopped half-way, with one failure among the first ones.
+    let settlement = Settlement { settled: 8, failures: vec![(2, "no".into())], ..Settlement::default() };
+    let (cursor, held) = bench.turn(handler, 0, settlement).await.unwrap();
+    assert_eq!((cursor, held.len(), held[0].id), (8, 12, 9));
+    assert_eq!(bench.store.errors(0, 9).await.unwrap()[0].id, 3);
+    assert_eq!(bench.store.leave(handler.incarnation, 1).await.unwrap(), 12);
+    let other = bench.join(Kind::Member, 1).await;
+    let claims = work_off(&bench, other, 1000).await;
+    assert_eq!(sizes(&claims), [1; 12], "each travels alone, after its handler was gone");
+    assert_eq!(claims.concat(), (9..=20).collect::<Vec<u64>>());
+    bench.assert_balanced().await;
+}
+
+#[tokio::test]
+async fn what_only_looks_like_a_pack_is_one_foreign_message_to_everybody() {
+    let broken = [
+        "*",
+        "*1 2 1 4 0 ",
+        "*1 2 1 4 2 1:a",
+        "*1 2 1 4 1 1:ab",
+        "*1 2 1 4 1 9:a",
+        "*1 2 2 4 1 1:a",
+        "*1 2 1 4 999999999 1:a",
+        "*1 2 1 4 2 1:a99999999999999999999:b",
+        "*x 2 1 4 1 1:a",
+    ];
+    for want in [1, 3, 1000] {
+        let bench = Bench::new().await;
+        let (generator, term, handler) = ring_with(&bench, 4).await;
+        for element in broken {
+            bench.ask::<()>(&["RPUSH", "{estafeta}:ready", element]);
+        }
+        fill(&bench, generator, &term, 1, 4).await;
+        let ids = work_off(&bench, handler, want).await.concat();
+        let ours: Vec<u64> = ids.iter().copied().filter(|id| *id > 0).collect();
+        assert_eq!(ours, (1..=8).collect::<Vec<u64>>(), "claims of {want}: {ids:?}");
+        assert_eq!(ids.len() - ours.len(), broken.len(), "claims of {want}: {ids:?}");
+        assert_eq!(bench.snapshot().await.waiting, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_lost_count_loses_no_message() {
+    let bench = Bench::new().await;
+    let (.., handler) = ring_with(&bench, 250).await;
+    bench.ask::<()>(&["HDEL", "{estafeta}:ledger", "packed"]);
+    assert_eq!(bench.claim(handler, 0, 2).await.len(), 200, "two elements, for all that Redis knows");
+    let member = bench.store.keys.member(handler.incarnation);
+    bench.ask::<()>(&["HDEL", &member, "packed:0"]);
+    assert_eq!(bench.snapshot().await.in_flight, 200);
+    let claims = work_off(&bench, handler, 1000).await;
+    assert_eq!(claims.concat(), (1..=250).collect::<Vec<u64>>());
+    assert_eq!(bench.ledger("done"), 250);
+    bench.assert_balanced().await;
+}
+
+#[tokio::test]
+async fn a_queue_that_somebody_deleted_is_not_full() {
+    let bench = Bench::new().await;
+    let (generator, term, _) = ring_with(&bench, 1000).await;
+    assert!(matches!(fill(&bench, generator, &term, 1, 10).await, Publish::Full { .. }));
+    bench.ask::<()>(&["DEL", "{estafeta}:ready"]);
+    let answer = fill(&bench, generator, &term, 1, 10).await;
+    assert!(matches!(answer, Publish::Published { .. }), "{answer:?}");
+    assert_eq!(bench.snapshot().await.waiting, 10);
+}
