@@ -103,9 +103,9 @@ fn a_ring_that_is_marked_as_newer_works_on_and_takes_nobody_in() {
     let buried = ring.status()["buried"].as_u64().unwrap();
     frozen.freeze();
     ring.eventually(SOON, "the frozen one is buried", |status| status["buried"].as_u64() > Some(buried));
-    ring.redis_cli(&["SET", "{estafeta}:schema", "2"]);
+    ring.redis_cli(&["SET", "{estafeta}:schema", "3"]);
 
-    let told = "layout version 2, expected 1";
+    let told = "layout version 3, expected 2";
     let late = ring.command(&["run"]);
     assert_eq!(late.status.code(), Some(1), "{late:?}");
     assert!(String::from_utf8(late.stderr).unwrap().contains(told));
@@ -121,6 +121,6 @@ fn a_ring_that_is_marked_as_newer_works_on_and_takes_nobody_in() {
     };
     let before = settled(&ring);
     eventually(SOON, "the others work on", || (settled(&ring) > before + 10).then_some(()));
-    ring.redis_cli(&["SET", "{estafeta}:schema", "1"]);
+    ring.redis_cli(&["SET", "{estafeta}:schema", "2"]);
     ring.assert_recovered(&copies);
 }

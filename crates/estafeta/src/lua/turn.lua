@@ -85,8 +85,11 @@ end
 
 if held == 0 then
   -- A message whose handler died travels alone from then on, so that one that kills its handlers takes no others along.
-  if want > 1 and queue.length > 1 and not string.find(redis.call('LINDEX', ready, 0), '^%*?%d+ %d+ 1 ') then
-    want = 1
+  if want > 1 and queue.length > 1 then
+    queue.head = redis.call('LINDEX', ready, 0)
+    if not string.find(queue.head, '^%*?%d+ %d+ 1 ') then
+      want = 1
+    end
   end
   elements, surplus = claim(queue, inflight, want)
 end

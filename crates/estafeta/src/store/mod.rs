@@ -187,6 +187,7 @@ impl Store {
         parse: impl Fn(Vec<Vec<u8>>) -> Vec<T>,
     ) -> Result<Turn<T>> {
         let read = calls::held(&self.keys, me, lane);
+        let mut pauses = link::pauses();
         loop {
             let (reply, list) = self.run_and_read(script, &build, &read).await?;
             let Some((cursor, count)) = answer::turn(reply)? else {
@@ -196,6 +197,10 @@ impl Store {
             if held.len() == count {
                 return Ok(Turn::Holds { cursor, held: parse(held) });
             }
+            if self.patient_until.as_ref().is_some_and(CancellationToken::is_cancelled) {
+                return Err(Error::Stopped);
+            }
+            tokio::time::sleep(pauses.next().unwrap_or_default()).await;
         }
     }
 

@@ -20,7 +20,7 @@ local few, budget, looks = 32, 2097152, 100
 local function fitting(queue, want)
   local elements, messages, bytes = 0, 0, 0
   while elements < math.min(looks, queue.length) and messages < want do
-    local element = redis.call('LINDEX', queue.key, elements)
+    local element = elements == 0 and queue.head or redis.call('LINDEX', queue.key, elements)
     local size = size_of(element)
     bytes = bytes + #element
     if elements > 0 and (messages + size > want or bytes > budget) then
@@ -47,7 +47,8 @@ end
 -- guess turns out wrong they get a few only, so that their memory does not depend on what is in the queue.
 --
 -- `queue` names the list and tells how many elements it has, how many messages more than elements (packed), and how
--- many elements at its head are known to be messages that lie alone (loose). Afterwards it tells what is left.
+-- many elements at its head are known to be messages that lie alone (loose). Afterwards it tells what is left. Whoever
+-- has seen the first element already puts it there as well (head).
 local function claim(queue, inflight, want)
   local from, length, surplus = queue.key, queue.length, queue.packed
   if math.min(want, length) == 0 then

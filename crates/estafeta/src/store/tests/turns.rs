@@ -141,18 +141,25 @@ async fn large_messages_are_claimed_a_few_at_a_time_whatever_was_asked_for() {
     let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
     let term = bench.lead(generator).await;
     let (large, small) = ("x".repeat(100_000), "x".repeat(100));
+    // The head of the queue tells nothing of what comes behind, also where all that waits could be had at once.
+    let mixed = [vec![&small; 500], vec![&large; 60], vec![&small; 2000]].concat();
+    let (in_packs, alone) = (false, true);
     let queues = [
-        (vec![&large; 200], 32),
-        (vec![&small; 200], 200),
-        // The head of the queue tells nothing of what comes behind.
-        ([vec![&small; 500], vec![&large; 60], vec![&small; 2000]].concat(), 520),
-        // Also where all that waits could be had at once.
-        ([vec![&small; 500], vec![&large; 60]].concat(), 520),
+        (vec![&large; 200], in_packs, 32),
+        (vec![&small; 200], in_packs, 200),
+        (mixed.clone(), in_packs, 520),
+        (mixed[..560].to_vec(), in_packs, 520),
+        (mixed.clone(), alone, 32),
+        (mixed[..560].to_vec(), alone, 32),
     ];
     let (mut cursor, mut published) = (0, 0);
-    for (n, (queue, first_claim)) in (0..).zip(queues) {
+    for (n, (queue, alone, first_claim)) in (0..).zip(queues) {
         let bodies: Vec<&str> = queue.iter().map(|body| body.as_str()).collect();
-        let messages = messages(term.epoch, published + 1, &bodies);
+        let mut messages = messages(term.epoch, published + 1, &bodies);
+        // Messages of different moments share no pack.
+        for message in messages.iter_mut().filter(|message| alone && message.id % 2 == 0) {
+            message.published_ms += 1;
+        }
         let batch = Batch { max_waiting: 5000, limit: 0, ..batch(term.epoch, n, &messages) };
         bench.store.publish(generator.incarnation, &batch).await.unwrap();
         published += queue.len() as u64;
