@@ -10,6 +10,7 @@
 //! - *limit*: rest; the office stays held.
 //! - *fenced*: the term is over. Drop the messages, which nobody has seen, and let the heartbeat find out more.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -31,7 +32,7 @@ use crate::work::Source;
 /// Ticks that are later than this were missed; others are made up for, or an interval shorter than a round trip could not
 /// be kept.
 const LATE: Duration = Duration::from_millis(100);
-/// A slow source is not waited for until a batch is full.
+/// A slow source is waited for neither until a batch is full nor until it has another message.
 const GATHERING: Duration = Duration::from_millis(2);
 
 pub(crate) struct Generator<S, O> {
@@ -142,23 +143,45 @@ impl<S: Source, O: Observer> Generator<S, O> {
             self.observer.notice(Notice::LimitReached { limit });
             std::future::pending::<()>().await;
         }
-        let most = self.ticks_due(progress).await.min(room);
-        let mut messages = Vec::with_capacity(most as usize);
-        let (started, mut bytes) = (Instant::now(), 0);
-        while (messages.len() as u64) < most {
-            let body = self.source.next().await;
-            let (size, limit) = (body.len(), self.config.max_body);
-            if size > limit {
-                return Err(Error::BodyTooLarge { size, limit });
-            }
-            bytes += size;
-            let (id, now) = (progress.next_id + messages.len() as u64, Instant::now());
-            messages.push(Message::new(id, term.epoch, progress.clock.ms_at(now), body));
-            if bytes >= MOST_BYTES || now - started >= GATHERING {
-                break;
+        let most = self.ticks_due(progress).await.min(room) as usize;
+        let (asked, mut bytes) = (Instant::now(), 0);
+        let mut messages = Vec::with_capacity(most);
+        let body = self.source.next().await;
+        self.add(body, &mut messages, &mut bytes, term, progress)?;
+        // Whoever has waited for its first message sends that at once.
+        if asked.elapsed() < GATHERING {
+            let mut patience = pin!(tokio::time::sleep_until((asked + GATHERING).into()));
+            while messages.len() < most && bytes < MOST_BYTES {
+                let body = tokio::select! {
+                    biased;
+                    body = self.source.next() => body,
+                    () = &mut patience => break,
+                };
+                if self.add(body, &mut messages, &mut bytes, term, progress)? >= asked + GATHERING {
+                    break;
+                }
             }
         }
         Ok(messages)
+    }
+
+    /// Makes a message of a body and says when that was.
+    fn add(
+        &self,
+        body: Vec<u8>,
+        messages: &mut Vec<Message>,
+        bytes: &mut usize,
+        term: &Term,
+        progress: &Progress,
+    ) -> Result<Instant> {
+        let (size, limit) = (body.len(), self.config.max_body);
+        if size > limit {
+            return Err(Error::BodyTooLarge { size, limit });
+        }
+        *bytes += size;
+        let (id, now) = (progress.next_id + messages.len() as u64, Instant::now());
+        messages.push(Message::new(id, term.epoch, progress.clock.ms_at(now), body));
+        Ok(now)
     }
 
     /// Waits until a tick is due and says how many messages may go at once.

@@ -6,8 +6,9 @@ use crate::message::Message;
 
 /// Makes the messages while this copy is the generator.
 pub trait Source: Send + 'static {
-    /// The body of the next message. Called once a tick. The future is dropped when the copy stops or loses its
-    /// office, so nothing that must not be lost may be taken from elsewhere before the last `await`.
+    /// The body of the next message. Called once a tick, or as often as there is room if the interval is zero. The
+    /// future is dropped when the copy stops or loses its office, and also when other messages are ready to go and this
+    /// one is not, so nothing that must not be lost may be taken from elsewhere before the last `await`.
     fn next(&mut self) -> impl Future<Output = Vec<u8>> + Send;
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use estafeta::Missed;
+use estafeta::{Missed, Source};
 use estafeta_testbed::RedisServer;
 
 use crate::support::{Counter, Keep, Running, config, eventually, ring};
@@ -109,6 +109,33 @@ async fn a_ring_that_somebody_swallowed_is_rung_again() {
     other.ears.hear("handled #4.1").await;
     one.stop().await.unwrap();
     other.stop().await.unwrap();
+}
+
+/// Has a message at once, or none for ever.
+struct Spring(tokio::sync::mpsc::UnboundedReceiver<Vec<u8>>);
+
+impl Source for Spring {
+    async fn next(&mut self) -> Vec<u8> {
+        match self.0.recv().await {
+            Some(body) => body,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_do_not_wait_for_the_next_one_of_a_slow_source() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    settings.interval = Duration::ZERO;
+    let (drops, spring) = tokio::sync::mpsc::unbounded_channel();
+    drops.send(b"already there".to_vec()).unwrap();
+    let one = Running::start(settings, Spring(spring), Keep::default());
+    one.ears.hear("generated 1 from #1").await;
+    // It has waited by now.
+    drops.send(b"late".to_vec()).unwrap();
+    one.ears.hear("generated 1 from #2").await;
+    one.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
