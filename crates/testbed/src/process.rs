@@ -189,7 +189,10 @@ impl Process {
             new.iter().find(|line| predicate(&line.text)).map(|line| line.text.clone())
         });
         found.unwrap_or_else(|| {
-            panic!("{}: no such line within {timeout:?}\n{}", self.name, self.all_output())
+            let ended = self.child().exit_status();
+            let when = ended
+                .map_or_else(|| format!("within {timeout:?}"), |status| format!("before its end ({status})"));
+            panic!("{}: no such line {when}\n{}", self.name, self.all_output())
         })
     }
 

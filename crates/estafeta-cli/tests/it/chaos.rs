@@ -5,7 +5,7 @@ use std::time::Duration;
 use estafeta_testbed::{DataDir, Process, RedisServer, Signal, eventually};
 use serde_json::Value;
 
-use super::support::{SOON, TestRing, processes_of, run, start};
+use super::support::{SOON, TestRing, ids_in, processes_of, run, start};
 
 /// A short chaos takes its time, and then as long again to come to rest on a loaded machine.
 const LONG: Duration = Duration::from_secs(120);
@@ -121,14 +121,11 @@ fn waiting(ring: &TestRing, command: &[&str]) -> Vec<u8> {
     })
 }
 
-fn id_of(element: &[u8]) -> u64 {
-    String::from_utf8_lossy(element).split(' ').next().unwrap().parse().unwrap()
-}
-
 #[test]
 fn a_message_that_vanished_is_found_and_its_story_told() {
     let lost = std::cell::Cell::new(0);
-    let (verdict, _place) = convicted(|ring| lost.set(id_of(&waiting(ring, &["LPOP", "{estafeta}:ready"]))));
+    let (verdict, _place) =
+        convicted(|ring| lost.set(ids_in(&waiting(ring, &["LPOP", "{estafeta}:ready"]))[0]));
     let breaches = verdict["breaches"].to_string();
     assert!(breaches.contains(&format!("#{} has no outcome", lost.get())), "{breaches}");
     assert!(breaches.contains("did not add up, first: "), "{breaches}");
@@ -151,7 +148,7 @@ fn a_message_that_was_doubled_is_found() {
     let doubled = std::cell::Cell::new(0);
     let (verdict, _place) = convicted(|ring| {
         let element = waiting(ring, &["LINDEX", "{estafeta}:ready", "0"]);
-        doubled.set(id_of(&element));
+        doubled.set(ids_in(&element)[0]);
         let text = String::from_utf8(element).unwrap();
         ring.redis_cli(&["RPUSH", "{estafeta}:ready", &text]);
     });

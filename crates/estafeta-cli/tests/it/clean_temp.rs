@@ -22,6 +22,14 @@ fn members(status: &Value) -> usize {
     status["members"].as_array().unwrap().len()
 }
 
+/// Kills all of them before one can bury another.
+fn kill(copies: &[Process]) {
+    copies.iter().for_each(Process::freeze);
+    for copy in copies {
+        copy.kill();
+    }
+}
+
 #[test]
 fn what_the_dead_held_goes_back_and_is_counted() {
     for (command, counts_in_json) in [
@@ -31,9 +39,7 @@ fn what_the_dead_held_goes_back_and_is_counted() {
         (&["cleanTemp", "--json"], true),
     ] {
         let (ring, copies) = busy_ring(2);
-        for copy in &copies {
-            copy.kill();
-        }
+        kill(&copies);
         let before = ring.status();
         let held = before["in_flight"].as_u64().unwrap();
         assert!(held >= 2 && members(&before) == 3, "{before}");
@@ -59,9 +65,7 @@ fn what_the_dead_held_goes_back_and_is_counted() {
 #[test]
 fn what_went_back_is_first_in_line_and_is_its_second_attempt() {
     let (ring, copies) = busy_ring(2);
-    for copy in &copies {
-        copy.kill();
-    }
+    kill(&copies);
     ring.success(&["cleanTemp"]);
     let head: Vec<String> =
         redis::from_redis_value(ring.redis_cli(&["LRANGE", "{estafeta}:ready", "0", "1"])).unwrap();
@@ -86,9 +90,7 @@ fn the_living_are_not_touched() {
 #[test]
 fn a_message_that_used_up_its_attempts_is_told_apart() {
     let (ring, copies) = busy_ring_with(1, &["--max-attempts", "1"]);
-    for copy in &copies {
-        copy.kill();
-    }
+    kill(&copies);
     let told = ring.success(&["cleanTemp"]);
     let expected = "0 messages of 2 dead members returned to the queue\n\
                     1 message used up all attempts: now among the errors\n";

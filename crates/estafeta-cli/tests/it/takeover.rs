@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use estafeta_testbed::{Process, Signal, eventually};
 use serde_json::Value;
 
-use crate::support::{SOON, TestRing, said};
+use crate::support::{SOON, TestRing, ids_in, said};
 
 /// When each message was published, by Redis' clock, in the order of ids: as the copies that published it said.
 fn published(copies: &[&Process]) -> Vec<u64> {
@@ -111,9 +111,9 @@ fn a_killed_generator_is_replaced_within_a_second_twenty_times_and_ids_go_on() {
     let told = published(&all);
     assert!(told.windows(2).all(|pair| pair[0] < pair[1]), "told twice: {told:?}");
     let count = ring.status()["published"].as_u64().unwrap();
-    let ready: Vec<String> = redis_list(&ring, "{estafeta}:ready");
+    let ready: Vec<Vec<u8>> = redis_list(&ring, "{estafeta}:ready");
     let mut ids = ring.journal();
-    ids.extend(ready.iter().map(|element| element.split(' ').next().unwrap().parse::<u64>().unwrap()));
+    ids.extend(ready.iter().flat_map(|element| ids_in(element)));
     ids.sort_unstable();
     assert_eq!(ids, (1..=count).collect::<Vec<_>>(), "published ids have a gap or a double");
 }
@@ -224,6 +224,6 @@ fn a_copy_alone_generates_and_its_messages_wait_for_company() {
     company.wait_for_line(SOON, |line| line.starts_with("handled #3 "));
 }
 
-fn redis_list(ring: &TestRing, key: &str) -> Vec<String> {
+fn redis_list(ring: &TestRing, key: &str) -> Vec<Vec<u8>> {
     redis::cmd("LRANGE").arg(key).arg(0).arg(-1).query(&mut ring.redis.connect()).unwrap()
 }

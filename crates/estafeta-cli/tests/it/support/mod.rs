@@ -187,6 +187,15 @@ pub fn said(copy: &Process) -> Vec<Value> {
     copy.stdout_lines().iter().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
+/// The ids of the messages in an element of the queue, which are several if it is a pack.
+pub fn ids_in(element: &[u8]) -> Vec<u64> {
+    let text = String::from_utf8_lossy(element);
+    let header: Vec<u64> =
+        text.trim_start_matches('*').split(' ').map_while(|word| word.parse().ok()).take(5).collect();
+    let count = if text.starts_with('*') { header[4] } else { 1 };
+    (header[0]..header[0] + count).collect()
+}
+
 /// The processes that were told to write below this place.
 pub fn processes_of(place: &DataDir) -> Vec<u32> {
     let directory = place.path().to_str().unwrap();
