@@ -42,7 +42,7 @@ picture: build ## draw docs/monitor.svg anew from a real screen
 peers: build ## measure estafeta beside other queues, and write docs/benchmarks.md: make peers ROUNDS=9
 	@scripts/install-deps node npm || echo 'make peers: going on without the queues of Node.js' >&2
 	@scripts/install-deps python3-venv || echo 'make peers: going on without the queues of Python' >&2
-	@$(CARGO) run --quiet --release --locked --manifest-path bench/peers/rust/Cargo.toml --bin peers -- \
+	@$(CARGO) run --quiet --release --locked --package estafeta-peers -- \
 	  --estafeta $(BINARY) --rounds $(ROUNDS)
 
 fmt: toolchain

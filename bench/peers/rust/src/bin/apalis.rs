@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use apalis::prelude::*;
 use apalis_redis::{Config, RedisStorage};
-use contract::{BATCH, Mode, Tally, Task as Assignment, locked_version};
+use contract::{BATCH, Mode, Tally, Task as Assignment};
+use versions::locked_version;
 
 /// Its script that fetches tasks unpacks all that are due onto the stack of Lua, which holds about 8,000; with more than
 /// that due, a worker dies, and so does every one after it.

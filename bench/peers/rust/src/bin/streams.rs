@@ -8,9 +8,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use contract::{BATCH, Mode, Task, locked_version};
+use contract::{BATCH, Mode, Task};
 use redis::aio::MultiplexedConnection;
 use redis::streams::StreamReadReply;
+use versions::locked_version;
 
 const STREAM: &str = "jobs";
 const GROUP: &str = "workers";

@@ -1,6 +1,8 @@
 //! Measures estafeta beside other queues, in rounds that take turns, and writes the table and the plot of
 //! `docs/benchmarks.md`. `bench/peers/README.md` says what is measured and how.
 
+#![allow(clippy::print_stderr, clippy::print_stdout)]
+
 mod catalogue;
 mod estafeta;
 mod install;
@@ -17,6 +19,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
 use crate::catalogue::{Mode, PEERS, Peer};
+use crate::install::Installation;
 use crate::machine::Machine;
 use crate::measure::Stage;
 use crate::results::Results;
@@ -56,7 +59,8 @@ fn main() -> Result<()> {
     ensure!(options.rounds > 0, "expected at least one round, got 0");
     let stage = Stage::set()?;
     let mut results = Results::new(Machine::look(&stage)?, options.rounds, options.body);
-    let peers = prepare(&options, &mut results)?;
+    let mut installation = Installation::default();
+    let peers = prepare(&options, &mut installation, &mut results)?;
 
     for round in 1..=options.rounds {
         eprintln!("round {round} of {}", options.rounds);
@@ -65,7 +69,8 @@ fn main() -> Result<()> {
             for mode in [Mode::EndToEnd, Mode::Consume] {
                 let count = peer.count(mode, options.seconds);
                 // A figure of a peer that fails now and then would be luck: no result is better than that.
-                let sample = stage.run(peer, mode, count, options.body).with_context(|| peer.name)?;
+                let sample =
+                    stage.run(&installation, peer, mode, count, options.body).with_context(|| peer.name)?;
                 eprintln!("  {:<16} {:<10} {:>9.0} messages/s", peer.name, mode.name(), sample.rate());
                 results.add(peer.name, peer.settings, mode, sample);
             }
@@ -86,10 +91,14 @@ fn main() -> Result<()> {
 }
 
 /// The peers that can run here; the others are told to the reader.
-fn prepare(options: &Options, results: &mut Results) -> Result<Vec<&'static Peer>> {
+fn prepare(
+    options: &Options,
+    installation: &mut Installation,
+    results: &mut Results,
+) -> Result<Vec<&'static Peer>> {
     let mut ready = Vec::new();
     for peer in PEERS.iter().filter(|peer| options.wants(peer.name)) {
-        match install::prepare(peer.program)? {
+        match installation.prepare(peer.program)? {
             None => ready.push(peer),
             Some(reason) => {
                 eprintln!("skipped {}: {reason}", peer.name);

@@ -75,7 +75,7 @@ impl Task {
     ///
     /// Without a runner stdin is usually a terminal or empty: Return or its end goes on.
     pub fn filled(&self) -> Result<()> {
-        eprintln!("filled");
+        writeln!(std::io::stderr(), "filled")?;
         std::io::stdin().lock().read_line(&mut String::new())?;
         Ok(())
     }
@@ -126,13 +126,4 @@ impl Tally {
         self.complete.notified().await;
         (start.elapsed(), self.handled())
     }
-}
-
-/// The version of a crate that this program was built with.
-///
-/// Taken from the lock file, so that no figure is ever published under a version that was not measured.
-pub fn locked_version(package: &str) -> &'static str {
-    let entry = format!("name = \"{package}\"\nversion = \"");
-    let (_, rest) = include_str!("../Cargo.lock").split_once(&entry).expect("the crate is in the lock file");
-    rest.split('"').next().expect("a version ends with a quote")
 }

@@ -11,9 +11,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use redis::Connection;
 use serde::{Deserialize, Serialize};
+use signal_hook::consts::TERM_SIGNALS;
+use signal_hook::iterator::Signals;
 
 use crate::catalogue::{Mode, Peer};
-use crate::install;
+use crate::install::Installation;
 use crate::server::Server;
 
 /// Longer than any run should take by far, even on a busy machine.
@@ -60,7 +62,12 @@ impl Stage {
         let interrupted = running.clone();
         // The peer fails then, and the failure takes everything down in order. With no peer on, there is only an
         // installer, which gets the signal itself and fails.
-        ctrlc::set_handler(move || kill_group(interrupted.load(Ordering::SeqCst)))?;
+        let mut signals = Signals::new(TERM_SIGNALS)?;
+        std::thread::spawn(move || {
+            for _ in signals.forever() {
+                kill_group(interrupted.load(Ordering::SeqCst));
+            }
+        });
         Ok(Stage { server: Server::start()?, running })
     }
 
@@ -77,11 +84,18 @@ impl Stage {
         Ok(redis::cmd("FLUSHALL").arg("SYNC").query(&mut self.connect()?)?)
     }
 
-    pub fn run(&self, peer: &Peer, mode: Mode, count: u64, body: usize) -> Result<Sample> {
+    pub fn run(
+        &self,
+        installation: &Installation,
+        peer: &Peer,
+        mode: Mode,
+        count: u64,
+        body: usize,
+    ) -> Result<Sample> {
         self.flush()?;
         let mut connection = self.connect()?;
         let empty = Usage::of(&mut connection)?;
-        let mut command = install::command(peer.program)?;
+        let mut command = installation.command(peer.program)?;
         command.arg(mode.name()).arg(count.to_string()).arg(body.to_string()).env("REDIS_URL", self.url());
         let (stdout, filled) = self.watch(&mut command)?;
         let end = Usage::of(&mut connection)?;

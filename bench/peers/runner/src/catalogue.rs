@@ -16,15 +16,22 @@ impl Mode {
     }
 }
 
-/// How a peer is started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Program {
-    /// A binary of this workspace.
-    Rust(&'static str),
+/// What a program is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Language {
+    /// A binary of the workspace in `rust/`.
+    Rust,
     /// A script in `node/`.
-    Node(&'static str),
+    Node,
     /// A script in `python/`.
-    Python(&'static str),
+    Python,
+}
+
+/// How a peer is started.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    pub language: Language,
+    pub name: &'static str,
 }
 
 /// One queue that takes part.
@@ -56,7 +63,7 @@ impl Peer {
 pub const PEERS: &[Peer] = &[
     Peer {
         name: "raw Streams",
-        program: Program::Rust("streams"),
+        program: Program { language: Language::Rust, name: "streams" },
         settings: "Rust, two tasks; pipelines of 100 XADD; XREADGROUP COUNT 100, with XACK and XDEL of the batch before",
         end_to_end_rate: 140_000.0,
         consume_rate: 160_000.0,
@@ -64,7 +71,7 @@ pub const PEERS: &[Peer] = &[
     },
     Peer {
         name: "rsmq_async",
-        program: Program::Rust("rsmq"),
+        program: Program { language: Language::Rust, name: "rsmq" },
         settings: "Rust, two tasks; batches of 100 sent and 500 received, deletions all at once",
         end_to_end_rate: 50_000.0,
         consume_rate: 60_000.0,
@@ -72,7 +79,7 @@ pub const PEERS: &[Peer] = &[
     },
     Peer {
         name: "apalis-redis",
-        program: Program::Rust("apalis"),
+        program: Program { language: Language::Rust, name: "apalis" },
         settings: "Rust, two tasks; batches of 100, polling every 1 ms, no locks and no events; \
                    never more than 7,000 waiting, because about 8,000 kill its worker",
         end_to_end_rate: 40_000.0,
@@ -81,7 +88,7 @@ pub const PEERS: &[Peer] = &[
     },
     Peer {
         name: "bee-queue",
-        program: Program::Node("bee-queue.js"),
+        program: Program { language: Language::Node, name: "bee-queue.js" },
         settings: "two processes; saveAll of 100, concurrency 100, no events, finished jobs removed",
         end_to_end_rate: 28_000.0,
         consume_rate: 35_000.0,
@@ -89,7 +96,7 @@ pub const PEERS: &[Peer] = &[
     },
     Peer {
         name: "BullMQ for Rust",
-        program: Program::Rust("bullmq"),
+        program: Program { language: Language::Rust, name: "bullmq" },
         settings: "Rust, two tasks; add_bulk of 100, concurrency 100, finished jobs removed",
         end_to_end_rate: 16_000.0,
         consume_rate: 24_000.0,
@@ -97,7 +104,7 @@ pub const PEERS: &[Peer] = &[
     },
     Peer {
         name: "BullMQ",
-        program: Program::Node("bullmq.js"),
+        program: Program { language: Language::Node, name: "bullmq.js" },
         settings: "two processes; addBulk of 100, concurrency 100, finished jobs removed",
         end_to_end_rate: 10_000.0,
         consume_rate: 18_000.0,
@@ -105,7 +112,7 @@ pub const PEERS: &[Peer] = &[
     },
     Peer {
         name: "Dramatiq",
-        program: Program::Python("dramatiq_peer.py"),
+        program: Program { language: Language::Python, name: "dramatiq_peer.py" },
         settings: "two processes; 8 threads, 200 messages prefetched, no middleware but Retries",
         end_to_end_rate: 3_000.0,
         consume_rate: 5_000.0,
@@ -113,7 +120,7 @@ pub const PEERS: &[Peer] = &[
     },
     Peer {
         name: "Celery",
-        program: Program::Python("celery_peer.py"),
+        program: Program { language: Language::Python, name: "celery_peer.py" },
         settings: "a producer, a worker and its pool of 2; 128 messages prefetched for each, no results, no events",
         end_to_end_rate: 1_000.0,
         consume_rate: 1_200.0,
