@@ -36,7 +36,7 @@ pub struct Measured {
     pub sample: Sample,
 }
 
-pub fn measure(binary: &Path, stage: &Stage, seconds: f64, body: usize) -> Result<Vec<Measured>> {
+pub fn measure(binary: &Path, stage: &Stage<'_>, seconds: f64, body: usize) -> Result<Vec<Measured>> {
     stage.flush()?;
     let count = (EXPECTED_RATE * seconds) as u64;
     let output = Command::new(binary)

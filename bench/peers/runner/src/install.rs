@@ -9,6 +9,10 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
 use crate::catalogue::{Language, Program};
+use crate::children::{Children, Interrupted};
+
+/// Why a peer cannot run here. It is published, so it has nothing of this machine in it.
+pub type Reason = &'static str;
 
 /// `bench/peers`.
 pub fn bench_directory() -> PathBuf {
@@ -16,9 +20,9 @@ pub fn bench_directory() -> PathBuf {
 }
 
 /// What is ready to run, and what cannot run here.
-#[derive(Default)]
-pub struct Installation {
-    outcomes: HashMap<Language, Option<String>>,
+pub struct Installation<'a> {
+    children: &'a Children,
+    outcomes: HashMap<Language, Option<Reason>>,
     /// Where cargo put the programs that it built.
     binaries: HashMap<String, PathBuf>,
 }
@@ -35,18 +39,23 @@ struct Target {
     name: String,
 }
 
-impl Installation {
+impl<'a> Installation<'a> {
+    pub fn new(children: &'a Children) -> Installation<'a> {
+        Installation { children, outcomes: HashMap::new(), binaries: HashMap::new() }
+    }
+
     /// Installs what a program needs, once a language; answers why it cannot run here, if so.
-    pub fn prepare(&mut self, program: Program) -> Result<Option<String>> {
-        if !self.outcomes.contains_key(&program.language) {
-            let outcome = match program.language {
-                Language::Rust => self.build("rust/Cargo.toml")?,
-                Language::Node => node()?,
-                Language::Python => python_packages()?,
-            };
-            self.outcomes.insert(program.language, outcome);
+    pub fn prepare(&mut self, program: Program) -> Result<Option<Reason>> {
+        if let Some(outcome) = self.outcomes.get(&program.language) {
+            return Ok(*outcome);
         }
-        Ok(self.outcomes[&program.language].clone())
+        let outcome = match program.language {
+            Language::Rust => self.build()?,
+            Language::Node => self.node()?,
+            Language::Python => self.python()?,
+        };
+        self.outcomes.insert(program.language, outcome);
+        Ok(outcome)
     }
 
     /// How a program is called.
@@ -62,27 +71,27 @@ impl Installation {
                 command
             }
             Language::Python => {
-                let mut command = Command::new(python(&bench));
+                let mut command = Command::new(virtual_python(&bench));
                 command.arg(bench.join("python").join(program.name)).env("PYTHONDONTWRITEBYTECODE", "1");
                 command
             }
         })
     }
 
-    fn build(&mut self, manifest: &str) -> Result<Option<String>> {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut build = Command::new(cargo);
-        build.args(["build", "--quiet", "--release", "--locked", "--bins"]);
-        build.arg("--message-format=json-render-diagnostics");
-        build.arg("--manifest-path").arg(bench_directory().join(manifest));
-        let what = "building the peers in Rust";
-        eprintln!("{what}");
-        let mut child =
-            build.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
-        let mut told = String::new();
-        child.stdout.take().context("no stdout")?.read_to_string(&mut told)?;
-        let status = child.wait()?;
-        ensure!(status.success(), "{what} failed: {status}");
+    /// A failure here is one of ours, and no reason to leave anybody out.
+    fn build(&mut self) -> Result<Option<Reason>> {
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.args(["build", "--quiet", "--release", "--locked", "--bins"]);
+        cargo.arg("--message-format=json-render-diagnostics");
+        cargo.arg("--manifest-path").arg(bench_directory().join("rust/Cargo.toml"));
+        eprintln!("building the peers in Rust");
+        cargo.stdin(Stdio::null()).stdout(Stdio::piped());
+        let (status, told) = self.children.run(&mut cargo, |child| {
+            let mut told = String::new();
+            child.stdout.take().context("no stdout")?.read_to_string(&mut told)?;
+            Ok(told)
+        })?;
+        ensure!(status.success(), "cargo build failed: {status}");
         for artifact in told.lines().filter_map(|line| serde_json::from_str::<Artifact>(line).ok()) {
             if let Some(path) = artifact.executable {
                 self.binaries.insert(artifact.target.name, path);
@@ -90,50 +99,66 @@ impl Installation {
         }
         Ok(None)
     }
-}
-fn node() -> Result<Option<String>> {
-    if !is_there("node") || !is_there("npm") {
-        return Ok(Some("there is no Node.js with npm here".to_owned()));
-    }
-    let directory = bench_directory().join("node");
-    if !is_newer(&directory.join("node_modules/.package-lock.json"), &directory.join("package-lock.json")) {
+
+    fn node(&self) -> Result<Option<Reason>> {
+        if !is_there("node") || !is_there("npm") {
+            return Ok(Some("there is no Node.js with npm"));
+        }
+        let directory = bench_directory().join("node");
+        if is_newer(&directory.join("node_modules/.package-lock.json"), &directory.join("package-lock.json"))
+        {
+            return Ok(None);
+        }
+        eprintln!("installing the peers in JavaScript");
         let mut npm = Command::new("npm");
         npm.args(["ci", "--no-audit", "--no-fund", "--loglevel=error"]).current_dir(&directory);
-        if let Err(error) = run("installing the peers in JavaScript (npm ci)", &mut npm) {
-            return Ok(Some(format!("{error:#}")));
+        Ok(if self.succeeds(&mut npm)? { None } else { Some("`npm ci` failed") })
+    }
+
+    fn python(&self) -> Result<Option<Reason>> {
+        let bench = bench_directory();
+        let directory = bench.join("python");
+        let requirements = directory.join("requirements.txt");
+        let stamp = directory.join(".venv/installed");
+        if is_newer(&stamp, &requirements) {
+            return Ok(None);
+        }
+        let has_venv =
+            Command::new("python3").args(["-c", "import ensurepip, venv"]).stderr(Stdio::null()).status();
+        if !has_venv.is_ok_and(|status| status.success()) {
+            return Ok(Some("there is no Python 3 with venv"));
+        }
+        eprintln!("installing the peers in Python");
+        let mut venv = Command::new("python3");
+        venv.args(["-m", "venv", "--clear"]).arg(directory.join(".venv"));
+        if !self.succeeds(&mut venv)? {
+            return Ok(Some("no virtual environment could be made"));
+        }
+        let mut pip = Command::new(virtual_python(&bench));
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"]);
+        if !self.succeeds(pip.arg(&requirements))? {
+            return Ok(Some("`pip install` failed"));
+        }
+        std::fs::write(stamp, "")?;
+        Ok(None)
+    }
+
+    /// Whether an installer did its work. Why not is told on stderr, in full.
+    fn succeeds(&self, installer: &mut Command) -> Result<bool> {
+        // What installers say is talk, and stdout is for data.
+        installer.stdin(Stdio::null()).stdout(std::io::stderr());
+        match self.children.run(installer, |_| Ok(())) {
+            Ok((status, ())) => Ok(status.success()),
+            Err(error) if error.is::<Interrupted>() => Err(error),
+            Err(error) => {
+                eprintln!("{error:#}");
+                Ok(false)
+            }
         }
     }
-    Ok(None)
 }
 
-fn python_packages() -> Result<Option<String>> {
-    let bench = bench_directory();
-    let (directory, python) = (bench.join("python"), python(&bench));
-    let requirements = directory.join("requirements.txt");
-    let stamp = directory.join(".venv/installed");
-    if is_newer(&stamp, &requirements) {
-        return Ok(None);
-    }
-    let has_venv =
-        Command::new("python3").args(["-c", "import ensurepip, venv"]).stderr(Stdio::null()).status();
-    if !has_venv.is_ok_and(|status| status.success()) {
-        return Ok(Some("there is no Python 3 with venv here".to_owned()));
-    }
-    let mut venv = Command::new("python3");
-    venv.args(["-m", "venv", "--clear"]).arg(directory.join(".venv"));
-    let mut pip = Command::new(&python);
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"])
-        .arg(&requirements);
-    let installed = run("making a virtual environment", &mut venv)
-        .and_then(|()| run("installing the peers in Python (pip install)", &mut pip));
-    if let Err(error) = installed {
-        return Ok(Some(format!("{error:#}")));
-    }
-    std::fs::write(stamp, "")?;
-    Ok(None)
-}
-
-fn python(bench: &Path) -> PathBuf {
+fn virtual_python(bench: &Path) -> PathBuf {
     bench.join("python/.venv/bin/python")
 }
 
@@ -146,13 +171,4 @@ fn is_there(program: &str) -> bool {
 fn is_newer(made: &Path, from: &Path) -> bool {
     let changed = |path: &Path| path.metadata().and_then(|data| data.modified()).ok();
     matches!((changed(made), changed(from)), (Some(made), Some(from)) if made >= from)
-}
-
-fn run(what: &str, command: &mut Command) -> Result<()> {
-    eprintln!("{what}");
-    // What installers say is talk, and stdout is for data.
-    let status = command.stdin(Stdio::null()).stdout(std::io::stderr()).status();
-    let status = status.with_context(|| format!("{what}: cannot start {:?}", command.get_program()))?;
-    ensure!(status.success(), "{what} failed: {status}");
-    Ok(())
 }

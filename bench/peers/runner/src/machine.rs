@@ -16,7 +16,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub fn look(stage: &Stage) -> Result<Machine> {
+    pub fn look(stage: &Stage<'_>) -> Result<Machine> {
         let info: String = redis::cmd("INFO").arg("server").query(&mut stage.connect()?)?;
         let field = |name: &str| info.lines().find_map(|line| line.trim().strip_prefix(name));
         let redis = match field("valkey_version:") {

@@ -4,6 +4,7 @@
 #![allow(clippy::print_stderr, clippy::print_stdout)]
 
 mod catalogue;
+mod children;
 mod estafeta;
 mod install;
 mod machine;
@@ -14,11 +15,13 @@ mod server;
 mod table;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
 use crate::catalogue::{Mode, PEERS, Peer};
+use crate::children::{Children, Interrupted};
 use crate::install::Installation;
 use crate::machine::Machine;
 use crate::measure::Stage;
@@ -54,17 +57,27 @@ impl Options {
     }
 }
 
-fn main() -> Result<()> {
+fn main() -> Result<ExitCode> {
     let options = Options::parse();
+    let outcome = run(&options);
+    if let Some(interrupted) = outcome.as_ref().err().and_then(|error| error.downcast_ref::<Interrupted>()) {
+        eprintln!("peers: interrupted, nothing was written");
+        return Ok(interrupted.exit_code().into());
+    }
+    outcome.map(|()| ExitCode::SUCCESS)
+}
+
+fn run(options: &Options) -> Result<()> {
     ensure!(options.rounds > 0, "expected at least one round, got 0");
-    let stage = Stage::set()?;
+    let children = Children::new()?;
+    let stage = Stage::set(&children)?;
     let mut results = Results::new(Machine::look(&stage)?, options.rounds, options.body);
-    let mut installation = Installation::default();
-    let peers = prepare(&options, &mut installation, &mut results)?;
+    let mut installation = Installation::new(&children);
+    let peers = prepare(options, &mut installation, &mut results)?;
 
     for round in 1..=options.rounds {
         eprintln!("round {round} of {}", options.rounds);
-        run_estafeta(&options, &stage, &mut results)?;
+        run_estafeta(options, &stage, &mut results)?;
         for peer in &peers {
             for mode in [Mode::EndToEnd, Mode::Consume] {
                 let count = peer.count(mode, options.seconds);
@@ -77,6 +90,7 @@ fn main() -> Result<()> {
         }
     }
 
+    children.check()?;
     let root = install::bench_directory();
     let json = root.join("result.json");
     std::fs::write(&json, results.to_json()? + "\n").with_context(|| format!("cannot write {json:?}"))?;
@@ -93,7 +107,7 @@ fn main() -> Result<()> {
 /// The peers that can run here; the others are told to the reader.
 fn prepare(
     options: &Options,
-    installation: &mut Installation,
+    installation: &mut Installation<'_>,
     results: &mut Results,
 ) -> Result<Vec<&'static Peer>> {
     let mut ready = Vec::new();
@@ -110,14 +124,14 @@ fn prepare(
 }
 
 /// A failure ends the run, as with any other queue.
-fn run_estafeta(options: &Options, stage: &Stage, results: &mut Results) -> Result<()> {
+fn run_estafeta(options: &Options, stage: &Stage<'_>, results: &mut Results) -> Result<()> {
     let name = estafeta::NAME;
     if !options.wants(name) || results.has_skipped(name) {
         return Ok(());
     }
     let Some(binary) = &options.estafeta else {
         eprintln!("skipped {name}: no --estafeta given");
-        results.skip(name, "no program was given".to_owned());
+        results.skip(name, "no program was given");
         return Ok(());
     };
     for line in estafeta::measure(binary, stage, options.seconds, options.body)? {

@@ -2,19 +2,16 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use redis::Connection;
 use serde::{Deserialize, Serialize};
-use signal_hook::consts::TERM_SIGNALS;
-use signal_hook::iterator::Signals;
 
 use crate::catalogue::{Mode, Peer};
+use crate::children::{Children, kill_group};
 use crate::install::Installation;
 use crate::server::Server;
 
@@ -50,25 +47,14 @@ struct Report {
 }
 
 /// Where the peers appear one after the other.
-pub struct Stage {
+pub struct Stage<'a> {
     server: Server,
-    /// The group of the peer that runs, or 0: Ctrl-C has to end it as well.
-    running: Arc<AtomicU32>,
+    children: &'a Children,
 }
 
-impl Stage {
-    pub fn set() -> Result<Stage> {
-        let running = Arc::new(AtomicU32::new(0));
-        let interrupted = running.clone();
-        // The peer fails then, and the failure takes everything down in order. With no peer on, there is only an
-        // installer, which gets the signal itself and fails.
-        let mut signals = Signals::new(TERM_SIGNALS)?;
-        std::thread::spawn(move || {
-            for _ in signals.forever() {
-                kill_group(interrupted.load(Ordering::SeqCst));
-            }
-        });
-        Ok(Stage { server: Server::start()?, running })
+impl<'a> Stage<'a> {
+    pub fn set(children: &'a Children) -> Result<Stage<'a>> {
+        Ok(Stage { server: Server::start(children.scratch())?, children })
     }
 
     pub fn url(&self) -> &str {
@@ -86,7 +72,7 @@ impl Stage {
 
     pub fn run(
         &self,
-        installation: &Installation,
+        installation: &Installation<'_>,
         peer: &Peer,
         mode: Mode,
         count: u64,
@@ -126,17 +112,8 @@ impl Stage {
 
     /// Runs a peer to its end; answers what it printed, and what the server had used when the queue was filled.
     fn watch(&self, command: &mut Command) -> Result<(String, Option<Usage>)> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        let mut child =
-            command.spawn().with_context(|| format!("cannot start {:?}", command.get_program()))?;
-        self.running.store(child.id(), Ordering::SeqCst);
-        let outcome = self.listen(&mut child);
-        if outcome.is_err() {
-            kill_group(child.id());
-        }
-        let status = child.wait()?;
-        self.running.store(0, Ordering::SeqCst);
-        let (stdout, talk, usage) = outcome?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (status, (stdout, talk, usage)) = self.children.run(command, |child| self.listen(child))?;
         if !status.success() {
             bail!("it failed ({status}), and said:\n{talk}");
         }
@@ -158,7 +135,6 @@ impl Stage {
             read.map(|_| text)
         });
         if end.recv_timeout(PATIENCE).is_err() {
-            kill_group(child.id());
             bail!("it did not finish within {} s", PATIENCE.as_secs());
         }
         child.wait()?;
@@ -188,13 +164,6 @@ fn listen_to_talk(
         }
     }
     Ok((talk, usage))
-}
-
-fn kill_group(leader: u32) {
-    if leader != 0 {
-        let group = format!("-{leader}");
-        let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
-    }
 }
 
 /// What the server has used so far.

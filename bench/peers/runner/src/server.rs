@@ -2,33 +2,30 @@
 
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use redis::Connection;
-use tempfile::TempDir;
 
 pub struct Server {
     process: Child,
     url: String,
-    // Held for its Drop: the directory goes with the server.
-    _directory: TempDir,
 }
 
 impl Server {
     /// Starts redis-server, or valkey-server, on loopback and without persistence.
     ///
     /// TCP, because every peer can use that, and a Unix socket only some.
-    pub fn start() -> Result<Server> {
-        let directory = tempfile::tempdir()?;
+    pub fn start(directory: &Path) -> Result<Server> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let spawn = |program: &str| {
             Command::new(program)
                 .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
                 .args(["--save", "", "--appendonly", "no", "--loglevel", "warning"])
                 .arg("--dir")
-                .arg(directory.path())
+                .arg(directory)
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
                 // Ctrl-C is for the runner, which then ends the server.
@@ -37,7 +34,7 @@ impl Server {
         };
         let process = spawn("redis-server").or_else(|_| spawn("valkey-server"));
         let process = process.context("neither redis-server nor valkey-server can be started")?;
-        let server = Server { process, url: format!("redis://127.0.0.1:{port}"), _directory: directory };
+        let server = Server { process, url: format!("redis://127.0.0.1:{port}") };
         server.connect()?;
         Ok(server)
     }
