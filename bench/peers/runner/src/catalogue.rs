@@ -1,5 +1,7 @@
 //! Who takes part, and how fast they are expected to be.
 
+use crate::table::thousands;
+
 /// What is timed; the words are those of the contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -37,7 +39,10 @@ pub struct Program {
 /// One queue that takes part.
 #[derive(Debug)]
 pub struct Peer {
-    pub name: &'static str,
+    /// What it calls itself.
+    pub queue: &'static str,
+    /// The size of its batches, where it is measured at more than one.
+    pub batch: Option<u64>,
     pub program: Program,
     /// Shown under the table; the program itself says where each is recommended.
     pub settings: &'static str,
@@ -49,6 +54,13 @@ pub struct Peer {
 }
 
 impl Peer {
+    pub fn name(&self) -> String {
+        match self.batch {
+            Some(batch) => format!("{}, batches of {}", self.queue, thousands(batch as f64)),
+            None => self.queue.to_owned(),
+        }
+    }
+
     /// As many messages as should take that long.
     pub fn count(&self, mode: Mode, seconds: f64) -> u64 {
         let (rate, limit) = match mode {
@@ -62,7 +74,17 @@ impl Peer {
 
 pub const PEERS: &[Peer] = &[
     Peer {
-        name: "raw Streams",
+        queue: "raw Streams",
+        batch: Some(1_000),
+        program: Program { language: Language::Rust, name: "streams" },
+        settings: "Rust, two tasks; pipelines of 1,000 XADD; XREADGROUP COUNT 1000, with XACK and XDEL of the batch before",
+        end_to_end_rate: 160_000.0,
+        consume_rate: 180_000.0,
+        backlog_limit: None,
+    },
+    Peer {
+        queue: "raw Streams",
+        batch: Some(100),
         program: Program { language: Language::Rust, name: "streams" },
         settings: "Rust, two tasks; pipelines of 100 XADD; XREADGROUP COUNT 100, with XACK and XDEL of the batch before",
         end_to_end_rate: 140_000.0,
@@ -70,7 +92,8 @@ pub const PEERS: &[Peer] = &[
         backlog_limit: None,
     },
     Peer {
-        name: "rsmq_async",
+        queue: "rsmq_async",
+        batch: None,
         program: Program { language: Language::Rust, name: "rsmq" },
         settings: "Rust, two tasks; batches of 100 sent and 500 received, deletions all at once",
         end_to_end_rate: 50_000.0,
@@ -78,7 +101,8 @@ pub const PEERS: &[Peer] = &[
         backlog_limit: None,
     },
     Peer {
-        name: "apalis-redis",
+        queue: "apalis-redis",
+        batch: None,
         program: Program { language: Language::Rust, name: "apalis" },
         settings: "Rust, two tasks; batches of 100, polling every 1 ms, no locks and no events; \
                    never more than 7,000 waiting, because about 8,000 kill its worker",
@@ -87,7 +111,8 @@ pub const PEERS: &[Peer] = &[
         backlog_limit: Some(7_000),
     },
     Peer {
-        name: "bee-queue",
+        queue: "bee-queue",
+        batch: None,
         program: Program { language: Language::Node, name: "bee-queue.js" },
         settings: "two processes; saveAll of 100, concurrency 100, no events, finished jobs removed",
         end_to_end_rate: 28_000.0,
@@ -95,7 +120,8 @@ pub const PEERS: &[Peer] = &[
         backlog_limit: None,
     },
     Peer {
-        name: "BullMQ for Rust",
+        queue: "BullMQ for Rust",
+        batch: None,
         program: Program { language: Language::Rust, name: "bullmq" },
         settings: "Rust, two tasks; add_bulk of 100, concurrency 100, finished jobs removed",
         end_to_end_rate: 16_000.0,
@@ -103,7 +129,8 @@ pub const PEERS: &[Peer] = &[
         backlog_limit: None,
     },
     Peer {
-        name: "BullMQ",
+        queue: "BullMQ",
+        batch: None,
         program: Program { language: Language::Node, name: "bullmq.js" },
         settings: "two processes; addBulk of 100, concurrency 100, finished jobs removed",
         end_to_end_rate: 10_000.0,
@@ -111,7 +138,8 @@ pub const PEERS: &[Peer] = &[
         backlog_limit: None,
     },
     Peer {
-        name: "Dramatiq",
+        queue: "Dramatiq",
+        batch: None,
         program: Program { language: Language::Python, name: "dramatiq_peer.py" },
         settings: "two processes; 8 threads, 200 messages prefetched, no middleware but Retries",
         end_to_end_rate: 3_000.0,
@@ -119,7 +147,8 @@ pub const PEERS: &[Peer] = &[
         backlog_limit: None,
     },
     Peer {
-        name: "Celery",
+        queue: "Celery",
+        batch: None,
         program: Program { language: Language::Python, name: "celery_peer.py" },
         settings: "a producer, a worker and its pool of 2; 128 messages prefetched for each, no results, no events",
         end_to_end_rate: 1_000.0,

@@ -79,13 +79,15 @@ fn run(options: &Options) -> Result<()> {
         eprintln!("round {round} of {}", options.rounds);
         run_estafeta(options, &stage, &mut results)?;
         for peer in &peers {
+            let name = peer.name();
             for mode in [Mode::EndToEnd, Mode::Consume] {
                 let count = peer.count(mode, options.seconds);
                 // A figure of a peer that fails now and then would be luck: no result is better than that.
-                let sample =
-                    stage.run(&installation, peer, mode, count, options.body).with_context(|| peer.name)?;
-                eprintln!("  {:<16} {:<10} {:>9.0} messages/s", peer.name, mode.name(), sample.rate());
-                results.add(peer.name, peer.settings, mode, sample);
+                let sample = stage
+                    .run(&installation, peer, mode, count, options.body)
+                    .with_context(|| name.clone())?;
+                eprintln!("  {name:<29} {:<10} {:>9.0} messages/s", mode.name(), sample.rate());
+                results.add(&name, peer.settings, mode, sample);
             }
         }
     }
@@ -111,12 +113,12 @@ fn prepare(
     results: &mut Results,
 ) -> Result<Vec<&'static Peer>> {
     let mut ready = Vec::new();
-    for peer in PEERS.iter().filter(|peer| options.wants(peer.name)) {
+    for peer in PEERS.iter().filter(|peer| options.wants(peer.queue)) {
         match installation.prepare(peer.program)? {
             None => ready.push(peer),
             Some(reason) => {
-                eprintln!("skipped {}: {reason}", peer.name);
-                results.skip(peer.name, reason);
+                eprintln!("skipped {}: {reason}", peer.name());
+                results.skip(&peer.name(), reason);
             }
         }
     }
@@ -136,7 +138,7 @@ fn run_estafeta(options: &Options, stage: &Stage<'_>, results: &mut Results) -> 
     };
     for line in estafeta::measure(binary, stage, options.seconds, options.body)? {
         let rate = line.sample.rate();
-        eprintln!("  {:<16} {:<10} {rate:>9.0} messages/s", line.name, line.mode.name());
+        eprintln!("  {:<29} {:<10} {rate:>9.0} messages/s", line.name, line.mode.name());
         results.add(&line.name, estafeta::SETTINGS, line.mode, line.sample);
     }
     Ok(())

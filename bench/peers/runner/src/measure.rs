@@ -40,6 +40,7 @@ impl Sample {
 #[derive(Deserialize)]
 struct Report {
     peer: String,
+    batch: Option<u64>,
     version: String,
     mode: String,
     count: u64,
@@ -83,15 +84,17 @@ impl<'a> Stage<'a> {
         let empty = Usage::of(&mut connection)?;
         let mut command = installation.command(peer.program)?;
         command.arg(mode.name()).arg(count.to_string()).arg(body.to_string()).env("REDIS_URL", self.url());
+        command.args(peer.batch.map(|batch| batch.to_string()));
         let (stdout, filled) = self.watch(&mut command)?;
         let end = Usage::of(&mut connection)?;
 
         let report: Report = serde_json::from_str(stdout.trim())
             .with_context(|| format!("expected one line of JSON, got {stdout:?}"))?;
         ensure!(
-            report.peer == peer.name && report.mode == mode.name() && report.count == count,
+            (report.peer.as_str(), report.batch) == (peer.queue, peer.batch)
+                && (report.mode.as_str(), report.count) == (mode.name(), count),
             "expected the result of {} {} {count}, got {stdout}",
-            peer.name,
+            peer.name(),
             mode.name()
         );
         let filled = match mode {
