@@ -18,9 +18,11 @@ impl Mode {
     }
 }
 
-/// What a program is written in.
+/// What a program is written in, and where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Language {
+    /// The program in `estafeta/`, of the main workspace.
+    Estafeta,
     /// A binary of the workspace in `rust/`.
     Rust,
     /// A script in `node/`.
@@ -73,6 +75,24 @@ impl Peer {
 }
 
 pub const PEERS: &[Peer] = &[
+    Peer {
+        queue: "estafeta",
+        batch: Some(1_000),
+        program: Program { language: Language::Estafeta, name: "estafeta-peer" },
+        settings: "Rust, a generator and a handler in a thread each; at most 1,000 messages in a step, one lane",
+        end_to_end_rate: 800_000.0,
+        consume_rate: 1_200_000.0,
+        backlog_limit: None,
+    },
+    Peer {
+        queue: "estafeta",
+        batch: Some(100),
+        program: Program { language: Language::Estafeta, name: "estafeta-peer" },
+        settings: "Rust, a generator and a handler in a thread each; at most 100 messages in a step, one lane",
+        end_to_end_rate: 500_000.0,
+        consume_rate: 500_000.0,
+        backlog_limit: None,
+    },
     Peer {
         queue: "raw Streams",
         batch: Some(1_000),

@@ -50,7 +50,8 @@ impl<'a> Installation<'a> {
             return Ok(*outcome);
         }
         let outcome = match program.language {
-            Language::Rust => self.build()?,
+            Language::Estafeta => self.build("building estafeta", "estafeta/Cargo.toml")?,
+            Language::Rust => self.build("building the peers in Rust", "rust/Cargo.toml")?,
             Language::Node => self.node()?,
             Language::Python => self.python()?,
         };
@@ -62,7 +63,7 @@ impl<'a> Installation<'a> {
     pub fn command(&self, program: Program) -> Result<Command> {
         let bench = bench_directory();
         Ok(match program.language {
-            Language::Rust => {
+            Language::Estafeta | Language::Rust => {
                 Command::new(self.binaries.get(program.name).context("cargo built no such program")?)
             }
             Language::Node => {
@@ -79,19 +80,19 @@ impl<'a> Installation<'a> {
     }
 
     /// A failure here is one of ours, and no reason to leave anybody out.
-    fn build(&mut self) -> Result<Option<Reason>> {
+    fn build(&mut self, what: &str, manifest: &str) -> Result<Option<Reason>> {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.args(["build", "--quiet", "--release", "--locked", "--bins"]);
         cargo.arg("--message-format=json-render-diagnostics");
-        cargo.arg("--manifest-path").arg(bench_directory().join("rust/Cargo.toml"));
-        eprintln!("building the peers in Rust");
+        cargo.arg("--manifest-path").arg(bench_directory().join(manifest));
+        eprintln!("{what}");
         cargo.stdin(Stdio::null()).stdout(Stdio::piped());
         let (status, told) = self.children.run(&mut cargo, |child| {
             let mut told = String::new();
             child.stdout.take().context("no stdout")?.read_to_string(&mut told)?;
             Ok(told)
         })?;
-        ensure!(status.success(), "cargo build failed: {status}");
+        ensure!(status.success(), "{what} failed: {status}");
         for artifact in told.lines().filter_map(|line| serde_json::from_str::<Artifact>(line).ok()) {
             if let Some(path) = artifact.executable {
                 self.binaries.insert(artifact.target.name, path);

@@ -5,7 +5,6 @@
 
 mod catalogue;
 mod children;
-mod estafeta;
 mod install;
 mod machine;
 mod measure;
@@ -14,7 +13,6 @@ mod results;
 mod server;
 mod table;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
@@ -42,9 +40,6 @@ struct Options {
     /// Only peers with one of these words in their names
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// The estafeta that takes part
-    #[arg(long, env = "ESTAFETA_BINARY")]
-    estafeta: Option<PathBuf>,
     /// Leaves docs/ alone
     #[arg(long)]
     no_docs: bool,
@@ -77,7 +72,6 @@ fn run(options: &Options) -> Result<()> {
 
     for round in 1..=options.rounds {
         eprintln!("round {round} of {}", options.rounds);
-        run_estafeta(options, &stage, &mut results)?;
         for peer in &peers {
             let name = peer.name();
             for mode in [Mode::EndToEnd, Mode::Consume] {
@@ -123,23 +117,4 @@ fn prepare(
         }
     }
     Ok(ready)
-}
-
-/// A failure ends the run, as with any other queue.
-fn run_estafeta(options: &Options, stage: &Stage<'_>, results: &mut Results) -> Result<()> {
-    let name = estafeta::NAME;
-    if !options.wants(name) || results.has_skipped(name) {
-        return Ok(());
-    }
-    let Some(binary) = &options.estafeta else {
-        eprintln!("skipped {name}: no --estafeta given");
-        results.skip(name, "no program was given");
-        return Ok(());
-    };
-    for line in estafeta::measure(binary, stage, options.seconds, options.body)? {
-        let rate = line.sample.rate();
-        eprintln!("  {:<29} {:<10} {rate:>9.0} messages/s", line.name, line.mode.name());
-        results.add(&line.name, estafeta::SETTINGS, line.mode, line.sample);
-    }
-    Ok(())
 }

@@ -60,10 +60,6 @@ impl Results {
         self.skipped.push((name.to_owned(), reason));
     }
 
-    pub fn has_skipped(&self, name: &str) -> bool {
-        self.skipped.iter().any(|(skipped, _)| skipped == name)
-    }
-
     /// The fastest first.
     pub fn ranking(&self) -> Vec<&Queue> {
         let rate = |queue: &Queue| queue.figures(Mode::EndToEnd).map_or(0.0, |f| f.messages_per_second);
