@@ -63,14 +63,17 @@ impl Peer {
         }
     }
 
-    /// As many messages as should take that long.
-    pub fn count(&self, mode: Mode, seconds: f64) -> u64 {
+    /// The numbers of messages of runs that should take that long together: one run, unless so many may not wait.
+    pub fn counts(&self, mode: Mode, seconds: f64) -> Vec<u64> {
         let (rate, limit) = match mode {
             Mode::EndToEnd => (self.end_to_end_rate, None),
             Mode::Consume => (self.consume_rate, self.backlog_limit),
         };
-        let count = ((rate * seconds) as u64).next_multiple_of(100);
-        count.min(limit.unwrap_or(u64::MAX))
+        let count = ((rate * seconds) as u64).next_multiple_of(100).max(100);
+        match limit {
+            Some(limit) if limit < count => vec![limit; count.div_ceil(limit) as usize],
+            _ => vec![count],
+        }
     }
 }
 
@@ -125,7 +128,7 @@ pub const PEERS: &[Peer] = &[
         batch: None,
         program: Program { language: Language::Rust, name: "apalis" },
         settings: "Rust, two tasks; batches of 100, polling every 1 ms, no locks and no events; \
-                   never more than 7,000 waiting, because about 8,000 kill its worker",
+                   never more than 7,000 waiting, because about 8,000 kill its worker, so consuming is many runs of 7,000",
         end_to_end_rate: 40_000.0,
         consume_rate: 48_000.0,
         backlog_limit: Some(7_000),
@@ -176,3 +179,16 @@ pub const PEERS: &[Peer] = &[
         backlog_limit: None,
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_that_bears_no_long_backlog_consumes_in_several_runs() {
+        let peer = |queue| PEERS.iter().find(|peer| peer.queue == queue).unwrap();
+        assert_eq!(peer("Celery").counts(Mode::Consume, 2.0), [2_400]);
+        assert_eq!(peer("apalis-redis").counts(Mode::Consume, 0.5), [7_000; 4]);
+        assert_eq!(peer("apalis-redis").counts(Mode::EndToEnd, 0.5), [20_000]);
+    }
+}

@@ -22,7 +22,7 @@ use crate::catalogue::{Mode, PEERS, Peer};
 use crate::children::{Children, Interrupted};
 use crate::install::Installation;
 use crate::machine::Machine;
-use crate::measure::Stage;
+use crate::measure::{Sample, Stage};
 use crate::results::Results;
 
 #[derive(Parser)]
@@ -75,11 +75,11 @@ fn run(options: &Options) -> Result<()> {
         for peer in &peers {
             let name = peer.name();
             for mode in [Mode::EndToEnd, Mode::Consume] {
-                let count = peer.count(mode, options.seconds);
+                let run = |count| stage.run(&installation, peer, mode, count, options.body);
+                let runs: Result<Vec<Sample>> =
+                    peer.counts(mode, options.seconds).into_iter().map(run).collect();
                 // A figure of a peer that fails now and then would be luck: no result is better than that.
-                let sample = stage
-                    .run(&installation, peer, mode, count, options.body)
-                    .with_context(|| name.clone())?;
+                let sample = Sample::together(&runs.with_context(|| name.clone())?).context("no run")?;
                 eprintln!("  {name:<29} {:<10} {:>9.0} messages/s", mode.name(), sample.rate());
                 results.add(&name, peer.settings, mode, sample);
             }

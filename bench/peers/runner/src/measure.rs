@@ -23,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(180);
 pub struct Sample {
     #[serde(skip)]
     pub version: String,
+    /// How many runs there were, one after the other; all that follows is about them together.
+    pub runs: usize,
     pub count: u64,
     pub seconds: f64,
     pub server_us: Option<f64>,
@@ -31,6 +33,24 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// Several runs as one.
+    pub fn together(samples: &[Sample]) -> Option<Sample> {
+        let count = samples.iter().map(|sample| sample.count).sum();
+        let mean = |part: fn(&Sample) -> Option<f64>| {
+            let weighted = |sample: &Sample| Some(part(sample)? * sample.count as f64 / count as f64);
+            samples.iter().map(weighted).sum::<Option<f64>>()
+        };
+        Some(Sample {
+            version: samples.first()?.version.clone(),
+            runs: samples.iter().map(|sample| sample.runs).sum(),
+            count,
+            seconds: samples.iter().map(|sample| sample.seconds).sum(),
+            server_us: mean(|sample| sample.server_us),
+            commands: mean(|sample| sample.commands),
+            bytes_waiting: mean(|sample| sample.bytes_waiting),
+        })
+    }
+
     pub fn rate(&self) -> f64 {
         self.count as f64 / self.seconds
     }
@@ -105,6 +125,7 @@ impl<'a> Stage<'a> {
         let share = |amount: f64| Some(amount / count as f64);
         Ok(Sample {
             version: report.version,
+            runs: 1,
             count,
             seconds: report.seconds,
             server_us: share(end.cpu_us - start.cpu_us),
@@ -197,5 +218,26 @@ impl Usage {
             commands: calls.sum(),
             memory: number("used_memory")? - number("mem_clients_normal")?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_together_have_the_sum_of_their_times_and_the_mean_of_their_costs() {
+        let sample = |count, seconds, bytes_waiting| Sample {
+            version: "1".to_owned(),
+            runs: 1,
+            count,
+            seconds,
+            server_us: Some(2.0),
+            commands: None,
+            bytes_waiting: Some(bytes_waiting),
+        };
+        let both = Sample::together(&[sample(300, 1.0, 80.0), sample(100, 3.0, 120.0)]).unwrap();
+        assert_eq!((both.runs, both.count, both.rate()), (2, 400, 100.0));
+        assert_eq!((both.server_us, both.commands, both.bytes_waiting), (Some(2.0), None, Some(90.0)));
     }
 }
