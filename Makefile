@@ -39,11 +39,11 @@ picture: build ## draw docs/monitor.svg anew from a real screen
 	@$(CARGO) run --quiet --locked --package estafeta-cli --example picture -- $(BINARY) docs/monitor.svg -- --interval 50ms --work-per-char 1ms
 
 # Queues whose language cannot be installed are left out, and the page says so.
-peers: build ## measure estafeta beside other queues, and write docs/benchmarks.md: make peers ROUNDS=9
+peers: ## measure estafeta beside other queues, and write docs/benchmarks.md: make peers ROUNDS=9
+	@scripts/install-deps cc redis-server
 	@scripts/install-deps node npm || echo 'make peers: going on without the queues of Node.js' >&2
 	@scripts/install-deps python3-venv || echo 'make peers: going on without the queues of Python' >&2
-	@$(CARGO) run --quiet --release --locked --manifest-path bench/peers/rust/Cargo.toml --bin peers -- \
-	  --estafeta $(BINARY) --rounds $(ROUNDS)
+	@$(CARGO) run --quiet --release --locked --package estafeta-peers -- --rounds $(ROUNDS)
 
 fmt: toolchain
 	@echo '== formatting'

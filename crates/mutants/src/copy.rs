@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::bugs::Bug;
 
 /// What is not a source, wherever it is.
-const LEFT_OUT: [&str; 2] = [".git", "target"];
+const LEFT_OUT: [&str; 4] = [".git", ".venv", "node_modules", "target"];
 
 pub struct Copy {
     path: PathBuf,

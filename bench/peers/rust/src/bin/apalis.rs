@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use apalis::prelude::*;
 use apalis_redis::{Config, RedisStorage};
-use contract::{BATCH, Mode, Tally, Task as Assignment, locked_version};
+use contract::{Mode, Tally, Task as Assignment};
+use versions::locked_version;
 
 /// Its script that fetches tasks unpacks all that are due onto the stack of Lua, which holds about 8,000; with more than
 /// that due, a worker dies, and so does every one after it.
@@ -63,21 +64,26 @@ async fn handle(_: String, tally: Data<Arc<Tally>>) -> Result<(), BoxDynError> {
 
 async fn storage(task: &Assignment) -> Result<RedisStorage<String>> {
     let connection = apalis_redis::connect(task.redis_url.as_str()).await?;
-    let config =
-        Config::default().queue("jobs").batch_size(BATCH as usize).lock_tasks(false).emit_events(false);
+    let config = Config::default()
+        .queue("jobs")
+        .batch_size(task.batch() as usize)
+        .lock_tasks(false)
+        .emit_events(false);
     ensure!(config.persist_results, "tasks would not be acknowledged");
     Ok(RedisStorage::new(connection).with_config(config))
 }
 
 async fn put(mut storage: RedisStorage<String>, task: Assignment, worker: Option<Arc<Tally>>) -> Result<()> {
     let body = task.body();
-    for (n, batch) in task.batches().enumerate() {
+    let mut put = 0;
+    for batch in task.batches() {
         while let Some(tally) = &worker
-            && n as u64 * BATCH > tally.handled() + BACKLOG_LIMIT - BATCH
+            && put + batch > tally.handled() + BACKLOG_LIMIT
         {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         storage.push_bulk(vec![body.clone(); batch as usize]).await?;
+        put += batch;
     }
     Ok(())
 }

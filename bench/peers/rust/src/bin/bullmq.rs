@@ -11,7 +11,8 @@ use anyhow::Result;
 use bullmq::options::RedisConnectionOptions;
 use bullmq::types::RemoveOnFinish;
 use bullmq::{Job, Queue, QueueOptions, Worker, WorkerOptions};
-use contract::{Mode, Tally, Task, locked_version};
+use contract::{Mode, Tally, Task};
+use versions::locked_version;
 
 const QUEUE: &str = "jobs";
 const CONCURRENCY: usize = 100;

@@ -7,9 +7,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use contract::{Mode, Task, locked_version};
+use contract::{Mode, Task};
 use futures_util::future::try_join_all;
 use rsmq_async::{Rsmq, RsmqConnection};
+use versions::locked_version;
 
 const QUEUE: &str = "jobs";
 const RECEIVED_AT_ONCE: u32 = 500;

@@ -1,16 +1,17 @@
 //! Redis Streams with a consumer group, straight from redis-rs: what a careful user writes by hand.
 //!
 //! Two tasks, each with a connection of its own. Settings, after the pages of Redis on pipelining and on streams: XADD
-//! in pipelines of 100 (<https://redis.io/docs/latest/develop/use/pipelining/>), XREADGROUP with COUNT 100, and the
-//! XACK and XDEL of a batch in one round trip with the read of the next one. XDEL, because an acknowledged entry would
-//! otherwise stay in memory for ever.
+//! in pipelines of a batch (<https://redis.io/docs/latest/develop/use/pipelining/>), XREADGROUP with COUNT of a batch,
+//! and the XACK and XDEL of a batch in one round trip with the read of the next one. XDEL, because an acknowledged entry
+//! would otherwise stay in memory for ever.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use contract::{BATCH, Mode, Task, locked_version};
+use contract::{Mode, Task};
 use redis::aio::MultiplexedConnection;
 use redis::streams::StreamReadReply;
+use versions::locked_version;
 
 const STREAM: &str = "jobs";
 const GROUP: &str = "workers";
@@ -28,7 +29,7 @@ async fn main() -> Result<()> {
         Mode::EndToEnd => {
             let start = Instant::now();
             let putting = tokio::spawn(put(producer, task.clone()));
-            let handled = work(worker, task.count).await?;
+            let handled = work(worker, &task).await?;
             let elapsed = start.elapsed();
             putting.await??;
             (handled, elapsed)
@@ -37,7 +38,7 @@ async fn main() -> Result<()> {
             put(producer, task.clone()).await?;
             task.filled()?;
             let start = Instant::now();
-            (work(worker, task.count).await?, start.elapsed())
+            (work(worker, &task).await?, start.elapsed())
         }
     };
     task.report("raw Streams", &format!("redis-rs {}", locked_version("redis")), handled, elapsed)
@@ -61,13 +62,13 @@ async fn put(mut connection: MultiplexedConnection, task: Task) -> Result<()> {
     Ok(())
 }
 
-async fn work(mut connection: MultiplexedConnection, count: u64) -> Result<u64> {
+async fn work(mut connection: MultiplexedConnection, task: &Task) -> Result<u64> {
     let mut handled = 0;
     let mut done: Vec<String> = Vec::new();
-    while handled < count {
+    while handled < task.count {
         let mut pipeline = redis::pipe();
         settle(&mut pipeline, &done);
-        pipeline.cmd("XREADGROUP").arg(&["GROUP", GROUP, "worker"]).arg("COUNT").arg(BATCH);
+        pipeline.cmd("XREADGROUP").arg(&["GROUP", GROUP, "worker"]).arg("COUNT").arg(task.batch());
         pipeline.arg("BLOCK").arg(Duration::from_secs(1).as_millis() as u64).arg(&["STREAMS", STREAM, ">"]);
         let (reply,): (Option<StreamReadReply>,) = pipeline.query_async(&mut connection).await?;
         done = reply.into_iter().flat_map(|r| r.keys).flat_map(|k| k.ids).map(|entry| entry.id).collect();

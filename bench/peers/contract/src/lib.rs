@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tokio::sync::Notify;
 
-/// How many messages go into one call where a peer takes several at once.
-pub const BATCH: u64 = 100;
+/// How many messages go into one call where a peer takes several at once, unless the task says otherwise.
+const BATCH: u64 = 100;
 
 /// What is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,15 +39,18 @@ pub struct Task {
     /// How many messages there are.
     pub count: u64,
     body_bytes: usize,
+    batch: Option<u64>,
 }
 
 impl Task {
-    /// Reads `REDIS_URL` and the arguments `MODE COUNT BODY_BYTES`.
+    /// Reads `REDIS_URL` and the arguments `MODE COUNT BODY_BYTES [BATCH]`.
     pub fn from_env() -> Result<Task> {
         let redis_url = std::env::var("REDIS_URL").context("REDIS_URL is not set")?;
         let arguments: Vec<String> = std::env::args().skip(1).collect();
-        let [mode, count, body_bytes] = arguments.as_slice() else {
-            bail!("expected MODE COUNT BODY_BYTES, got {} arguments", arguments.len());
+        let (mode, count, body_bytes, batch) = match arguments.as_slice() {
+            [mode, count, body_bytes] => (mode, count, body_bytes, None),
+            [mode, count, body_bytes, batch] => (mode, count, body_bytes, Some(batch)),
+            _ => bail!("expected MODE COUNT BODY_BYTES [BATCH], got {} arguments", arguments.len()),
         };
         let mode = match mode.as_str() {
             "end-to-end" => Mode::EndToEnd,
@@ -57,7 +60,21 @@ impl Task {
         let count = count.parse().with_context(|| format!("expected a number of messages, got {count}"))?;
         let body_bytes =
             body_bytes.parse().with_context(|| format!("expected a number of bytes, got {body_bytes}"))?;
-        Ok(Task { redis_url, mode, count, body_bytes })
+        let batch = batch
+            .map(|batch| {
+                batch
+                    .parse()
+                    .ok()
+                    .filter(|&batch| batch > 0)
+                    .with_context(|| format!("expected a size of batches of at least 1, got {batch}"))
+            })
+            .transpose()?;
+        Ok(Task { redis_url, mode, count, body_bytes, batch })
+    }
+
+    /// How many messages go into one call where a peer takes several at once.
+    pub fn batch(&self) -> u64 {
+        self.batch.unwrap_or(BATCH)
     }
 
     /// The body of every message. Letters only, so that no format makes it longer by escaping.
@@ -67,15 +84,15 @@ impl Task {
 
     /// The sizes of the calls that put all messages.
     pub fn batches(&self) -> impl Iterator<Item = u64> + use<> {
-        let count = self.count;
-        (0..count).step_by(BATCH as usize).map(move |done| BATCH.min(count - done))
+        let (count, batch) = (self.count, self.batch());
+        (0..count).step_by(batch as usize).map(move |done| batch.min(count - done))
     }
 
     /// Says that all messages are put, and waits until the runner has looked at the server.
     ///
     /// Without a runner stdin is usually a terminal or empty: Return or its end goes on.
     pub fn filled(&self) -> Result<()> {
-        eprintln!("filled");
+        writeln!(std::io::stderr(), "filled")?;
         std::io::stdin().lock().read_line(&mut String::new())?;
         Ok(())
     }
@@ -85,6 +102,7 @@ impl Task {
         ensure!(handled == self.count, "{peer} handled {handled} of {} messages", self.count);
         let line = serde_json::json!({
             "peer": peer,
+            "batch": self.batch,
             "version": version,
             "mode": self.mode.name(),
             "count": self.count,
@@ -111,7 +129,13 @@ impl Tally {
 
     /// One more message is handled.
     pub fn count(&self) {
-        if self.handled.fetch_add(1, Ordering::Relaxed) + 1 == self.expected {
+        self.add(1);
+    }
+
+    /// So many more messages are handled.
+    pub fn add(&self, messages: u64) {
+        let before = self.handled.fetch_add(messages, Ordering::Relaxed);
+        if (before + 1..=before + messages).contains(&self.expected) {
             self.complete.notify_one();
         }
     }
@@ -128,11 +152,26 @@ impl Tally {
     }
 }
 
-/// The version of a crate that this program was built with.
-///
-/// Taken from the lock file, so that no figure is ever published under a version that was not measured.
-pub fn locked_version(package: &str) -> &'static str {
-    let entry = format!("name = \"{package}\"\nversion = \"");
-    let (_, rest) = include_str!("../Cargo.lock").split_once(&entry).expect("the crate is in the lock file");
-    rest.split('"').next().expect("a version ends with a quote")
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_are_as_large_as_asked_for_and_the_last_one_takes_the_rest() {
+        let redis_url = String::new();
+        let task = Task { redis_url, mode: Mode::EndToEnd, count: 250, body_bytes: 1, batch: None };
+        assert_eq!(task.batches().collect::<Vec<_>>(), [100, 100, 50]);
+        let task = Task { batch: Some(1000), ..task };
+        assert_eq!(task.batches().collect::<Vec<_>>(), [250]);
+    }
+
+    #[tokio::test]
+    async fn a_tally_is_complete_with_the_last_message_even_if_more_come_with_it() {
+        let tally = Tally::of(10);
+        tally.count();
+        tally.add(8);
+        tally.add(2);
+        let (_, handled) = tally.completed(Instant::now()).await;
+        assert_eq!(handled, 11, "too many are not hidden");
+    }
 }

@@ -6,8 +6,8 @@ use crate::catalogue::Mode;
 use crate::results::Results;
 use crate::table::thousands;
 
-const WIDTH: f64 = 760.0;
-const LABELS: f64 = 190.0;
+const WIDTH: f64 = 780.0;
+const LABELS: f64 = 210.0;
 /// Room to the right of the longest bar for its figure.
 const FIGURES: f64 = 80.0;
 const TOP: f64 = 44.0;

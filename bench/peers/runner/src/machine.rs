@@ -6,6 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::measure::Stage;
+use crate::server::{field, server_info};
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
@@ -16,12 +17,11 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub fn look(stage: &Stage) -> Result<Machine> {
-        let info: String = redis::cmd("INFO").arg("server").query(&mut stage.connect()?)?;
-        let field = |name: &str| info.lines().find_map(|line| line.trim().strip_prefix(name));
-        let redis = match field("valkey_version:") {
+    pub fn look(stage: &Stage<'_>) -> Result<Machine> {
+        let info = server_info(&mut stage.connect()?)?;
+        let redis = match field(&info, "valkey_version") {
             Some(version) => format!("Valkey {version}"),
-            None => format!("Redis {}", field("redis_version:").unwrap_or("of unknown version")),
+            None => format!("Redis {}", field(&info, "redis_version").unwrap_or("of unknown version")),
         };
         let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         let date = now.split('T').next().unwrap_or_default().to_owned();

@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::catalogue::Mode;
+use crate::install::Reason;
 use crate::machine::Machine;
 use crate::measure::Sample;
 
@@ -13,7 +14,7 @@ pub struct Results {
     pub rounds: usize,
     pub body: usize,
     /// Who did not take part, and why.
-    pub skipped: Vec<(String, String)>,
+    pub skipped: Vec<(String, Reason)>,
     queues: Vec<Queue>,
 }
 
@@ -55,12 +56,8 @@ impl Results {
         }
     }
 
-    pub fn skip(&mut self, name: &str, reason: String) {
+    pub fn skip(&mut self, name: &str, reason: Reason) {
         self.skipped.push((name.to_owned(), reason));
-    }
-
-    pub fn has_skipped(&self, name: &str) -> bool {
-        self.skipped.iter().any(|(skipped, _)| skipped == name)
     }
 
     /// The fastest first.

@@ -2,10 +2,8 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -13,7 +11,8 @@ use redis::Connection;
 use serde::{Deserialize, Serialize};
 
 use crate::catalogue::{Mode, Peer};
-use crate::install;
+use crate::children::{Children, kill_group};
+use crate::install::Installation;
 use crate::server::Server;
 
 /// Longer than any run should take by far, even on a busy machine.
@@ -24,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(180);
 pub struct Sample {
     #[serde(skip)]
     pub version: String,
+    /// How many runs there were, one after the other; all that follows is about them together.
+    pub runs: usize,
     pub count: u64,
     pub seconds: f64,
     pub server_us: Option<f64>,
@@ -32,6 +33,24 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// Several runs as one.
+    pub fn together(samples: &[Sample]) -> Option<Sample> {
+        let count = samples.iter().map(|sample| sample.count).sum();
+        let mean = |part: fn(&Sample) -> Option<f64>| {
+            let weighted = |sample: &Sample| Some(part(sample)? * sample.count as f64 / count as f64);
+            samples.iter().map(weighted).sum::<Option<f64>>()
+        };
+        Some(Sample {
+            version: samples.first()?.version.clone(),
+            runs: samples.iter().map(|sample| sample.runs).sum(),
+            count,
+            seconds: samples.iter().map(|sample| sample.seconds).sum(),
+            server_us: mean(|sample| sample.server_us),
+            commands: mean(|sample| sample.commands),
+            bytes_waiting: mean(|sample| sample.bytes_waiting),
+        })
+    }
+
     pub fn rate(&self) -> f64 {
         self.count as f64 / self.seconds
     }
@@ -41,6 +60,7 @@ impl Sample {
 #[derive(Deserialize)]
 struct Report {
     peer: String,
+    batch: Option<u64>,
     version: String,
     mode: String,
     count: u64,
@@ -48,20 +68,14 @@ struct Report {
 }
 
 /// Where the peers appear one after the other.
-pub struct Stage {
+pub struct Stage<'a> {
     server: Server,
-    /// The group of the peer that runs, or 0: Ctrl-C has to end it as well.
-    running: Arc<AtomicU32>,
+    children: &'a Children,
 }
 
-impl Stage {
-    pub fn set() -> Result<Stage> {
-        let running = Arc::new(AtomicU32::new(0));
-        let interrupted = running.clone();
-        // The peer fails then, and the failure takes everything down in order. With no peer on, there is only an
-        // installer, which gets the signal itself and fails.
-        ctrlc::set_handler(move || kill_group(interrupted.load(Ordering::SeqCst)))?;
-        Ok(Stage { server: Server::start()?, running })
+impl<'a> Stage<'a> {
+    pub fn set(children: &'a Children) -> Result<Stage<'a>> {
+        Ok(Stage { server: Server::start(children.scratch())?, children })
     }
 
     pub fn url(&self) -> &str {
@@ -77,21 +91,30 @@ impl Stage {
         Ok(redis::cmd("FLUSHALL").arg("SYNC").query(&mut self.connect()?)?)
     }
 
-    pub fn run(&self, peer: &Peer, mode: Mode, count: u64, body: usize) -> Result<Sample> {
+    pub fn run(
+        &self,
+        installation: &Installation<'_>,
+        peer: &Peer,
+        mode: Mode,
+        count: u64,
+        body: usize,
+    ) -> Result<Sample> {
         self.flush()?;
         let mut connection = self.connect()?;
         let empty = Usage::of(&mut connection)?;
-        let mut command = install::command(peer.program)?;
+        let mut command = installation.command(peer.program)?;
         command.arg(mode.name()).arg(count.to_string()).arg(body.to_string()).env("REDIS_URL", self.url());
+        command.args(peer.batch.map(|batch| batch.to_string()));
         let (stdout, filled) = self.watch(&mut command)?;
         let end = Usage::of(&mut connection)?;
 
         let report: Report = serde_json::from_str(stdout.trim())
             .with_context(|| format!("expected one line of JSON, got {stdout:?}"))?;
         ensure!(
-            report.peer == peer.name && report.mode == mode.name() && report.count == count,
+            (report.peer.as_str(), report.batch) == (peer.queue, peer.batch)
+                && (report.mode.as_str(), report.count) == (mode.name(), count),
             "expected the result of {} {} {count}, got {stdout}",
-            peer.name,
+            peer.name(),
             mode.name()
         );
         let filled = match mode {
@@ -102,6 +125,7 @@ impl Stage {
         let share = |amount: f64| Some(amount / count as f64);
         Ok(Sample {
             version: report.version,
+            runs: 1,
             count,
             seconds: report.seconds,
             server_us: share(end.cpu_us - start.cpu_us),
@@ -112,17 +136,8 @@ impl Stage {
 
     /// Runs a peer to its end; answers what it printed, and what the server had used when the queue was filled.
     fn watch(&self, command: &mut Command) -> Result<(String, Option<Usage>)> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        let mut child =
-            command.spawn().with_context(|| format!("cannot start {:?}", command.get_program()))?;
-        self.running.store(child.id(), Ordering::SeqCst);
-        let outcome = self.listen(&mut child);
-        if outcome.is_err() {
-            kill_group(child.id());
-        }
-        let status = child.wait()?;
-        self.running.store(0, Ordering::SeqCst);
-        let (stdout, talk, usage) = outcome?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (status, (stdout, talk, usage)) = self.children.run(command, |child| self.listen(child))?;
         if !status.success() {
             bail!("it failed ({status}), and said:\n{talk}");
         }
@@ -144,7 +159,6 @@ impl Stage {
             read.map(|_| text)
         });
         if end.recv_timeout(PATIENCE).is_err() {
-            kill_group(child.id());
             bail!("it did not finish within {} s", PATIENCE.as_secs());
         }
         child.wait()?;
@@ -176,13 +190,6 @@ fn listen_to_talk(
     Ok((talk, usage))
 }
 
-fn kill_group(leader: u32) {
-    if leader != 0 {
-        let group = format!("-{leader}");
-        let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
-    }
-}
-
 /// What the server has used so far.
 struct Usage {
     cpu_us: f64,
@@ -211,5 +218,26 @@ impl Usage {
             commands: calls.sum(),
             memory: number("used_memory")? - number("mem_clients_normal")?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_together_have_the_sum_of_their_times_and_the_mean_of_their_costs() {
+        let sample = |count, seconds, bytes_waiting| Sample {
+            version: "1".to_owned(),
+            runs: 1,
+            count,
+            seconds,
+            server_us: Some(2.0),
+            commands: None,
+            bytes_waiting: Some(bytes_waiting),
+        };
+        let both = Sample::together(&[sample(300, 1.0, 80.0), sample(100, 3.0, 120.0)]).unwrap();
+        assert_eq!((both.runs, both.count, both.rate()), (2, 400, 100.0));
+        assert_eq!((both.server_us, both.commands, both.bytes_waiting), (Some(2.0), None, Some(90.0)));
     }
 }

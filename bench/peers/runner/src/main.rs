@@ -1,8 +1,10 @@
 //! Measures estafeta beside other queues, in rounds that take turns, and writes the table and the plot of
 //! `docs/benchmarks.md`. `bench/peers/README.md` says what is measured and how.
 
+#![allow(clippy::print_stderr, clippy::print_stdout)]
+
 mod catalogue;
-mod estafeta;
+mod children;
 mod install;
 mod machine;
 mod measure;
@@ -11,14 +13,16 @@ mod results;
 mod server;
 mod table;
 
-use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
 use crate::catalogue::{Mode, PEERS, Peer};
+use crate::children::{Children, Interrupted};
+use crate::install::Installation;
 use crate::machine::Machine;
-use crate::measure::Stage;
+use crate::measure::{Sample, Stage};
 use crate::results::Results;
 
 #[derive(Parser)]
@@ -36,9 +40,6 @@ struct Options {
     /// Only peers with one of these words in their names
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// The estafeta that takes part
-    #[arg(long, env = "ESTAFETA_BINARY")]
-    estafeta: Option<PathBuf>,
     /// Leaves docs/ alone
     #[arg(long)]
     no_docs: bool,
@@ -51,27 +52,41 @@ impl Options {
     }
 }
 
-fn main() -> Result<()> {
+fn main() -> Result<ExitCode> {
     let options = Options::parse();
+    let outcome = run(&options);
+    if let Some(interrupted) = outcome.as_ref().err().and_then(|error| error.downcast_ref::<Interrupted>()) {
+        eprintln!("peers: interrupted, nothing was written");
+        return Ok(interrupted.exit_code().into());
+    }
+    outcome.map(|()| ExitCode::SUCCESS)
+}
+
+fn run(options: &Options) -> Result<()> {
     ensure!(options.rounds > 0, "expected at least one round, got 0");
-    let stage = Stage::set()?;
+    let children = Children::new()?;
+    let stage = Stage::set(&children)?;
     let mut results = Results::new(Machine::look(&stage)?, options.rounds, options.body);
-    let peers = prepare(&options, &mut results)?;
+    let mut installation = Installation::new(&children);
+    let peers = prepare(options, &mut installation, &mut results)?;
 
     for round in 1..=options.rounds {
         eprintln!("round {round} of {}", options.rounds);
-        run_estafeta(&options, &stage, &mut results)?;
         for peer in &peers {
+            let name = peer.name();
             for mode in [Mode::EndToEnd, Mode::Consume] {
-                let count = peer.count(mode, options.seconds);
+                let run = |count| stage.run(&installation, peer, mode, count, options.body);
+                let runs: Result<Vec<Sample>> =
+                    peer.counts(mode, options.seconds).into_iter().map(run).collect();
                 // A figure of a peer that fails now and then would be luck: no result is better than that.
-                let sample = stage.run(peer, mode, count, options.body).with_context(|| peer.name)?;
-                eprintln!("  {:<16} {:<10} {:>9.0} messages/s", peer.name, mode.name(), sample.rate());
-                results.add(peer.name, peer.settings, mode, sample);
+                let sample = Sample::together(&runs.with_context(|| name.clone())?).context("no run")?;
+                eprintln!("  {name:<29} {:<10} {:>9.0} messages/s", mode.name(), sample.rate());
+                results.add(&name, peer.settings, mode, sample);
             }
         }
     }
 
+    children.check()?;
     let root = install::bench_directory();
     let json = root.join("result.json");
     std::fs::write(&json, results.to_json()? + "\n").with_context(|| format!("cannot write {json:?}"))?;
@@ -86,35 +101,20 @@ fn main() -> Result<()> {
 }
 
 /// The peers that can run here; the others are told to the reader.
-fn prepare(options: &Options, results: &mut Results) -> Result<Vec<&'static Peer>> {
+fn prepare(
+    options: &Options,
+    installation: &mut Installation<'_>,
+    results: &mut Results,
+) -> Result<Vec<&'static Peer>> {
     let mut ready = Vec::new();
-    for peer in PEERS.iter().filter(|peer| options.wants(peer.name)) {
-        match install::prepare(peer.program)? {
+    for peer in PEERS.iter().filter(|peer| options.wants(peer.queue)) {
+        match installation.prepare(peer.program)? {
             None => ready.push(peer),
             Some(reason) => {
-                eprintln!("skipped {}: {reason}", peer.name);
-                results.skip(peer.name, reason);
+                eprintln!("skipped {}: {reason}", peer.name());
+                results.skip(&peer.name(), reason);
             }
         }
     }
     Ok(ready)
-}
-
-/// A failure ends the run, as with any other queue.
-fn run_estafeta(options: &Options, stage: &Stage, results: &mut Results) -> Result<()> {
-    let name = estafeta::NAME;
-    if !options.wants(name) || results.has_skipped(name) {
-        return Ok(());
-    }
-    let Some(binary) = &options.estafeta else {
-        eprintln!("skipped {name}: no --estafeta given");
-        results.skip(name, "no program was given".to_owned());
-        return Ok(());
-    };
-    for line in estafeta::measure(binary, stage, options.seconds, options.body)? {
-        let rate = line.sample.rate();
-        eprintln!("  {:<16} {:<10} {rate:>9.0} messages/s", line.name, line.mode.name());
-        results.add(&line.name, estafeta::SETTINGS, line.mode, line.sample);
-    }
-    Ok(())
 }

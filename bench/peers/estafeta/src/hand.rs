@@ -1,0 +1,106 @@
+//! Members at work, each in a thread of its own with a runtime of its own, and what is heard of them.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use anyhow::{Context as _, Result, bail};
+use contract::Tally;
+use estafeta::{Config, Handler, Member, Notice, Observer, Source};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// All members of this process.
+pub struct Hands {
+    stop: CancellationToken,
+    threads: Vec<JoinHandle<estafeta::Result<()>>>,
+    /// One of them has ended, or panicked.
+    ended: CancellationToken,
+}
+
+impl Hands {
+    pub fn none() -> Hands {
+        Hands { stop: CancellationToken::new(), threads: Vec::new(), ended: CancellationToken::new() }
+    }
+
+    /// Starts a member that is expected to put or to handle so many messages.
+    pub fn start<S: Source, H: Handler>(
+        &mut self,
+        config: &Config,
+        source: S,
+        handler: H,
+        expected: u64,
+    ) -> Result<Arc<Heard>> {
+        let heard = Arc::new(Heard::of(expected));
+        let member = Member::new(config.clone(), source, handler, Ear(Arc::clone(&heard)));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, end) = (self.stop.clone(), self.ended.clone().drop_guard());
+        self.threads.push(std::thread::spawn(move || {
+            let _end = end;
+            runtime.block_on(member.run(stop.cancelled_owned()))
+        }));
+        Ok(heard)
+    }
+
+    /// Waits for something that they do; they must not end meanwhile.
+    pub async fn working<T>(&mut self, awaited: impl Future<Output = T>) -> Result<T> {
+        tokio::select! {
+            biased;
+            value = awaited => return Ok(value),
+            () = self.ended.cancelled() => {}
+        }
+        self.leave()?;
+        bail!("a member ended too early");
+    }
+
+    /// Lets all leave the ring in good order.
+    pub fn finish(mut self) -> Result<()> {
+        self.leave()
+    }
+
+    fn leave(&mut self) -> Result<()> {
+        self.stop.cancel();
+        for thread in self.threads.drain(..) {
+            thread.join().ok().context("a member panicked")??;
+        }
+        Ok(())
+    }
+}
+
+/// What is heard of one member.
+pub struct Heard {
+    joined: Notify,
+    in_office: Notify,
+    /// Messages that Redis has.
+    pub put: Tally,
+    /// Messages whose outcome Redis has recorded.
+    pub settled: Tally,
+}
+
+impl Heard {
+    fn of(expected: u64) -> Heard {
+        let (put, settled) = (Tally::of(expected), Tally::of(expected));
+        Heard { joined: Notify::new(), in_office: Notify::new(), put, settled }
+    }
+
+    pub async fn joined(&self) {
+        self.joined.notified().await;
+    }
+
+    pub async fn in_office(&self) {
+        self.in_office.notified().await;
+    }
+}
+
+struct Ear(Arc<Heard>);
+
+impl Observer for Ear {
+    fn notice(&self, notice: Notice<'_>) {
+        match notice {
+            Notice::Joined { .. } => self.0.joined.notify_one(),
+            Notice::BecameGenerator { .. } => self.0.in_office.notify_one(),
+            Notice::Generated { messages } => self.0.put.add(messages.len() as u64),
+            Notice::Settled { messages, .. } => self.0.settled.add(messages.len() as u64),
+            _ => {}
+        }
+    }
+}

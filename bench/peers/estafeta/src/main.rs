@@ -1,0 +1,105 @@
+//! estafeta: a generator and a handler, each in a thread of its own with connections of its own, as two copies of a
+//! program would have them.
+//!
+//! Settings: no pause between messages, batches as large as asked for, one lane, and room for all messages in the queue.
+//! The time ends when Redis has recorded the last outcome, which is after the handler has returned. With `consume` it also
+//! has the handler's connecting and joining in it, because a member does that itself.
+
+mod hand;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use contract::{Mode, Task};
+use estafeta::{Config, Failure, Handler, Message, Ring, RingName, Source};
+use tokio_util::sync::CancellationToken;
+
+use crate::hand::Hands;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let task = Task::from_env()?;
+    let config = settings(&task)?;
+    let handled = Arc::new(AtomicU64::new(0));
+    let go = CancellationToken::new();
+    let mut hands = Hands::none();
+    let source = Feed { body: task.body().into_bytes(), go: go.clone(), going: false };
+    // The first to join takes office.
+    let generator = hands.start(&config, source, Count(Arc::clone(&handled)), task.count)?;
+    hands.working(generator.in_office()).await?;
+    // The one who handles has nothing to put, should it ever be asked.
+    let never = Feed { body: Vec::new(), go: CancellationToken::new(), going: false };
+
+    let elapsed = match task.mode {
+        Mode::EndToEnd => {
+            let handler = hands.start(&config, never, Count(Arc::clone(&handled)), task.count)?;
+            hands.working(handler.joined()).await?;
+            let start = Instant::now();
+            go.cancel();
+            hands.working(handler.settled.completed(start)).await?.0
+        }
+        Mode::Consume => {
+            go.cancel();
+            hands.working(generator.put.completed(Instant::now())).await?;
+            task.filled()?;
+            let start = Instant::now();
+            let handler = hands.start(&config, never, Count(Arc::clone(&handled)), task.count)?;
+            hands.working(handler.settled.completed(start)).await?.0
+        }
+    };
+    hands.finish()?;
+    check(&config, task.count).await?;
+    task.report("estafeta", env!("CARGO_PKG_VERSION"), handled.load(Ordering::Relaxed), elapsed)
+}
+
+fn settings(task: &Task) -> Result<Config> {
+    let mut config = Config::new(task.redis_url.parse()?, RingName::default());
+    config.interval = Duration::ZERO;
+    config.max_batch = usize::try_from(task.batch())?;
+    config.limit = Some(task.count);
+    // A batch is never more than a quarter of the room.
+    config.max_waiting = 4 * task.count.max(task.batch());
+    Ok(config)
+}
+
+/// What the ring itself says: as many outcomes as messages, and nothing left.
+async fn check(config: &Config, count: u64) -> Result<()> {
+    let ring = Ring::connect(config.redis.clone(), config.ring.clone()).await?;
+    let ring = ring.snapshot(0).await?;
+    ensure!(
+        ring.balanced && (ring.published, ring.done) == (count, count),
+        "of {count} messages {} were published and {} done",
+        ring.published,
+        ring.done
+    );
+    Ok(())
+}
+
+/// The same body again and again, from the word go.
+struct Feed {
+    body: Vec<u8>,
+    go: CancellationToken,
+    going: bool,
+}
+
+impl Source for Feed {
+    async fn next(&mut self) -> Vec<u8> {
+        if !self.going {
+            self.go.cancelled().await;
+            self.going = true;
+        }
+        self.body.clone()
+    }
+}
+
+/// Counts, and nothing else.
+struct Count(Arc<AtomicU64>);
+
+impl Handler for Count {
+    async fn handle(&self, _: &Message) -> Result<(), Failure> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
