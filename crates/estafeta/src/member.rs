@@ -75,6 +75,7 @@ impl<S: Source, H: Handler, O: Observer> Member<S, H, O> {
         let ear_home = if config.concurrency == 1 { &Handle::current() } else { pulse.handle() };
         let (link, keeper) = open(pulse.handle(), &config, silence).await?;
         let (ear, ear_keeper) = open(ear_home, &config, silence).await?;
+        let ear_keeper = ear_keeper.beside(&link);
         let store = Store::new(Arc::clone(&link), config.ring.clone());
         let me = join(&store, &config, Kind::Member).await?;
 

@@ -70,6 +70,16 @@ pub(crate) struct Link {
 pub(crate) struct Keeper {
     reports: mpsc::UnboundedReceiver<u64>,
     pushes: mpsc::UnboundedReceiver<PushInfo>,
+    /// The connections of another link that goes the same way.
+    beside: Option<watch::Receiver<Option<Live>>>,
+}
+
+impl Keeper {
+    /// Whatever befell that link, so that it was replaced, befell this one too, which may be silent by nature and would
+    /// find out much later.
+    pub fn beside(self, other: &Link) -> Self {
+        Self { beside: Some(other.live.subscribe()), ..self }
+    }
 }
 
 impl Link {
@@ -90,7 +100,7 @@ impl Link {
         };
         let (live, pushes) = link.connect(1).await.map_err(|trouble| link.error(trouble))?;
         link.live.send_replace(Some(live));
-        Ok((link, Keeper { reports: reported, pushes }))
+        Ok((link, Keeper { reports: reported, pushes, beside: None }))
     }
 
     /// Replaces the connection each time it breaks, until `stop`.
@@ -100,6 +110,7 @@ impl Link {
             tokio::select! {
                 () = stop.cancelled() => return,
                 Some(broken) = keeper.reports.recv() => if broken < generation { continue },
+                () = self.replaced_beside(keeper.beside.as_mut()) => {}
                 push = keeper.pushes.recv() => match push.map(|push| push.kind) {
                     Some(PushKind::Disconnection) | None => {}
                     Some(kind) => {
@@ -136,6 +147,19 @@ impl Link {
                 }
             }
         }
+    }
+
+    /// Waits until a connection of another link was replaced that had been there beside the one of the moment.
+    async fn replaced_beside(&self, beside: Option<&mut watch::Receiver<Option<Live>>>) {
+        if let (Some(beside), Some(own)) = (beside, self.current()) {
+            // Both break at the same time, and may be replaced one after the other.
+            let at_once = own.since + self.response_timeout;
+            let replaced = |other: &Live| other.generation > 1 && other.since > at_once;
+            if beside.wait_for(|other| other.as_ref().is_some_and(replaced)).await.is_ok() {
+                return;
+            }
+        }
+        std::future::pending().await
     }
 
     async fn connect(&self, generation: u64) -> Result<(Live, mpsc::UnboundedReceiver<PushInfo>), Trouble> {
