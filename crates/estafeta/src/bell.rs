@@ -14,33 +14,44 @@ use tokio_util::sync::CancellationToken;
 use crate::error::Result;
 use crate::store::Store;
 
-/// What the lanes share: how many of them are idle, and the call that wakes one.
+/// What the lanes share: who of them is idle, and the call that wakes one.
 #[derive(Clone)]
 pub(crate) struct Bell {
-    idle: Arc<watch::Sender<usize>>,
-    rung: Arc<Notify>,
+    idle: Arc<watch::Sender<Idle>>,
+    call: Arc<Notify>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Idle {
+    lanes: usize,
+    /// One of them was called and has not noticed yet.
+    called: bool,
 }
 
 impl Bell {
     pub fn new() -> Self {
-        Self { idle: Arc::new(watch::Sender::new(0)), rung: Arc::new(Notify::new()) }
+        Self { idle: Arc::new(watch::Sender::new(Idle::default())), call: Arc::new(Notify::new()) }
     }
 
     /// Waits for a ring. May be dropped at any time: a ring that reached this lane goes on to the next one.
     pub async fn wait(&self) {
-        struct Idle<'a>(&'a watch::Sender<usize>);
-        impl Drop for Idle<'_> {
+        struct Waiting<'a>(&'a watch::Sender<Idle>, bool);
+        impl Drop for Waiting<'_> {
             fn drop(&mut self) {
-                self.0.send_modify(|idle| *idle -= 1);
+                self.0.send_modify(|idle| {
+                    idle.lanes -= 1;
+                    idle.called &= !self.1;
+                });
             }
         }
-        self.idle.send_modify(|idle| *idle += 1);
-        let _idle = Idle(&self.idle);
-        self.rung.notified().await;
+        self.idle.send_modify(|idle| idle.lanes += 1);
+        let mut waiting = Waiting(&self.idle, false);
+        self.call.notified().await;
+        waiting.1 = true;
     }
 
     /// Listens for the ring on `ear`, a store with a connection of its own, and passes it on through `store` if no lane
-    /// wants it any more.
+    /// wants it any more. Whoever was called goes first: it finds the ear's connection free for its next step.
     pub async fn listen(
         self,
         ear: Store,
@@ -52,7 +63,7 @@ impl Bell {
         loop {
             tokio::select! {
                 () = end.cancelled() => return Ok(()),
-                _ = idle.wait_for(|idle| *idle > 0) => {}
+                _ = idle.wait_for(|idle| idle.lanes > 0 && !idle.called) => {}
             }
             let heard = tokio::select! {
                 () = end.cancelled() => return Ok(()),
@@ -61,8 +72,12 @@ impl Bell {
             if !heard {
                 continue;
             }
-            if *self.idle.borrow() > 0 {
-                self.rung.notify_one();
+            let wanted = self.idle.send_if_modified(|idle| {
+                idle.called = idle.lanes > 0;
+                idle.called
+            });
+            if wanted {
+                self.call.notify_one();
             } else {
                 store.ring_bell().await?;
             }

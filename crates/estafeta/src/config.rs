@@ -82,7 +82,7 @@ impl Config {
             grace: Duration::from_millis(100),
             look: Duration::from_millis(50),
             sweep: Duration::from_millis(100),
-            bell_wait: Duration::from_secs(2),
+            bell_wait: Duration::from_secs(5),
             stop_deadline: Duration::from_secs(25),
         }
     }

@@ -1,8 +1,11 @@
 //! One running copy: starts its parts, watches over them, stops them in order.
 //!
-//! Parts and where they run. On the pulse (a thread of their own): the keepers of the two connections, the heartbeat
-//! with the election, the sweeper and the listener for the bell. On the caller's runtime, because they call the user's
-//! code: the generator and the lanes. A part that fails or panics stops the copy loudly.
+//! Parts and where they run. On the pulse (a thread of their own): the connection by which the copy shows that it lives
+//! with its keeper, the heartbeat with the election, and the sweeper. On the caller's runtime, because they call the
+//! user's code: the generator and the lanes. The ear, which is the second connection with its keeper and the listener for
+//! the bell, is where the lane is: it is free when the lane is woken, which so makes its next step without a hop from
+//! thread to thread; so does the generator, whose lanes rest. The ear of several lanes is on the pulse: if one of them
+//! blocks its thread, the others would not get their answers. A part that fails or panics stops the copy loudly.
 //!
 //! Stopping goes in stages: *quiet* (no new messages, the generator resigns, every lane finishes the message in hand),
 //! *drain* until the deadline, *leave* (hands back what is left over), and only then do heartbeat and connections end,
@@ -49,7 +52,7 @@ impl<S: Source, H: Handler, O: Observer> Member<S, H, O> {
     /// Joins the ring and works in it until `stop` is ready, or until all is done if the settings say so.
     ///
     /// Fails if Redis cannot be reached or refuses at the start; once it has joined, the copy outlasts any trouble
-    /// with Redis.
+    /// with Redis. The runtime that this runs on must have its timers and its input and output enabled.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<()> {
         self.config.validate()?;
         let pulse = Pulse::start().map_err(|error| Error::PartFailed("pulse", error.to_string()))?;
@@ -69,8 +72,10 @@ impl<S: Source, H: Handler, O: Observer> Member<S, H, O> {
     ) -> Result<()> {
         let Self { config, source, handler, observer } = self;
         let silence = config.lease / 2;
-        let (link, keeper) = open(pulse, &config, silence).await?;
-        let (ear, ear_keeper) = open(pulse, &config, config.bell_wait + silence).await?;
+        let ear_home = if config.concurrency == 1 { &Handle::current() } else { pulse.handle() };
+        let (link, keeper) = open(pulse.handle(), &config, silence).await?;
+        let (ear, ear_keeper) = open(ear_home, &config, silence).await?;
+        let ear_keeper = ear_keeper.beside(&link);
         let store = Store::new(Arc::clone(&link), config.ring.clone());
         let me = join(&store, &config, Kind::Member).await?;
 
@@ -88,15 +93,17 @@ impl<S: Source, H: Handler, O: Observer> Member<S, H, O> {
         };
         let done = CancellationToken::new();
         let mut engine = Parts::on(pulse.handle());
-        shared.start_links(&mut engine, [(Arc::clone(&link), keeper), (Arc::clone(&ear), ear_keeper)]);
-        shared.start_engine(&mut engine, me, standing_sender, ear, done.clone());
+        shared.start_engine(&mut engine, me, standing_sender, (Arc::clone(&link), keeper), done.clone());
+        let mut hearing = Parts::on(ear_home);
+        shared.start_hearing(&mut hearing, (Arc::clone(&ear), ear_keeper));
         let mut workers = Parts::on(&Handle::current());
-        shared.start_workers(&mut workers, source, &handler);
+        shared.start_workers(&mut workers, source, &handler, &ear);
 
         let failed = tokio::select! {
             () = stop => None,
             () = done.cancelled() => None,
             failed = engine.first_to_end() => Some(failed),
+            failed = hearing.first_to_end() => Some(failed),
             failed = workers.first_to_end() => Some(failed),
         };
         observer.notice(Notice::Stopping);
@@ -110,6 +117,7 @@ impl<S: Source, H: Handler, O: Observer> Member<S, H, O> {
             observer.notice(Notice::Left { returned });
         }
         end.cancel();
+        hearing.all_to_end().await;
         engine.all_to_end().await;
         failed.or(late).map_or(Ok(()), Err)
     }
@@ -129,26 +137,17 @@ struct Shared<O> {
 }
 
 impl<O: Observer> Shared<O> {
-    fn start_links(&self, parts: &mut Parts, links: [(Arc<Link>, Keeper); 2]) {
-        let (trouble, observer) = (links[0].0.trouble(), Arc::clone(&self.observer));
-        parts.start("connection", tell_trouble(trouble, observer, self.end.clone()));
-        for (link, keeper) in links {
-            let end = self.end.clone();
-            parts.start("connection", async move {
-                link.keep(keeper, end).await;
-                Ok(())
-            });
-        }
-    }
-
     fn start_engine(
         &self,
         parts: &mut Parts,
         me: Identity,
         standing: watch::Sender<Standing>,
-        ear: Arc<Link>,
+        (link, keeper): (Arc<Link>, Keeper),
         done: CancellationToken,
     ) {
+        let (trouble, observer) = (link.trouble(), Arc::clone(&self.observer));
+        parts.start("connection", tell_trouble(trouble, observer, self.end.clone()));
+        parts.start("connection", keep(link, keeper, self.end.clone()));
         let heartbeat = Heartbeat {
             store: self.store.clone(),
             config: Arc::clone(&self.config),
@@ -167,14 +166,25 @@ impl<O: Observer> Shared<O> {
             standing: self.standing.clone(),
         };
         parts.start("sweeper", sweeper.run(self.end.clone()));
+    }
+
+    fn start_hearing(&self, parts: &mut Parts, (ear, keeper): (Arc<Link>, Keeper)) {
+        parts.start("connection", keep(Arc::clone(&ear), keeper, self.end.clone()));
         let ear = Store::new(ear, self.config.ring.clone()).patient(self.end.clone());
         let (store, wait) = (self.store.clone(), self.config.bell_wait);
         parts.start("bell", self.bell.clone().listen(ear, store, wait, self.end.clone()));
     }
 
-    fn start_workers<S: Source, H: Handler>(&self, parts: &mut Parts, source: S, handler: &Arc<H>) {
+    fn start_workers<S: Source, H: Handler>(
+        &self,
+        parts: &mut Parts,
+        source: S,
+        handler: &Arc<H>,
+        ear: &Arc<Link>,
+    ) {
+        let store = self.store.with_shortcut(Arc::clone(ear));
         let generator = Generator {
-            store: self.store.clone(),
+            store: store.clone(),
             config: Arc::clone(&self.config),
             source,
             observer: Arc::clone(&self.observer),
@@ -186,7 +196,7 @@ impl<O: Observer> Shared<O> {
         for index in 0..self.config.concurrency {
             let lane = Lane {
                 index,
-                store: self.store.clone(),
+                store: store.clone(),
                 config: Arc::clone(&self.config),
                 handler: Arc::clone(handler),
                 observer: Arc::clone(&self.observer),
@@ -238,11 +248,16 @@ impl Parts {
     }
 }
 
-/// Opens a link on the pulse, where its connection will live.
-async fn open(pulse: &Pulse, config: &Config, silence: Duration) -> Result<(Arc<Link>, Keeper)> {
-    let opening = pulse.handle().spawn(Link::open(config.redis.clone(), silence));
+/// Opens a link on the runtime where its connection will live.
+async fn open(home: &Handle, config: &Config, silence: Duration) -> Result<(Arc<Link>, Keeper)> {
+    let opening = home.spawn(Link::open(config.redis.clone(), silence));
     let opened = opening.await.map_err(|error| Error::PartFailed("connection", error.to_string()))?;
     opened.map(|(link, keeper)| (Arc::new(link), keeper))
+}
+
+async fn keep(link: Arc<Link>, keeper: Keeper, end: CancellationToken) -> Result<()> {
+    link.keep(keeper, end).await;
+    Ok(())
 }
 
 /// Leaves the ring; answers how many messages went back. If Redis is away, the ring will notice by itself.

@@ -82,13 +82,10 @@ pub async fn until(hands: &[Hand], value: impl Fn() -> u64, reached: u64, what: 
 
 /// What members have done so far.
 pub struct Tally {
-    base: Instant,
     generated: AtomicU64,
     settled: AtomicU64,
     in_office: AtomicBool,
-    /// When something was settled for the first and the last time, in nanoseconds since the start.
-    first_ns: AtomicU64,
-    last_ns: AtomicU64,
+    settling: Stretch,
     /// Rings whenever something was settled.
     room: Notify,
 }
@@ -96,12 +93,10 @@ pub struct Tally {
 impl Tally {
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
-            base: Instant::now(),
             generated: AtomicU64::new(0),
             settled: AtomicU64::new(0),
             in_office: AtomicBool::new(false),
-            first_ns: AtomicU64::new(u64::MAX),
-            last_ns: AtomicU64::new(0),
+            settling: Stretch::new(),
             room: Notify::new(),
         })
     }
@@ -120,7 +115,31 @@ impl Tally {
 
     /// From the first outcome to the last one.
     pub fn settling(&self) -> Duration {
-        let (first, last) = (self.first_ns.load(Ordering::Relaxed), self.last_ns.load(Ordering::Relaxed));
+        self.settling.length()
+    }
+}
+
+/// From the first moment that was marked to the last one, whoever marks them.
+pub struct Stretch {
+    base: Instant,
+    /// Both in nanoseconds since the base.
+    first: AtomicU64,
+    last: AtomicU64,
+}
+
+impl Stretch {
+    pub fn new() -> Self {
+        Self { base: Instant::now(), first: AtomicU64::new(u64::MAX), last: AtomicU64::new(0) }
+    }
+
+    pub fn mark(&self) {
+        let now = u64::try_from(self.base.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.first.fetch_min(now, Ordering::Relaxed);
+        self.last.fetch_max(now, Ordering::Relaxed);
+    }
+
+    pub fn length(&self) -> Duration {
+        let (first, last) = (self.first.load(Ordering::Relaxed), self.last.load(Ordering::Relaxed));
         Duration::from_nanos(last.saturating_sub(first))
     }
 }
@@ -136,9 +155,7 @@ impl Observer for Ear {
                 self.0.generated.fetch_add(messages.len() as u64, Ordering::Relaxed);
             }
             Notice::Settled { messages, .. } => {
-                let now = u64::try_from(self.0.base.elapsed().as_nanos()).unwrap_or(u64::MAX);
-                self.0.first_ns.fetch_min(now, Ordering::Relaxed);
-                self.0.last_ns.fetch_max(now, Ordering::Relaxed);
+                self.0.settling.mark();
                 self.0.settled.fetch_add(messages.len() as u64, Ordering::Relaxed);
                 self.0.room.notify_one();
             }

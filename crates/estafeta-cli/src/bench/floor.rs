@@ -1,5 +1,6 @@
-//! The floor: the cheapest thing that a queue in Redis can be. One task pushes to a list, another pops from it, with the
-//! same client as the members have. Whatever was popped is lost with its popper, and nobody notices.
+//! The floor: the cheapest thing that a queue in Redis can be. One task pushes to a list, others pop from it, as many as
+//! the ring has lanes, with the same client as the members have. Whatever was popped is lost with its popper, and nobody
+//! notices.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,8 +10,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use estafeta::Endpoint;
 use redis::aio::MultiplexedConnection;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::crew::Stretch;
 use super::server;
 use super::stand::{Stand, floor_key};
 use super::throughput::Flow;
@@ -28,10 +31,10 @@ struct Lane {
     counts: Arc<Counts>,
 }
 
-#[derive(Default)]
 struct Counts {
     pushed: AtomicU64,
     popped: AtomicU64,
+    popping: Stretch,
     stop: AtomicBool,
 }
 
@@ -46,26 +49,34 @@ impl Counts {
     }
 }
 
-/// A task in a thread of its own. It ends with this value.
-struct Task {
+/// What a member does, in a thread of its own. It ends with this value.
+struct Hand {
     counts: Arc<Counts>,
     thread: Option<JoinHandle<Result<()>>>,
 }
 
-impl Task {
-    fn start<F: Future<Output = Result<()>>>(
-        lane: Lane,
-        work: impl FnOnce(Lane, MultiplexedConnection) -> F + Send + 'static,
+impl Hand {
+    /// Does something in so many lanes at once, which share a connection.
+    fn start<F: Future<Output = Result<()>> + Send + 'static>(
+        lane: &Lane,
+        lanes: usize,
+        work: impl Fn(Lane, MultiplexedConnection) -> F + Send + 'static,
     ) -> Result<Self> {
-        let counts = Arc::clone(&lane.counts);
+        let (lane, counts) = (lane.clone(), Arc::clone(&lane.counts));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = std::thread::spawn(move || {
             runtime.block_on(async {
                 let connection = server::connect(&lane.endpoint).await?;
-                work(lane, connection).await
+                let all: JoinSet<_> = (0..lanes).map(|_| work(lane.clone(), connection.clone())).collect();
+                all.join_all().await.into_iter().collect()
             })
         });
         Ok(Self { counts, thread: Some(thread) })
+    }
+
+    fn start_popping(stand: &Stand<'_>, lane: &Lane, until_empty: bool) -> Result<Vec<Self>> {
+        let pop = move |lane: Lane, connection| lane.pop(connection, until_empty);
+        (0..stand.order.handlers).map(|_| Self::start(lane, stand.order.concurrency, pop)).collect()
     }
 
     async fn finish(mut self) -> Result<()> {
@@ -75,7 +86,7 @@ impl Task {
     }
 }
 
-impl Drop for Task {
+impl Drop for Hand {
     fn drop(&mut self) {
         self.counts.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -87,7 +98,9 @@ impl Drop for Task {
 impl Lane {
     fn new(stand: &Stand<'_>, key: String, batch: usize) -> Self {
         let body = vec![b'x'; stand.order.body];
-        Self { endpoint: stand.endpoint.clone(), key, batch, body, counts: Arc::default() }
+        let (pushed, popped, stop) = Default::default();
+        let counts = Counts { pushed, popped, popping: Stretch::new(), stop };
+        Self { endpoint: stand.endpoint.clone(), key, batch, body, counts: counts.into() }
     }
 
     async fn push(self, mut connection: MultiplexedConnection) -> Result<()> {
@@ -102,8 +115,9 @@ impl Lane {
     }
 
     async fn push_one_batch(&self, connection: &mut MultiplexedConnection) -> Result<()> {
-        let mut push = redis::cmd("RPUSH");
-        push.arg(&self.key);
+        let bytes = self.key.len() + self.batch * self.body.len();
+        let mut push = redis::Cmd::with_capacity(2 + self.batch, 16 + bytes);
+        push.arg("RPUSH").arg(&self.key);
         for _ in 0..self.batch {
             push.arg(&self.body);
         }
@@ -112,50 +126,59 @@ impl Lane {
         Ok(())
     }
 
-    /// Pops until it is told to stop.
-    async fn pop(self, mut connection: MultiplexedConnection) -> Result<()> {
+    /// Pops until it is told to stop, or until nothing is left if so wished.
+    async fn pop(self, mut connection: MultiplexedConnection, until_empty: bool) -> Result<()> {
         while self.counts.go_on() {
             let mut pop = redis::cmd("LPOP");
             let popped: Option<Vec<Vec<u8>>> =
                 pop.arg(&self.key).arg(self.batch).query_async(&mut connection).await?;
-            let count = popped.map_or(0, |bodies| bodies.len());
-            self.counts.popped.fetch_add(count as u64, Ordering::Relaxed);
-            if count == 0 {
-                sleep(PAUSE).await;
+            match popped {
+                Some(bodies) => {
+                    self.counts.popped.fetch_add(bodies.len() as u64, Ordering::Relaxed);
+                    self.counts.popping.mark();
+                }
+                None if until_empty => break,
+                None => sleep(PAUSE).await,
             }
         }
         Ok(())
     }
 }
 
-/// Pushed by one task and popped by another at the same time.
+async fn finish(hands: Vec<Hand>) -> Result<()> {
+    for hand in hands {
+        hand.finish().await?;
+    }
+    Ok(())
+}
+
+/// Pushed and popped at the same time.
 pub async fn push_and_pop(stand: &Stand<'_>, batch: usize, length: Duration) -> Result<Flow> {
     let ring = stand.ring()?;
     let lane = Lane::new(stand, floor_key(&ring), batch);
     let counts = Arc::clone(&lane.counts);
-    let tasks = [Task::start(lane.clone(), Lane::push)?, Task::start(lane, Lane::pop)?];
+    let mut hands = vec![Hand::start(&lane, 1, Lane::push)?];
+    hands.extend(Hand::start_popping(stand, &lane, false)?);
     sleep(length / 10).await;
     let popped = || counts.popped.load(Ordering::Relaxed);
     let (before, from) = (stand.server.reading().await?, popped());
     sleep(length).await;
     let (after, to) = (stand.server.reading().await?, popped());
     counts.stop.store(true, Ordering::Relaxed);
-    for task in tasks {
-        task.finish().await?;
-    }
+    finish(hands).await?;
     stand.erase(&ring).await?;
     let span = after.since(&before);
     Ok(Flow::new((to - from).max(1), span.seconds, &span))
 }
 
-/// Pushed first, then popped.
+/// Pushed first, then popped; timed from the first batch to the last, as the ring's handlers are.
 pub async fn pop(stand: &Stand<'_>, batch: usize) -> Result<Flow> {
     let ring = stand.ring()?;
     let lane = Lane::new(stand, floor_key(&ring), batch);
     let counts = Arc::clone(&lane.counts);
     let memory = stand.server.reading().await?;
     let (wanted, length) = (stand.order.messages, stand.order.length);
-    let filling = Task::start(lane.clone(), move |lane, mut connection| async move {
+    let filling = Hand::start(&lane, 1, move |lane, mut connection| async move {
         let start = Instant::now();
         let pushed = || lane.counts.pushed.load(Ordering::Relaxed);
         while lane.counts.go_on() && pushed() < wanted && (start.elapsed() < length || pushed() == 0) {
@@ -166,26 +189,12 @@ pub async fn pop(stand: &Stand<'_>, batch: usize) -> Result<Flow> {
     filling.finish().await?;
     let before = stand.server.reading().await?;
     let waiting = counts.waiting();
-    // A task that was finished tells the others to stop.
+    // One that has finished tells the others to stop.
     counts.stop.store(false, Ordering::Relaxed);
-    let start = Instant::now();
-    let popping = Task::start(lane, |lane, connection| async move {
-        let counts = Arc::clone(&lane.counts);
-        let all_gone = async {
-            while counts.waiting() > 0 {
-                sleep(PAUSE).await;
-            }
-            Ok(())
-        };
-        tokio::select! {
-            ended = lane.pop(connection) => ended,
-            gone = all_gone => gone,
-        }
-    })?;
-    popping.finish().await?;
-    let seconds = start.elapsed().as_secs_f64();
+    finish(Hand::start_popping(stand, &lane, true)?).await?;
     let after = stand.server.reading().await?;
     stand.erase(&ring).await?;
     let bytes = Some(before.since(&memory).memory / waiting as f64);
+    let seconds = counts.popping.length().as_secs_f64();
     Ok(Flow { bytes, ..Flow::new(waiting, seconds, &after.since(&before)) })
 }

@@ -18,6 +18,9 @@ use crate::record::{self, Step};
 
 const COPIES: usize = 4;
 const LOOK: Duration = Duration::from_millis(2);
+/// Nobody's death is believed so soon after a start of Redis, because all look dead to whoever is back first; and a server
+/// of one's own has only just started.
+const SETTLING: Duration = Duration::from_millis(500);
 /// The generator looks for the dead this often: the kill is to come at any moment between two looks.
 const SWEEP: Duration = Duration::from_millis(100);
 
@@ -29,6 +32,7 @@ pub async fn run(stand: &Stand<'_>) -> Result<Table> {
     copies.start_many(COPIES).await?;
     let mut samples = Vec::new();
     let (mut holder, _) = begun(&copies, 1).await?;
+    tokio::time::sleep(SETTLING.max(stand.order.lease / 4)).await;
     for attempt in 2..tries + 2 {
         stand.step(&format!("redelivery: {} of {tries}", attempt - 1));
         copies.until_whole().await?;

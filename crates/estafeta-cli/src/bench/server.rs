@@ -1,6 +1,6 @@
 //! What a Redis server says of itself: its `INFO`, read before and after a measurement.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -62,6 +62,36 @@ impl Server {
     pub async fn delete(&self, key: &str) -> Result<()> {
         let deleted = redis::cmd("UNLINK").arg(key).exec_async(&mut self.0.clone()).await;
         deleted.context("cannot delete what the floor has left")
+    }
+
+    /// Names this connection, so that others see it for as long as it lasts.
+    pub async fn set_name(&self, name: &str) -> Result<()> {
+        let named = redis::cmd("CLIENT").arg("SETNAME").arg(name).exec_async(&mut self.0.clone()).await;
+        named.context("cannot name the connection")
+    }
+
+    /// The names of all connections that have one.
+    pub async fn names(&self) -> Result<HashSet<String>> {
+        let list = redis::cmd("CLIENT").arg("LIST").query_async(&mut self.0.clone()).await;
+        let list: String = list.context("cannot list the connections")?;
+        let names = list.split_ascii_whitespace().filter_map(|field| field.strip_prefix("name="));
+        Ok(names.filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect())
+    }
+
+    /// All keys of this pattern.
+    pub async fn keys(&self, pattern: &str) -> Result<Vec<String>> {
+        let (mut found, mut cursor) = (Vec::new(), 0_u64);
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1000);
+            let (next, keys): (u64, Vec<Vec<u8>>) =
+                scan.query_async(&mut self.0.clone()).await.context("cannot look through the keys")?;
+            found.extend(keys.into_iter().filter_map(|key| String::from_utf8(key).ok()));
+            cursor = next;
+            if cursor == 0 {
+                return Ok(found);
+            }
+        }
     }
 
     async fn set(&self, name: &str, value: &str) -> Result<()> {

@@ -1,7 +1,13 @@
 //! Where it is measured: a Redis, and rings on it that nobody else has.
+//!
+//! A bench that is killed leaves rings behind, and on a Redis that is not its own somebody has to remove them: the next
+//! bench does. The rings of a bench carry its tag, and so does the name of its connection, which Redis lists exactly as
+//! long as the bench lives.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -20,6 +26,8 @@ pub struct Stand<'a> {
     pub endpoint: Endpoint,
     pub server: Server,
     pub directory: PathBuf,
+    tag: Tag,
+    made: AtomicUsize,
     /// Rings that are not erased yet.
     rings: Mutex<Vec<RingName>>,
     /// It ends with this value.
@@ -39,10 +47,33 @@ impl<'a> Stand<'a> {
             }
         };
         // The library knows best why a server is of no use.
-        Ring::connect(endpoint.clone(), new_name()?).await?;
+        let tag = Tag::random();
+        Ring::connect(endpoint.clone(), tag.ring(0)?).await?;
         let server = Server::connect(&endpoint).await?;
-        let (directory, rings) = (directory.to_owned(), Mutex::default());
-        Ok(Self { order, audience, endpoint, server, directory, rings, _own: own })
+        let (directory, made, rings) = (directory.to_owned(), AtomicUsize::new(0), Mutex::default());
+        let stand = Self { order, audience, endpoint, server, directory, tag, made, rings, _own: own };
+        if order.redis.is_some()
+            && let Err(error) = stand.clear_up().await
+        {
+            tracing::warn!("cannot look for what killed benches left behind: {error:#}");
+        }
+        Ok(stand)
+    }
+
+    /// Erases the rings of benches that are no more.
+    async fn clear_up(&self) -> Result<()> {
+        self.server.set_name(&self.tag.connection()).await?;
+        // In this order: whoever has a ring had named its connection before.
+        let keys = self.server.keys("{bench-*}:*").await?;
+        let alive = self.server.names().await?;
+        let rings: BTreeSet<&str> = keys.iter().filter_map(|key| ring_of(key)).collect();
+        for ring in rings {
+            if Tag::of(ring).is_some_and(|tag| !alive.contains(&tag.connection())) {
+                tracing::info!("erasing {ring}, which a bench left behind that was killed");
+                self.erase(&ring.parse()?).await?;
+            }
+        }
+        Ok(())
     }
 
     /// What the figures depend on, in words.
@@ -61,30 +92,32 @@ impl<'a> Stand<'a> {
 
     /// A new ring.
     pub fn ring(&self) -> Result<RingName> {
-        let name = new_name()?;
+        let name = self.tag.ring(self.made.fetch_add(1, Ordering::Relaxed) + 1)?;
         self.rings.lock().expect("no panic while held").push(name.clone());
         Ok(name)
     }
 
     /// Takes everything of a ring out of Redis.
     pub async fn erase(&self, ring: &RingName) -> Result<()> {
-        self.server.delete(&floor_key(ring)).await?;
+        let floor = self.server.delete(&floor_key(ring)).await;
         Ring::connect(self.endpoint.clone(), ring.clone()).await?.erase().await?;
+        floor?;
         self.rings.lock().expect("no panic while held").retain(|other| other != ring);
         Ok(())
     }
 
-    /// Erases what is left of measurements that were broken off.
+    /// Erases what is left of measurements that were broken off, as much of it as it can.
     pub async fn clear(&self) -> Result<()> {
         let left = self.rings.lock().expect("no panic while held").clone();
         if self.order.redis.is_none() || left.is_empty() {
             return Ok(());
         }
         tokio::time::sleep(LAST_WORDS).await;
+        let mut cleared = Ok(());
         for ring in left {
-            self.erase(&ring).await?;
+            cleared = cleared.and(self.erase(&ring).await);
         }
-        Ok(())
+        cleared
     }
 
     pub fn step(&self, what: &str) {
@@ -97,6 +130,54 @@ pub fn floor_key(ring: &RingName) -> String {
     format!("{{{ring}}}:floor")
 }
 
-fn new_name() -> Result<RingName> {
-    Ok(format!("bench-{:016x}", rand::random::<u64>()).parse()?)
+fn ring_of(key: &str) -> Option<&str> {
+    key.strip_prefix('{')?.split_once('}').map(|(ring, _)| ring)
+}
+
+/// What one bench, and no other, calls its own by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tag(u64);
+
+impl Tag {
+    fn random() -> Self {
+        Self(rand::random())
+    }
+
+    fn ring(self, number: usize) -> Result<RingName> {
+        Ok(format!("bench-{:016x}-{number}", self.0).parse()?)
+    }
+
+    /// None if this is no ring of a bench.
+    fn of(ring: &str) -> Option<Self> {
+        let (tag, number) = ring.strip_prefix("bench-")?.split_once('-')?;
+        let tag = Self(u64::from_str_radix(tag, 16).ok()?);
+        (tag.ring(number.parse().ok()?).ok()?.to_string() == ring).then_some(tag)
+    }
+
+    fn connection(self) -> String {
+        format!("estafeta-bench-{:016x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_rings_that_a_bench_made_are_known_as_such() {
+        let tag = Tag(0xabc);
+        let ring = tag.ring(7).unwrap();
+        assert_eq!(ring.to_string(), "bench-0000000000000abc-7");
+        assert_eq!(ring_of(&floor_key(&ring)).and_then(Tag::of), Some(tag));
+        for other in [
+            "bench",
+            "bench-1",
+            "bench-abc-7",
+            "bench-0000000000000ABC-7",
+            "bench-0000000000000abc-07",
+            "orders",
+        ] {
+            assert_eq!(Tag::of(other), None, "{other}");
+        }
+    }
 }

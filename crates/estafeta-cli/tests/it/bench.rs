@@ -1,5 +1,6 @@
 //! `bench`: every bench runs, finds something, and leaves nothing behind. How fast is no subject of a test.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use estafeta_testbed::{DataDir, RedisServer, Signal, eventually};
@@ -95,6 +96,39 @@ fn on_a_given_redis_only_its_own_keys_go_even_if_it_is_stopped() {
     let output = bench.output(SOON);
     assert_eq!(output.status.code(), Some(130), "{output:?}");
     assert_eq!(keys(), ["mine"]);
+}
+
+#[test]
+fn what_a_killed_bench_left_behind_goes_with_the_next_one_and_what_a_live_one_has_stays() {
+    let redis = RedisServer::builder().tcp().start();
+    let (mine, url) = ("{bench-mine}:floor", redis.tcp_url());
+    redis::cmd("SET").arg(mine).arg("1").exec(&mut redis.connect()).unwrap();
+    let keys = || redis::cmd("KEYS").arg("*").query::<BTreeSet<String>>(&mut redis.connect()).unwrap();
+    let rings = || -> BTreeSet<String> {
+        keys()
+            .iter()
+            .filter(|key| *key != mine)
+            .filter_map(|key| Some(key.split_once('}')?.0.to_owned()))
+            .collect()
+    };
+    let long = || start(&["bench", "redelivery", "--tries", "1000", "--redis", &url], &[]);
+    let ring = |after: &BTreeSet<String>| {
+        eventually(SOON, "a ring of bench", || rings().difference(after).next().cloned())
+    };
+
+    let killed = long();
+    let left = ring(&BTreeSet::new());
+    killed.signal(Signal::SIGKILL);
+    killed.output(SOON);
+    assert_eq!(rings(), [left.clone()].into());
+    let alive = long();
+    let live = ring(&[left].into());
+    let next = run(&["bench", "latency", "--quick", "--redis", &url], &[]);
+    assert!(next.status.success(), "{next:?}");
+    assert_eq!(rings(), [live].into());
+    alive.signal(Signal::SIGINT);
+    alive.output(SOON);
+    assert_eq!(keys(), [mine.to_owned()].into());
 }
 
 #[test]

@@ -68,7 +68,8 @@ impl Store {
         let mut pauses = pauses();
         let mut waiting = None;
         loop {
-            let live = match (&self.patient_until, self.link.current()) {
+            let shortcut = self.shortcut.as_ref().and_then(|link| link.free());
+            let live = match (&self.patient_until, shortcut.or_else(|| self.link.current())) {
                 (_, Some(live)) => live,
                 (None, None) => {
                     return Err(self.link.error(Trouble::Broken("the connection was lost".into())));

@@ -8,16 +8,22 @@
 //! The link also carries the member's presence: the subscription to its own channel, by which Redis shows that it
 //! lives. A new connection subscribes before anybody may use it, so that the member is never seen working and absent
 //! at once. On that channel the ring calls the heir when the office was vacated; the call wakes [`Link::called`].
+//!
+//! A connection on which Redis lets a command wait ([`Link::hold`]) serves nobody else until that is over. Whoever has
+//! another way takes it meanwhile: [`Link::free`] gives a connection only while nothing waits on it, and keeps it so.
 
-use std::sync::Mutex;
+use std::mem::ManuallyDrop;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use backon::BackoffBuilder as _;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError, Value,
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError,
+    RedisResult, Value,
 };
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, OwnedRwLockReadGuard, RwLock, mpsc, watch};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::server::Server;
@@ -25,11 +31,19 @@ use super::trouble::Trouble;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 
+/// An answer is looked for once more when its time is over: the thread may have been held up, not Redis.
+const LAST_LOOK: Duration = Duration::from_millis(10);
+
 /// A connection of the moment.
 #[derive(Clone)]
 pub(crate) struct Live {
     connection: MultiplexedConnection,
     generation: u64,
+    /// Where the keeper is told that it broke.
+    reports: mpsc::UnboundedSender<u64>,
+    /// Held by those who send and must not meet a command that waits; all of it, by one that waits.
+    line: Arc<RwLock<()>>,
+    _pass: Option<Arc<OwnedRwLockReadGuard<()>>>,
     since: Instant,
     server: Server,
     speaks_resp3: bool,
@@ -56,6 +70,16 @@ pub(crate) struct Link {
 pub(crate) struct Keeper {
     reports: mpsc::UnboundedReceiver<u64>,
     pushes: mpsc::UnboundedReceiver<PushInfo>,
+    /// The connections of another link that goes the same way.
+    beside: Option<watch::Receiver<Option<Live>>>,
+}
+
+impl Keeper {
+    /// Whatever befell that link, so that it was replaced, befell this one too, which may be silent by nature and would
+    /// find out much later.
+    pub fn beside(self, other: &Link) -> Self {
+        Self { beside: Some(other.live.subscribe()), ..self }
+    }
 }
 
 impl Link {
@@ -76,7 +100,7 @@ impl Link {
         };
         let (live, pushes) = link.connect(1).await.map_err(|trouble| link.error(trouble))?;
         link.live.send_replace(Some(live));
-        Ok((link, Keeper { reports: reported, pushes }))
+        Ok((link, Keeper { reports: reported, pushes, beside: None }))
     }
 
     /// Replaces the connection each time it breaks, until `stop`.
@@ -86,6 +110,7 @@ impl Link {
             tokio::select! {
                 () = stop.cancelled() => return,
                 Some(broken) = keeper.reports.recv() => if broken < generation { continue },
+                () = self.replaced_beside(keeper.beside.as_mut()) => {}
                 push = keeper.pushes.recv() => match push.map(|push| push.kind) {
                     Some(PushKind::Disconnection) | None => {}
                     Some(kind) => {
@@ -124,6 +149,19 @@ impl Link {
         }
     }
 
+    /// Waits until a connection of another link was replaced that had been there beside the one of the moment.
+    async fn replaced_beside(&self, beside: Option<&mut watch::Receiver<Option<Live>>>) {
+        if let (Some(beside), Some(own)) = (beside, self.current()) {
+            // Both break at the same time, and may be replaced one after the other.
+            let at_once = own.since + self.response_timeout;
+            let replaced = |other: &Live| other.generation > 1 && other.since > at_once;
+            if beside.wait_for(|other| other.as_ref().is_some_and(replaced)).await.is_ok() {
+                return;
+            }
+        }
+        std::future::pending().await
+    }
+
     async fn connect(&self, generation: u64) -> Result<(Live, mpsc::UnboundedReceiver<PushInfo>), Trouble> {
         let attempt = async {
             match self.connect_with(generation, ProtocolVersion::RESP3).await {
@@ -149,9 +187,7 @@ impl Link {
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         let (push_sender, pushes) = mpsc::unbounded_channel();
-        let mut config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(Some(self.response_timeout));
+        let mut config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let speaks_resp3 = protocol == ProtocolVersion::RESP3;
         let mut silent = None;
         if speaks_resp3 {
@@ -172,8 +208,17 @@ impl Link {
         server.check_version()?;
         // A server that is still loading greets and talks about itself, but does not serve yet.
         redis::cmd("PING").exec_async(&mut connection).await?;
-        let since = Instant::now();
-        let live = Live { connection, generation, since, server, speaks_resp3, _silent: silent };
+        let live = Live {
+            connection,
+            generation,
+            reports: self.reports.clone(),
+            line: Arc::default(),
+            _pass: None,
+            since: Instant::now(),
+            server,
+            speaks_resp3,
+            _silent: silent,
+        };
         Ok((live, pushes))
     }
 
@@ -189,52 +234,60 @@ impl Link {
         ready.clone().expect("just waited for it")
     }
 
-    /// Sends one command; a failure of the connection is reported to the keeper.
+    /// The connection of the moment, if nothing waits on it. Nothing will, as long as the answer lives.
+    pub fn free(&self) -> Option<Live> {
+        let live = self.current()?;
+        let pass = Arc::clone(&live.line).try_read_owned().ok()?;
+        Some(Live { _pass: Some(pass.into()), ..live })
+    }
+
+    /// Sends one command; a failure of the connection is reported to its keeper, which may be that of another link.
     pub async fn send(&self, live: &Live, command: &Cmd) -> Result<Value, Trouble> {
-        let answer = live.connection.clone().send_packed_command(command).await;
-        answer.and_then(Value::extract_error).map_err(|error| self.report(live, error))
+        let mut connection = live.connection.clone();
+        let answer = live.answer(connection.send_packed_command(command), self.response_timeout).await?;
+        answer.extract_error().map_err(|error| live.report(error.into()))
+    }
+
+    /// Sends a command that Redis answers only after up to `wait`; nobody finds the connection free meanwhile.
+    pub async fn hold(&self, live: &Live, command: &Cmd, wait: Duration) -> Result<Value, Trouble> {
+        // If this call is dropped, Redis lets the connection wait all the same: the line stays taken then.
+        let line = ManuallyDrop::new(Arc::clone(&live.line).write_owned().await);
+        let mut connection = live.connection.clone();
+        let patience = wait + self.response_timeout;
+        let answer = live.answer(connection.send_packed_command(command), patience).await;
+        drop(ManuallyDrop::into_inner(line));
+        answer?.extract_error().map_err(|error| live.report(error.into()))
     }
 
     /// Sends two commands in one go; the first that fails decides.
     pub async fn send_both(&self, live: &Live, one: Cmd, other: &Cmd) -> Result<(Value, Value), Trouble> {
         let mut pipeline = redis::Pipeline::with_capacity(2);
         pipeline.add_command(one).add_command(other.clone());
-        let answers = live.connection.clone().send_packed_commands(&pipeline, 0, 2).await;
-        let mut answers = answers.map_err(|error| self.report(live, error))?.into_iter();
+        let mut connection = live.connection.clone();
+        let sending = connection.send_packed_commands(&pipeline, 0, 2);
+        let mut answers = live.answer(sending, self.response_timeout).await?.into_iter();
         let mut next = || {
             let answer = answers.next().unwrap_or(Value::Nil).extract_error();
-            answer.map_err(|error| self.report(live, error))
+            answer.map_err(|error| live.report(error.into()))
         };
         Ok((next()?, next()?))
     }
 
-    fn report(&self, live: &Live, error: RedisError) -> Trouble {
-        let trouble = Trouble::from(error);
-        if matches!(trouble, Trouble::Broken(_)) {
-            let _ = self.reports.send(live.generation);
-        }
-        trouble
-    }
-
     /// Shows on `channel` that the member lives, now and after every reconnect. False if that can't be had here.
     pub async fn show_presence(&self, live: &Live, channel: &str) -> Result<bool, Trouble> {
+        if !live.speaks_resp3 {
+            return Ok(false);
+        }
         let mut connection = live.connection.clone();
-        let subscribed = match live.speaks_resp3 {
-            true => connection.subscribe(channel).await.map_err(Trouble::from),
-            false => return Ok(false),
-        };
-        match subscribed {
+        match live.answer(connection.subscribe(channel), self.response_timeout).await {
             Ok(()) => {
                 let old = self.channel.lock().expect("no panic while held").replace(channel.to_owned());
                 if let Some(old) = old.filter(|old| old != channel) {
-                    let _ = connection.unsubscribe(old).await;
+                    let _ = live.answer(connection.unsubscribe(old), self.response_timeout).await;
                 }
                 Ok(true)
             }
-            Err(trouble @ Trouble::Broken(_)) => {
-                let _ = self.reports.send(live.generation);
-                Err(trouble)
-            }
+            Err(trouble @ Trouble::Broken(_)) => Err(trouble),
             Err(_) => Ok(false),
         }
     }
@@ -291,6 +344,32 @@ impl Link {
             Trouble::Broken(reason) => Error::Unreachable { address, reason },
             other => Error::Refused { address, reason: other.to_string() },
         }
+    }
+}
+
+impl Live {
+    /// Waits for an answer, but not for ever.
+    async fn answer<T>(
+        &self,
+        sending: impl Future<Output = RedisResult<T>>,
+        patience: Duration,
+    ) -> Result<T, Trouble> {
+        let mut sending = std::pin::pin!(sending);
+        let answer = match timeout(patience, &mut sending).await {
+            Ok(answer) => Ok(answer),
+            Err(_) => timeout(LAST_LOOK, sending).await,
+        };
+        match answer {
+            Ok(answer) => answer.map_err(|error| self.report(error.into())),
+            Err(_) => Err(self.report(Trouble::Broken(format!("no answer for {patience:?}")))),
+        }
+    }
+
+    fn report(&self, trouble: Trouble) -> Trouble {
+        if matches!(trouble, Trouble::Broken(_)) {
+            let _ = self.reports.send(self.generation);
+        }
+        trouble
     }
 }
 

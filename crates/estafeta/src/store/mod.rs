@@ -35,6 +35,8 @@ use crate::message::{FailedMessage, Message};
 #[derive(Clone)]
 pub(crate) struct Store {
     link: Arc<Link>,
+    /// Taken instead of the link while it is free.
+    shortcut: Option<Arc<Link>>,
     ring: RingName,
     keys: Arc<Keys>,
     /// Ends the patience of a patient store.
@@ -110,12 +112,17 @@ static TRIES: AtomicU64 = AtomicU64::new(0);
 impl Store {
     pub fn new(link: Arc<Link>, ring: RingName) -> Self {
         let keys = Arc::new(Keys::new(&ring));
-        Self { link, ring, keys, patient_until: None }
+        Self { link, shortcut: None, ring, keys, patient_until: None }
     }
 
     /// The same store, but every call tries until Redis answers or `end` is cancelled.
     pub fn patient(&self, end: CancellationToken) -> Self {
         Self { patient_until: Some(end), ..self.clone() }
+    }
+
+    /// The same store, but its calls go by another link whenever that one is free.
+    pub fn with_shortcut(&self, shortcut: Arc<Link>) -> Self {
+        Self { shortcut: Some(shortcut), ..self.clone() }
     }
 
     pub fn link(&self) -> &Link {
@@ -232,10 +239,13 @@ impl Store {
         self.run(&script::RING, &calls::ring(&self.keys)).await.map(drop)
     }
 
-    /// Waits on this store's own connection until the bell rings; false if it stayed silent.
+    /// Waits on this store's connection, which is free for nobody meanwhile, until the bell rings; false if it stayed
+    /// silent.
     pub async fn hear_bell(&self, wait: Duration) -> Result<bool> {
         let mut call = redis::cmd("BLPOP");
         call.arg(&self.keys.bell).arg(wait.as_secs_f64());
-        Ok(self.send(&call).await? != Value::Nil)
+        let call = &call;
+        let heard = self.try_until_answered(|live| async move { self.link.hold(&live, call, wait).await });
+        Ok(heard.await? != Value::Nil)
     }
 }

@@ -27,6 +27,37 @@ async fn a_member_has_two_connections() {
     other.stop().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn when_one_connection_had_to_be_replaced_the_one_that_only_waits_is_replaced_too() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    (settings.lease, settings.limit) = (Duration::from_millis(400), Some(1));
+    // If that connection had died in silence, nobody would find out.
+    settings.bell_wait = Duration::from_secs(600);
+    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    one.ears.hear("generated").await;
+    let other = Running::start(settings, Counter(0), Keep::default());
+    other.ears.hear("handled").await;
+    let waiting = |wanted: &dyn Fn(&str, u64) -> bool| {
+        let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut redis.connect()).unwrap();
+        let field = |line: &str, name: &str| {
+            line.split(' ').find_map(|field| field.strip_prefix(name)).unwrap_or_default().to_owned()
+        };
+        let mut lines = clients.lines().filter(|line| field(line, "cmd=") == "blpop");
+        lines.find_map(|line| {
+            let (id, age) = (field(line, "id="), field(line, "age=").parse().unwrap());
+            wanted(&id, age).then_some(id)
+        })
+    };
+    let within = Duration::from_secs(10);
+    let before =
+        estafeta_testbed::eventually(within, "it has waited for a while", || waiting(&|_, age| age > 0));
+    redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub").exec(&mut redis.connect()).unwrap();
+    estafeta_testbed::eventually(within, "it waits on a new one", || waiting(&|id, _| id != before));
+    one.stop().await.unwrap();
+    other.stop().await.unwrap();
+}
+
 /// Burns the CPU without ever yielding.
 struct Burn(Duration);
 

@@ -90,6 +90,27 @@ async fn an_idle_handler_is_woken_by_the_bell() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whoever_takes_office_while_it_waits_for_the_bell_publishes_at_once() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    settings.bell_wait = Duration::from_secs(600);
+    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    one.ears.hear("generated").await;
+    let other = Running::start(settings, Counter(0), Keep::default());
+    other.ears.hear("handled").await;
+    let rests = |redis: &RedisServer| -> bool {
+        let clients: String = redis::cmd("INFO").arg("clients").query(&mut redis.connect()).unwrap();
+        clients.contains("blocked_clients:1")
+    };
+    while !rests(&redis) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    one.stop().await.unwrap();
+    other.ears.hear("generated").await;
+    other.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_ring_that_somebody_swallowed_is_rung_again() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);

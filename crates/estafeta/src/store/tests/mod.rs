@@ -10,6 +10,7 @@ use crate::snapshot::{self, KnownLanes, MemberView, Snapshot};
 
 mod burials;
 mod damage;
+mod links;
 mod looks;
 mod packs;
 mod publishing;
