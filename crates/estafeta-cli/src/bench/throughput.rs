@@ -212,7 +212,7 @@ struct Filled {
     bytes: f64,
 }
 
-/// Fills a queue with the wanted number of messages, or as many as there is time for.
+/// Fills a queue with the wanted number of messages, or as many as there is time for: small batches take their time.
 async fn fill(stand: &Stand<'_>, config: &Config, wanted: u64) -> Result<Filled> {
     let (tally, feed) = (Tally::new(), Feed::new(stand.order.body));
     let before = stand.server.reading().await?;
@@ -220,7 +220,7 @@ async fn fill(stand: &Stand<'_>, config: &Config, wanted: u64) -> Result<Filled>
     let config = Config { max_waiting: wanted * 4, limit: Some(wanted), ..config.clone() };
     let generator = generator(config, feed.clone(), &tally).await?;
     let start = Instant::now();
-    while tally.generated() < wanted && start.elapsed() < stand.order.length {
+    while tally.generated() < wanted && start.elapsed() < 2 * stand.order.length {
         sleep(Duration::from_millis(1)).await;
     }
     feed.dry_up();
