@@ -19,7 +19,7 @@ pub(crate) struct Appetite {
     bytes_each: f64,
     /// The most messages to ask for.
     most: usize,
-    /// What was wanted last: the next batch at most doubles that, for a guess may be wrong.
+    /// The last batch: the next one at most doubles, for a guess may be wrong.
     last: usize,
 }
 
@@ -39,10 +39,10 @@ impl Appetite {
         if count == 0 {
             return;
         }
-        self.last = self.want().max(count);
         let blend = |old: f64, new: f64| if old == 0.0 { new } else { old + NEWEST * (new - old) };
         self.seconds_each = blend(self.seconds_each, took.as_secs_f64() / count as f64);
         self.bytes_each = blend(self.bytes_each, bytes as f64 / count as f64);
+        self.last = count;
     }
 }
 
@@ -70,6 +70,15 @@ mod tests {
         assert_eq!(after(20, 64, Duration::from_nanos(50)), 1000);
         assert_eq!(after(20, 64, Duration::from_millis(50)), 1);
         assert_eq!(after(20, 64, Duration::from_millis(1)), 10);
+    }
+
+    #[test]
+    fn few_messages_are_no_evidence_for_many() {
+        let mut appetite = Appetite::new(MOST);
+        for _ in 0..20 {
+            appetite.ate(1, 64, Duration::from_nanos(50));
+        }
+        assert_eq!(appetite.want(), 2);
     }
 
     #[test]

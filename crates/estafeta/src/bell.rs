@@ -35,23 +35,27 @@ impl Bell {
 
     /// Waits for a ring. May be dropped at any time: a ring that reached this lane goes on to the next one.
     pub async fn wait(&self) {
-        struct Waiting<'a>(&'a watch::Sender<Idle>, bool);
+        struct Waiting<'a> {
+            idle: &'a watch::Sender<Idle>,
+            was_called: bool,
+        }
         impl Drop for Waiting<'_> {
             fn drop(&mut self) {
-                self.0.send_modify(|idle| {
+                self.idle.send_modify(|idle| {
                     idle.lanes -= 1;
-                    idle.called &= !self.1;
+                    idle.called &= !self.was_called;
                 });
             }
         }
         self.idle.send_modify(|idle| idle.lanes += 1);
-        let mut waiting = Waiting(&self.idle, false);
+        let mut waiting = Waiting { idle: &self.idle, was_called: false };
         self.call.notified().await;
-        waiting.1 = true;
+        waiting.was_called = true;
     }
 
     /// Listens for the ring on `ear`, a store with a connection of its own, and passes it on through `store` if no lane
-    /// wants it any more. Whoever was called goes first: it finds the ear's connection free for its next step.
+    /// wants it any more. It does not listen again before the one that was called has noticed: a lane alone then finds
+    /// the ear's connection free for its next step.
     pub async fn listen(
         self,
         ear: Store,

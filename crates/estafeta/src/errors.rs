@@ -93,7 +93,7 @@ impl ErrorReader {
         let settlement =
             Settlement { cursor: self.cursor, settled: self.shown, want, ..Settlement::default() };
         match self.store.take(self.me, &settlement).await? {
-            Turn::Holds { cursor, held } => {
+            Turn::Holds { cursor, held, .. } => {
                 self.cursor = cursor;
                 self.shown = 0;
                 Ok(Some(held))

@@ -45,6 +45,8 @@ pub(crate) struct Lane<H, O> {
 struct Results {
     handled: Vec<Message>,
     failures: Vec<(usize, String)>,
+    /// In how many elements they lay, if nothing was left over.
+    elements: usize,
 }
 
 impl<H: Handler, O: Observer> Lane<H, O> {
@@ -88,11 +90,12 @@ impl<H: Handler, O: Observer> Lane<H, O> {
             let settlement = Settlement {
                 cursor,
                 settled: results.handled.len(),
+                elements: std::mem::take(&mut results.elements),
                 failures: std::mem::take(&mut results.failures),
                 want: if handles { appetite.want() } else { 0 },
             };
             let turn = self.store.turn(me, self.index, &settlement, self.config.journal).await?;
-            let Turn::Holds { cursor: settled, held } = turn else {
+            let Turn::Holds { cursor: settled, held, elements } = turn else {
                 return Ok(false);
             };
             cursor = settled;
@@ -107,7 +110,9 @@ impl<H: Handler, O: Observer> Lane<H, O> {
             if held.is_empty() {
                 self.idle(quiet).await;
             } else {
+                let count = held.len();
                 self.handle(held, &mut results, &mut appetite, quiet).await;
+                results.elements = if results.handled.len() == count { elements } else { 0 };
             }
         }
     }

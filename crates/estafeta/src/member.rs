@@ -182,7 +182,11 @@ impl<O: Observer> Shared<O> {
         handler: &Arc<H>,
         ear: &Arc<Link>,
     ) {
-        let store = self.store.with_shortcut(Arc::clone(ear));
+        // The ear of several lanes is elsewhere: no hop would be saved.
+        let store = match self.config.concurrency {
+            1 => self.store.with_shortcut(Arc::clone(ear)),
+            _ => self.store.clone(),
+        };
         let generator = Generator {
             store: store.clone(),
             config: Arc::clone(&self.config),

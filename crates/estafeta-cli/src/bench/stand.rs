@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
-use estafeta::{Endpoint, Ring, RingName};
+use estafeta::{Endpoint, Health, Ring, RingName};
 
 use super::server::Server;
 use super::{Audience, Order};
@@ -68,12 +68,19 @@ impl<'a> Stand<'a> {
         let alive = self.server.names().await?;
         let rings: BTreeSet<&str> = keys.iter().filter_map(|key| ring_of(key)).collect();
         for ring in rings {
-            if Tag::of(ring).is_some_and(|tag| !alive.contains(&tag.connection())) {
+            let is_named = |tag: Tag| alive.contains(&tag.connection());
+            if Tag::of(ring).is_some_and(|tag| !is_named(tag)) && !self.has_living(&ring.parse()?).await? {
                 tracing::info!("erasing {ring}, which a bench left behind that was killed");
                 self.erase(&ring.parse()?).await?;
             }
         }
         Ok(())
+    }
+
+    /// Whether anybody works there: a bench may have no right to name its connection.
+    async fn has_living(&self, ring: &RingName) -> Result<bool> {
+        let ring = Ring::connect(self.endpoint.clone(), ring.clone()).await?;
+        Ok(ring.snapshot(0).await?.members.iter().any(|member| member.state == Health::Well))
     }
 
     /// What the figures depend on, in words.

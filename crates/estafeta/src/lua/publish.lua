@@ -22,8 +22,8 @@ end
 if sent > n then
   return { 'already', due, now }
 end
-local counts, length = check_counts(ledger, 'published', 'packed'), redis.call('LLEN', ready)
-local published, packed = tonumber(counts[1] or 0), length > 0 and tonumber(counts[2] or 0) or 0
+local counts, length = check_counts(ledger, 'published', 'packed', 'loose'), redis.call('LLEN', ready)
+local published, packed = tonumber(counts[1] or 0), length > 0 and math.max(tonumber(counts[2] or 0), 0) or 0
 if tonumber(ARGV[4]) ~= published + 1 then
   return { 'expected', published + 1 }
 elseif limit > 0 and published + count > limit then
@@ -52,7 +52,8 @@ for from = first, #ARGV, 500 do
   redis.call('RPUSH', ready, unpack(ARGV, from, math.min(from + 499, #ARGV)))
 end
 packed = packed + count - (#ARGV - first + 1)
-redis.call('HSET', ledger, 'published', text(published + count), 'packed', text(packed))
+local loose = length > 0 and counts[3] or '0'
+redis.call('HSET', ledger, 'published', text(published + count), 'packed', text(packed), 'loose', loose)
 -- Somebody may have deleted what the generator told of itself. It leads all the same, but a hash that holds nothing but
 -- a count would be no member's, and nobody would ever remove it.
 if facts[1] then

@@ -1,10 +1,11 @@
 -- turn: the one step of a lane. Settles what it handled, then claims what comes next.
 -- KEYS   members member inflight ready bell errors ledger leader [journal]
--- ARGV   incarnation number lane try cursor n want {index reason}...
+-- ARGV   incarnation number lane try cursor n want elements {index reason}...
 --        number: the one that `join` answered, which is another if a late `join` brings a former identity back; try:
 --        grows with every sending, repeats included; cursor: messages this lane had settled before; n: how many of its
---        list, from the head, it settles now; the pairs name those among them that failed (index from 0). A journal is
---        written if its key is given.
+--        list, from the head, it settles now; elements: of how many elements its list was when it read it, if it
+--        settles all that was in there, 0 otherwise; the pairs name those among them that failed (index from 0). A
+--        journal is written if its key is given.
 -- Answer {'turn', cursor, elements}: how many elements the lane's list has after the step; it reads them from there,
 --        because the list is nobody else's · {'lost'} · {'late'}
 -- Invariant: a settle is applied once, however often it is repeated, and only by the member that holds the messages. A
@@ -18,7 +19,7 @@ if not redis.call('ZSCORE', members, ARGV[1]) then
   return { 'lost' }
 end
 local facts = check_counts(member, cursor_field, try_field, packed_field, 'number', 'failed')
-local stored, surplus, number = tonumber(facts[1] or 0), tonumber(facts[3] or 0), facts[4]
+local stored, surplus, number = tonumber(facts[1] or 0), math.max(tonumber(facts[3] or 0), 0), facts[4]
 if number ~= ARGV[2] then
   return { 'lost' }
 end
@@ -29,7 +30,8 @@ local elements = redis.call('LLEN', inflight)
 local held, messages = elements > 0 and elements + surplus or 0, nil
 -- The messages themselves are read only where they do not all leave in peace, or where their count may be wrong: it is
 -- gone with a hash that somebody deleted, and what somebody pushed into our lists was never counted.
-if elements > 0 and (not facts[3] or (n > 0 and (n ~= held or journal or #ARGV > 7))) then
+local leaves_whole = n == held and elements == tonumber(ARGV[8]) and #ARGV == 8 and not journal
+if elements > 0 and (not facts[3] or (n > 0 and not leaves_whole)) then
   messages = messages_of(inflight)
   held, surplus = #messages, #messages - elements
 end
@@ -38,13 +40,14 @@ if settles == nil then
   return { 'lost' }
 end
 local queue, rung = { key = ready, length = redis.call('LLEN', ready) }, redis.call('LLEN', bell)
-local counts = check_counts(ledger, 'done', 'packed', 'loose', 'failed')
+local counts = check_counts(ledger, 'done', 'packed', 'loose')
 local done = tonumber(counts[1] or 0)
 -- An empty queue has no packs, whatever was counted.
-queue.packed = queue.length > 0 and tonumber(counts[2] or 0) or 0
-queue.loose = queue.length > 0 and tonumber(counts[3] or 0) or 0
-local fails = settles and #ARGV > 7
+queue.packed = queue.length > 0 and math.max(tonumber(counts[2] or 0), 0) or 0
+queue.loose = queue.length > 0 and math.max(tonumber(counts[3] or 0), 0) or 0
+local fails = settles and #ARGV > 8
 if fails then
+  check_counts(ledger, 'failed')
   redis.call('LLEN', errors)
 end
 if journal then
@@ -58,7 +61,7 @@ end
 if settles then
   local failed, failed_ids = {}, {}
   local now = fails and text(now_ms())
-  for i = 8, #ARGV, 2 do
+  for i = 9, #ARGV, 2 do
     local element = messages[ARGV[i] + 1]
     failed[#failed + 1] = error_element(element, now, number, ARGV[i + 1])
     failed_ids[#failed_ids + 1] = string.match(element, '^%d+') or '0'
@@ -83,7 +86,7 @@ if settles then
   elements = held
 end
 
-if held == 0 then
+if elements == 0 then
   -- A message whose handler died travels alone from then on, so that one that kills its handlers takes no others along.
   if want > 1 and queue.length > 1 then
     queue.head = redis.call('LINDEX', ready, 0)

@@ -99,8 +99,8 @@ pub(crate) enum Publish {
 }
 
 pub(crate) enum Turn<T> {
-    /// The step was applied; this is what the lane holds now.
-    Holds { cursor: u64, held: Vec<T> },
+    /// The step was applied; this is what the lane holds now, in so many elements.
+    Holds { cursor: u64, held: Vec<T>, elements: usize },
     /// The member is not who it thinks it is any more.
     Lost,
 }

@@ -65,11 +65,16 @@ impl Store {
     where
         F: Future<Output = Result<T, Trouble>>,
     {
+        // A connection that is only borrowed says nothing about our own: its trouble is its owner's.
+        if let Some(live) = self.shortcut.as_ref().and_then(|link| link.free())
+            && let Ok(value) = send(live).await
+        {
+            return Ok(value);
+        }
         let mut pauses = pauses();
         let mut waiting = None;
         loop {
-            let shortcut = self.shortcut.as_ref().and_then(|link| link.free());
-            let live = match (&self.patient_until, shortcut.or_else(|| self.link.current())) {
+            let live = match (&self.patient_until, self.link.current()) {
                 (_, Some(live)) => live,
                 (None, None) => {
                     return Err(self.link.error(Trouble::Broken("the connection was lost".into())));

@@ -101,7 +101,7 @@ pub(super) fn turn(
     ];
     let mut call = script::TURN.call(if journal { &names[..] } else { &names[..8] });
     call.arg(who.to_string()).arg(me.number.0).arg(lane).arg(this_try).arg(settlement.cursor);
-    call.arg(settlement.settled).arg(settlement.want);
+    call.arg(settlement.settled).arg(settlement.want).arg(settlement.elements);
     for (index, reason) in &settlement.failures {
         call.arg(index).arg(reason);
     }

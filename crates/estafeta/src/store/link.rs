@@ -6,8 +6,8 @@
 //! counts as broken too: on a half-open one an error would never come.
 //!
 //! The link also carries the member's presence: the subscription to its own channel, by which Redis shows that it
-//! lives. A new connection subscribes before anybody may use it, so that the member is never seen working and absent
-//! at once. On that channel the ring calls the heir when the office was vacated; the call wakes [`Link::called`].
+//! lives. A new connection subscribes before anybody may use it, so that whoever works on it is not seen absent.
+//! On that channel the ring calls the heir when the office was vacated; the call wakes [`Link::called`].
 //!
 //! A connection on which Redis lets a command wait ([`Link::hold`]) serves nobody else until that is over. Whoever has
 //! another way takes it meanwhile: [`Link::free`] gives a connection only while nothing waits on it, and keeps it so.
@@ -248,15 +248,21 @@ impl Link {
         answer.extract_error().map_err(|error| live.report(error.into()))
     }
 
-    /// Sends a command that Redis answers only after up to `wait`; nobody finds the connection free meanwhile.
+    /// Sends a command that Redis answers only after up to `wait`; nobody finds the connection free meanwhile. Ends when
+    /// the connection is replaced: it may be dead in silence.
     pub async fn hold(&self, live: &Live, command: &Cmd, wait: Duration) -> Result<Value, Trouble> {
-        // If this call is dropped, Redis lets the connection wait all the same: the line stays taken then.
+        // Without an answer Redis may let the connection wait all the same: the line stays taken then.
         let line = ManuallyDrop::new(Arc::clone(&live.line).write_owned().await);
         let mut connection = live.connection.clone();
         let patience = wait + self.response_timeout;
-        let answer = live.answer(connection.send_packed_command(command), patience).await;
+        let mut connections = self.live.subscribe();
+        let is_other = |now: &Option<Live>| now.as_ref().is_none_or(|now| now.generation != live.generation);
+        let answer = tokio::select! {
+            answer = live.answer(connection.send_packed_command(command), patience) => answer?,
+            _ = connections.wait_for(is_other) => return Err(Trouble::Broken("it was replaced".into())),
+        };
         drop(ManuallyDrop::into_inner(line));
-        answer?.extract_error().map_err(|error| live.report(error.into()))
+        answer.extract_error().map_err(|error| live.report(error.into()))
     }
 
     /// Sends two commands in one go; the first that fails decides.

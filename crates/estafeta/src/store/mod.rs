@@ -101,10 +101,15 @@ pub(crate) struct Batch<'a> {
 pub(crate) struct Settlement {
     pub cursor: u64,
     pub settled: usize,
+    /// In how many elements all that the lane held lay, if it settles all of that; 0 otherwise.
+    pub elements: usize,
     /// Those of the settled that failed: position and reason.
     pub failures: Vec<(usize, String)>,
     pub want: usize,
 }
+
+/// How often a command reads another list than its step left before it gives up.
+const OTHER_LISTS: usize = 10;
 
 /// Counts the sendings of `turn`, so that one which was overtaken by its own repeat is known as late.
 static TRIES: AtomicU64 = AtomicU64::new(0);
@@ -194,20 +199,29 @@ impl Store {
         parse: impl Fn(Vec<Vec<u8>>) -> Vec<T>,
     ) -> Result<Turn<T>> {
         let read = calls::held(&self.keys, me, lane);
-        let mut pauses = link::pauses();
+        let (mut pauses, mut tries) = (link::pauses(), 0);
         loop {
             let (reply, list) = self.run_and_read(script, &build, &read).await?;
             let Some((cursor, count)) = answer::turn(reply)? else {
                 return Ok(Turn::Lost);
             };
             let held = answer::elements(list)?;
-            if held.len() == count {
-                return Ok(Turn::Holds { cursor, held: parse(held) });
+            let elements = held.len();
+            if elements == count {
+                return Ok(Turn::Holds { cursor, held: parse(held), elements: count });
             }
-            if self.patient_until.as_ref().is_some_and(CancellationToken::is_cancelled) {
-                return Err(Error::Stopped);
+            match &self.patient_until {
+                Some(end) if end.is_cancelled() => return Err(Error::Stopped),
+                None if tries == OTHER_LISTS => {
+                    let other = format!("{} elements, and its list has {}", count, elements);
+                    return Err(Error::Answer(format!(
+                        "{} left {other}: is it read elsewhere?",
+                        script.name
+                    )));
+                }
+                _ => tokio::time::sleep(pauses.next().unwrap_or_default()).await,
             }
-            tokio::time::sleep(pauses.next().unwrap_or_default()).await;
+            tries += 1;
         }
     }
 

@@ -43,7 +43,7 @@ async fn when_one_connection_had_to_be_replaced_the_one_that_only_waits_is_repla
         let field = |line: &str, name: &str| {
             line.split(' ').find_map(|field| field.strip_prefix(name)).unwrap_or_default().to_owned()
         };
-        let mut lines = clients.lines().filter(|line| field(line, "cmd=") == "blpop");
+        let mut lines = clients.lines().filter(|line| field(line, "flags=").contains('b'));
         lines.find_map(|line| {
             let (id, age) = (field(line, "id="), field(line, "age=").parse().unwrap());
             wanted(&id, age).then_some(id)
@@ -54,6 +54,7 @@ async fn when_one_connection_had_to_be_replaced_the_one_that_only_waits_is_repla
         estafeta_testbed::eventually(within, "it has waited for a while", || waiting(&|_, age| age > 0));
     redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub").exec(&mut redis.connect()).unwrap();
     estafeta_testbed::eventually(within, "it waits on a new one", || waiting(&|id, _| id != before));
+    assert_eq!(waiting(&|id, _| id == before), None, "nobody waits on the old one any more");
     one.stop().await.unwrap();
     other.stop().await.unwrap();
 }

@@ -15,11 +15,12 @@ end
 -- thousand messages in packs.
 local few, budget, looks = 32, 2097152, 100
 
--- How many elements, from the head, make up to `want` messages, and how many messages those are. A pack that is larger
--- than all that is wanted is opened; its messages then lie loose.
-local function fitting(queue, want)
-  local elements, messages, bytes = 0, 0, 0
-  while elements < math.min(looks, queue.length) and messages < want do
+-- How many elements, from the head, make up to `want` messages, and how many messages those are: what lies loose, then
+-- as many packs as fit. A pack that is larger than all that is wanted is opened first; its messages are loose then.
+local function open_fitting(queue, want)
+  local elements = math.min(queue.loose, want)
+  local messages, bytes, last = elements, 0, math.min(elements + looks, queue.length)
+  while elements < last and messages < want do
     local element = elements == 0 and queue.head or redis.call('LINDEX', queue.key, elements)
     local size = size_of(element)
     bytes = bytes + #element
@@ -60,10 +61,8 @@ local function claim(queue, inflight, want)
     return length, surplus
   end
   local count, messages = math.min(want, length), nil
-  if queue.packed > 0 and queue.loose > 0 then
-    count = math.min(want, queue.loose)
-  elseif queue.packed > 0 then
-    count, messages = fitting(queue, want)
+  if queue.packed > 0 then
+    count, messages = open_fitting(queue, want)
   elseif count > few and redis.call('MEMORY', 'USAGE', from) / length * count > budget then
     -- The head of the queue is looked at before anything large is copied, and what was copied for certain.
     count = few

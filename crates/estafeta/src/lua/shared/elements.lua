@@ -8,13 +8,26 @@ local function size_of(element)
   return math.max(tonumber(string.match(element, '^%*%d+ %d+ 1 %d+ (%d+) ')) or 1, 1)
 end
 
+-- What lanes read as a number: beyond that neither they nor Lua count exactly.
+local function is_short(...)
+  for _, number in ipairs({ ... }) do
+    if #number > 15 then
+      return false
+    end
+  end
+  return true
+end
+
 -- The messages of a pack, each as an element of its own; nil if it is no pack, or a broken one.
 local function open(element)
   local _, at, id, epoch, published, count = string.find(element, '^%*(%d+) (%d+) 1 (%d+) (%d+) ')
-  local messages, rest = {}, at and ' ' .. epoch .. ' 1 ' .. published .. ' '
-  for i = 0, at and tonumber(count) - 1 or -1 do
+  if not at or not is_short(id, epoch, published, count) then
+    return nil
+  end
+  local messages, rest = {}, ' ' .. epoch .. ' 1 ' .. published .. ' '
+  for i = 0, tonumber(count) - 1 do
     local _, colon, bytes = string.find(element, '^(%d+):', at + 1)
-    at = colon and colon + tonumber(bytes)
+    at = colon and is_short(bytes) and colon + tonumber(bytes)
     if not at or at > #element then
       return nil
     end

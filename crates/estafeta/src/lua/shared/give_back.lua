@@ -24,7 +24,8 @@ local function collect(kind, lists, keys, max_attempts)
   end
   local held = { kind = kind, lists = lists, back = {}, spent = {} }
   for _, list in ipairs(lists) do
-    for _, element in ipairs(messages_of(list)) do
+    local elements = kind == 'reader' and redis.call('LRANGE', list, 0, -1) or messages_of(list)
+    for _, element in ipairs(elements) do
       if kind == 'reader' then
         held.back[#held.back + 1] = { id = #held.back, element = element }
       else

@@ -119,7 +119,7 @@ async fn what_a_dead_reader_held_is_back_at_the_head_of_the_errors() {
     bench.assert_balanced().await;
     for _ in 0..2 {
         let again = bench.store.take(reader.identity(), &take(0, 2, 1)).await.unwrap();
-        assert!(matches!(again, Turn::Holds { cursor: 2, held } if held[0].id == 3));
+        assert!(matches!(again, Turn::Holds { cursor: 2, held, .. } if held[0].id == 3));
     }
     assert_eq!(bench.ledger("taken"), 2);
     bench.expire(reader);

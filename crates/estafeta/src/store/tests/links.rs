@@ -39,3 +39,36 @@ async fn a_wait_that_is_given_up_keeps_its_connection() {
     assert!(tokio::time::timeout(Duration::from_millis(50), waiting).await.is_err());
     assert!(bench.store.link.free().is_none(), "Redis lets it wait all the same");
 }
+
+/// The number that Redis gives the connection by which a store is served.
+async fn connection_of(store: &Store) -> u64 {
+    store.read(redis::cmd("CLIENT").arg("ID")).await.unwrap()
+}
+
+#[tokio::test]
+async fn steps_go_by_the_shortcut_while_it_is_free_and_are_none_the_worse_when_it_breaks() {
+    let bench = Bench::new().await;
+    let endpoint = bench.redis.url().parse().unwrap();
+    let (ear, _keeper) = Link::open(endpoint, Duration::from_secs(10)).await.unwrap();
+    let ear = Arc::new(ear);
+    let listener = Store::new(Arc::clone(&ear), RingName::default());
+    let store = bench.store.with_shortcut(Arc::clone(&ear)).patient(CancellationToken::new());
+    let (own, short) = (connection_of(&bench.store).await, connection_of(&listener).await);
+    assert_ne!(own, short);
+    assert_eq!(connection_of(&store).await, short);
+    let waiting = listener.hear_bell(LEASE);
+    let step = async {
+        while ear.free().is_some() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(connection_of(&store).await, own, "while somebody waits there");
+        bench.ask::<u64>(&["RPUSH", "{estafeta}:bell", "1"])
+    };
+    let (heard, _) = tokio::join!(waiting, step);
+    assert!(heard.unwrap());
+    assert_eq!(connection_of(&store).await, short);
+
+    bench.ask::<u64>(&["CLIENT", "KILL", "ID", &short.to_string()]);
+    assert_eq!(connection_of(&store).await, own);
+    assert!(bench.store.link.trouble().borrow().is_none(), "the trouble of another connection is not ours");
+}

@@ -79,7 +79,7 @@ impl Bench {
 
     async fn turn(&self, actor: Actor, lane: usize, settlement: Settlement) -> Option<(u64, Vec<Message>)> {
         match self.store.turn(actor.identity(), lane, &settlement, true).await.unwrap() {
-            Turn::Holds { cursor, held } => Some((cursor, held)),
+            Turn::Holds { cursor, held, .. } => Some((cursor, held)),
             Turn::Lost => None,
         }
     }

@@ -94,6 +94,8 @@ async fn what_only_looks_like_a_pack_is_one_foreign_message_to_everybody() {
         "*1 2 1 4 999999999 1:a",
         "*1 2 1 4 2 1:a99999999999999999999:b",
         "*x 2 1 4 1 1:a",
+        "*1 2 01 4 2 1:a1:b",
+        "*99999999999999999999 2 1 4 2 1:a1:b",
     ];
     for want in [1, 3, 1000] {
         let bench = Bench::new().await;
@@ -123,6 +125,95 @@ async fn a_lost_count_loses_no_message() {
     assert_eq!(claims.concat(), (1..=250).collect::<Vec<u64>>());
     assert_eq!(bench.ledger("done"), 250);
     bench.assert_balanced().await;
+}
+
+/// A lane that was given more than Redis knows of, and stops after as many as Redis thinks it holds.
+#[tokio::test]
+async fn what_was_never_counted_is_not_taken_for_settled() {
+    for lost in ["packed", "loose"] {
+        let bench = Bench::new().await;
+        let (generator, term, handler) = ring_with(&bench, 100).await;
+        match lost {
+            "packed" => bench.ask::<()>(&["HDEL", "{estafeta}:ledger", "packed"]),
+            // A queue that somebody deleted had a pack that was opened.
+            _ => {
+                bench.claim(handler, 0, 1).await;
+                bench.ask::<()>(&["DEL", "{estafeta}:ready"]);
+                bench.ask::<()>(&["HINCRBY", "{estafeta}:ledger", "published", "-99"]);
+                fill(&bench, generator, &term, 1, 100).await;
+            }
+        }
+        let other = bench.join(Kind::Member, 1).await;
+        let held = bench.claim(other, 0, 1).await;
+        let settlement = Settlement { settled: 1, ..Settlement::default() };
+        let (cursor, left) = bench.turn(other, 0, settlement).await.unwrap();
+        assert_eq!((cursor, left.len()), (1, held.len() - 1), "{lost}");
+        bench.store.leave(other.incarnation, 1).await.unwrap();
+        bench.assert_balanced().await;
+    }
+}
+
+#[tokio::test]
+async fn a_count_below_zero_lets_nobody_claim_over_what_it_holds() {
+    let bench = Bench::new().await;
+    let (.., handler) = ring_with(&bench, 1).await;
+    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "packed", "-1"]);
+    let held = bench.claim(handler, 0, 1).await;
+    let member = bench.store.keys.member(handler.incarnation);
+    bench.ask::<()>(&["HSET", &member, "packed:0", "-1"]);
+    bench.ask::<()>(&["RPUSH", "{estafeta}:ready", "2 1 1 7 y"]);
+    assert_eq!(bench.claim(handler, 0, 1).await, held, "a repeated claim");
+}
+
+/// Lanes and scripts must see the same messages in whatever lies in our lists.
+#[test]
+fn scripts_and_lanes_take_any_element_apart_alike() {
+    use proptest::prelude::*;
+    let redis = RedisServer::start();
+    let code =
+        [include_str!("../../lua/shared/clock.lua"), include_str!("../../lua/shared/elements.lua")].concat();
+    let script = redis::Script::new(&format!("{code}\nreturn open(ARGV[1]) or {{ ARGV[1] }}"));
+    let connection = std::cell::RefCell::new(redis.connect());
+    let number = || {
+        prop_oneof![
+            12 => "[0-9]{1,3}",
+            1 => "[0-9]{14,21}",
+            1 => "0*1",
+            1 => Just(String::new()),
+            1 => "[-+]?[0-9]"
+        ]
+    };
+    let header = (
+        number(),
+        number(),
+        prop_oneof![9 => Just("1".to_owned()), 1 => number()],
+        number(),
+        prop_oneof![4 => Just("0"), 1 => Just("1"), 1 => Just("3")],
+    );
+    let body = (prop_oneof![9 => Just(None), 1 => number().prop_map(Some)], "[a:0-9 ]{0,4}");
+    let element = (header, prop::collection::vec(body, 0..4), prop_oneof![9 => Just(""), 1 => Just("x")])
+        .prop_map(|((id, epoch, attempt, ms, count), bodies, tail)| {
+            let count = if count == "0" { bodies.len().to_string() } else { count.to_owned() };
+            let mut text = format!("*{id} {epoch} {attempt} {ms} {count} ");
+            for (length, body) in bodies {
+                text += &format!("{}:{body}", length.unwrap_or_else(|| body.len().to_string()));
+            }
+            text + tail
+        });
+    let opened = std::cell::Cell::new(0);
+    proptest!(|(element in element)| {
+        let theirs: Vec<Vec<u8>> = script.arg(&element).invoke(&mut *connection.borrow_mut()).unwrap();
+        let mut ours = Vec::new();
+        crate::pack::read(element.clone().into_bytes(), &mut ours);
+        let seen = answer::messages(theirs);
+        if ours.len() == 1 && ours[0].id == 0 {
+            prop_assert_eq!(seen.len(), 1, "{}", element);
+        } else {
+            opened.set(opened.get() + 1);
+            prop_assert_eq!(&seen, &ours, "{}", element);
+        }
+    });
+    assert!(opened.get() > 20, "only {} of them were packs", opened.get());
 }
 
 #[tokio::test]

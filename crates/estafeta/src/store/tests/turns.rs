@@ -12,7 +12,8 @@ async fn a_turn_repeated_after_a_lost_reply_settles_once_and_answers_the_same() 
     assert_eq!(first.iter().map(|message| message.id).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(bench.claim(handler, 0, 2).await, first, "a repeated claim claims nothing more");
 
-    let settlement = || Settlement { cursor: 0, settled: 2, failures: vec![(1, "no good".into())], want: 1 };
+    let settlement =
+        || Settlement { settled: 2, failures: vec![(1, "no good".into())], want: 1, ..Settlement::default() };
     let settled = bench.turn(handler, 0, settlement()).await.unwrap();
     assert_eq!((settled.0, settled.1[0].id), (2, 3));
     assert_eq!(bench.turn(handler, 0, settlement()).await.unwrap(), settled);
@@ -54,7 +55,8 @@ async fn foreign_elements_fail_one_by_one_and_block_nobody() {
     bench.ask::<()>(&["RPUSH", "{estafeta}:ready", "what is this"]);
     let held = bench.claim(handler, 0, 5).await;
     assert_eq!((held[0].id, held[0].body()), (0, &b"what is this"[..]));
-    let settlement = Settlement { cursor: 0, settled: 1, failures: vec![(0, "foreign".into())], want: 0 };
+    let settlement =
+        Settlement { settled: 1, failures: vec![(0, "foreign".into())], ..Settlement::default() };
     bench.turn(handler, 0, settlement).await.unwrap();
     let errors = bench.store.errors(0, 9).await.unwrap();
     assert_eq!((errors[0].id, errors[0].body()), (0, &b"what is this"[..]));

@@ -90,6 +90,8 @@ pub(super) struct Publication {
 pub(super) struct Settles {
     pub cursor: u64,
     pub count: usize,
+    /// In how many elements all that it held lay, if it settles all of that.
+    pub elements: usize,
     pub failures: Vec<(usize, &'static str)>,
     pub wants: usize,
     /// The messages that the sender has in mind, if it is in its right mind. It does not send that; Redis has to get it
@@ -100,7 +102,8 @@ pub(super) struct Settles {
 impl Settles {
     fn settlement(&self) -> Settlement {
         let failures = self.failures.iter().map(|(index, reason)| (*index, (*reason).to_owned())).collect();
-        Settlement { cursor: self.cursor, settled: self.count, failures, want: self.wants }
+        let Self { cursor, count, elements, wants, .. } = *self;
+        Settlement { cursor, settled: count, elements, failures, want: wants }
     }
 }
 

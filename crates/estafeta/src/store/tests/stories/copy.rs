@@ -26,8 +26,9 @@ pub(super) struct KnownTerm {
 #[derive(Clone, Default)]
 struct KnownLane {
     cursor: u64,
-    /// The ids of what it holds.
+    /// The ids of what it holds, and in how many elements that lies.
     holds: Vec<u64>,
+    elements: usize,
     unanswered: Option<Settles>,
 }
 
@@ -122,7 +123,8 @@ impl Copy {
             return same.clone();
         }
         let means = Some(lane.holds[..count].to_vec());
-        let fresh = Settles { cursor: lane.cursor, count, failures, wants: wants.into(), means };
+        let elements = if count == lane.holds.len() { lane.elements } else { 0 };
+        let fresh = Settles { cursor: lane.cursor, count, elements, failures, wants: wants.into(), means };
         let flawed = Settles { means: None, ..fresh.clone() };
         match flaw {
             Flaw::None => {
@@ -149,7 +151,8 @@ impl Copy {
             (Call::Turn { .. } | Call::Take { .. }, Answer::Turn { cursor, held }) => {
                 let lane = if let Call::Turn { lane, .. } = call { *lane } else { 0 };
                 let holds = held.iter().flat_map(|element| ids_in(element)).collect();
-                self.lanes[lane] = KnownLane { cursor: *cursor, holds, unanswered: None };
+                let elements = held.len();
+                self.lanes[lane] = KnownLane { cursor: *cursor, holds, elements, unanswered: None };
             }
             (Call::Publish(publication), answer) => self.hear_of_publish(publication, answer),
             (Call::Beat(_), Answer::Stands { office, .. }) if office != "me" => self.term = None,

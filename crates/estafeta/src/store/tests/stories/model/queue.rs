@@ -105,28 +105,27 @@ impl Ring {
         Answer::Turn { cursor, held: elements(&self.lane(me, lane).holds) }
     }
 
-    /// How many messages a lane gets: packs are given whole, as many as fit. Only where not even the first one fits, it
-    /// is opened; its messages are given out by themselves.
+    /// How many messages a lane gets: those of a pack that was opened, then whole packs, as many as fit. Only where it
+    /// would get nothing, the first pack is opened.
     fn fitting(&mut self, wants: usize) -> usize {
-        if self.ready.len() <= wants || self.ready.iter().all(|message| message.pack.is_none()) {
+        let all_alone = self.ready.iter().all(|message| message.pack.is_none());
+        if self.ready.len() <= wants || all_alone {
             return wants.min(self.ready.len());
         }
-        if self.loose == 0 {
-            let first = packs(&self.ready).next().map_or(0, <[_]>::len);
-            if first <= wants {
-                let sizes = packs(&self.ready).map(<[_]>::len);
-                let sums = sizes.scan(0, |sum, size| {
-                    *sum += size;
-                    Some(*sum)
-                });
-                return sums.take_while(|sum| *sum <= wants).last().unwrap_or(0);
+        let mut count = self.loose.min(wants);
+        for pack in packs(&self.ready[count..]) {
+            if count + pack.len() > wants {
+                break;
             }
-            if wants > 0 {
-                open(&mut self.ready[..first]);
-                self.loose = first;
-            }
+            count += pack.len();
         }
-        wants.min(self.loose)
+        if count == 0 && wants > 0 {
+            let first = packs(&self.ready).next().map_or(0, <[_]>::len);
+            open(&mut self.ready[..first]);
+            self.loose = first;
+            count = wants;
+        }
+        count
     }
 
     fn lane(&mut self, me: Persona, lane: usize) -> &mut super::Lane {
