@@ -19,20 +19,20 @@ pub(crate) struct Appetite {
     bytes_each: f64,
     /// The most messages to ask for.
     most: usize,
-    /// The last batch: the next one at most doubles, for a guess may be wrong.
-    last: usize,
+    /// The largest of the last batches: the next one at most doubles, for a guess may be wrong.
+    largest: usize,
 }
 
 impl Appetite {
     pub fn new(most: usize) -> Self {
-        Self { seconds_each: 0.0, bytes_each: 0.0, most, last: 0 }
+        Self { seconds_each: 0.0, bytes_each: 0.0, most, largest: 0 }
     }
 
     pub fn want(&self) -> usize {
         let by_time = TARGET.as_secs_f64() / self.seconds_each.max(1e-9);
         let by_size = MOST_BYTES as f64 / self.bytes_each.max(1.0);
         let fits = by_time.min(by_size).min(self.most as f64) as usize;
-        fits.min(self.last * 2).max(1)
+        fits.min(self.largest * 2).max(1)
     }
 
     pub fn ate(&mut self, count: usize, bytes: usize, took: Duration) {
@@ -42,7 +42,8 @@ impl Appetite {
         let blend = |old: f64, new: f64| if old == 0.0 { new } else { old + NEWEST * (new - old) };
         self.seconds_each = blend(self.seconds_each, took.as_secs_f64() / count as f64);
         self.bytes_each = blend(self.bytes_each, bytes as f64 / count as f64);
-        self.last = count;
+        // One small batch means little: perhaps the next pack did not fit. Many of them mean that there is less to do.
+        self.largest = count.max(self.largest * 3 / 4);
     }
 }
 
@@ -75,6 +76,18 @@ mod tests {
     #[test]
     fn few_messages_are_no_evidence_for_many() {
         let mut appetite = Appetite::new(MOST);
+        for _ in 0..20 {
+            appetite.ate(1, 64, Duration::from_nanos(50));
+        }
+        assert_eq!(appetite.want(), 2);
+    }
+
+    #[test]
+    fn one_small_batch_makes_nobody_modest_but_many_do() {
+        let mut appetite = Appetite::new(100);
+        appetite.ate(96, 96 * 64, Duration::from_nanos(50));
+        appetite.ate(4, 4 * 64, Duration::from_nanos(50));
+        assert_eq!(appetite.want(), 100);
         for _ in 0..20 {
             appetite.ate(1, 64, Duration::from_nanos(50));
         }
