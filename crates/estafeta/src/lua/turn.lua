@@ -13,6 +13,7 @@
 local members, member, inflight, ready, bell = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local errors, ledger, leader, journal = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local try, cursor, n, want = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local fails = #ARGV > 8
 local cursor_field, try_field, packed_field = 'cursor:' .. ARGV[3], 'try:' .. ARGV[3], 'packed:' .. ARGV[3]
 
 if not redis.call('ZSCORE', members, ARGV[1]) then
@@ -30,7 +31,7 @@ local elements = redis.call('LLEN', inflight)
 local held, messages = elements > 0 and elements + surplus or 0, nil
 -- The messages themselves are read only where they do not all leave in peace, or where their count may be wrong: it is
 -- gone with a hash that somebody deleted, and what somebody pushed into our lists was never counted.
-local leaves_whole = n == held and elements == tonumber(ARGV[8]) and #ARGV == 8 and not journal
+local leaves_whole = n == held and elements == tonumber(ARGV[8]) and not fails and not journal
 if elements > 0 and (not facts[3] or (n > 0 and not leaves_whole)) then
   messages = messages_of(inflight)
   held, surplus = #messages, #messages - elements
@@ -45,7 +46,6 @@ local done = tonumber(counts[1] or 0)
 -- An empty queue has no packs, whatever was counted.
 queue.packed = queue.length > 0 and math.max(tonumber(counts[2] or 0), 0) or 0
 queue.loose = queue.length > 0 and math.max(tonumber(counts[3] or 0), 0) or 0
-local fails = settles and #ARGV > 8
 if fails then
   check_counts(ledger, 'failed')
   redis.call('LLEN', errors)
@@ -59,31 +59,15 @@ if want > 0 and redis.call('HGET', leader, 'member') == ARGV[1] then
 end
 
 if settles then
-  local failed, failed_ids = {}, {}
-  local now = fails and text(now_ms())
-  for i = 9, #ARGV, 2 do
-    local element = messages[ARGV[i] + 1]
-    failed[#failed + 1] = error_element(element, now, number, ARGV[i + 1])
-    failed_ids[#failed_ids + 1] = string.match(element, '^%d+') or '0'
-  end
-  if journal then
-    local ids = {}
-    for i = 1, n do
-      ids[i] = string.match(messages[i], '^%d+') or '0'
-    end
-    redis.call('XADD', journal, '*', 'ids', table.concat(ids, ' '), 'errors', table.concat(failed_ids, ' '),
-      'member', number)
-  end
-  push_all('RPUSH', errors, failed)
+  local failed = note_outcomes(messages, n, number, errors, journal, 9)
   redis.call('DEL', inflight)
   push_all('RPUSH', inflight, messages or {}, n + 1)
-  if fails then
-    redis.call('HINCRBY', ledger, 'failed', #failed)
-    redis.call('HINCRBY', member, 'failed', #failed)
+  if failed > 0 then
+    redis.call('HINCRBY', ledger, 'failed', failed)
+    redis.call('HINCRBY', member, 'failed', failed)
   end
-  stored, done = stored + n, done + n - #failed
-  held, surplus = held - n, 0
-  elements = held
+  stored, done = stored + n, done + n - failed
+  elements, surplus = held - n, 0
 end
 
 if elements == 0 then

@@ -57,7 +57,7 @@ scripts! {
     LEAD = "lead" [" flags=allow-oom"] uses "clock" "events" "ledger" "presence";
     RESIGN = "resign" [" flags=allow-oom"] uses "clock" "events" "office";
     PUBLISH = "publish" [""] uses "clock" "ledger";
-    TURN = "turn" [" flags=allow-oom"] uses "clock" "elements" "ledger" "claims";
+    TURN = "turn" [" flags=allow-oom"] uses "clock" "elements" "ledger" "claims" "outcomes";
     TAKE = "take" [" flags=allow-oom"] uses "clock" "elements" "ledger" "claims";
     SUSPECTS = "suspects" [" flags=no-writes"] uses "clock" "presence";
     BURY = "bury" [" flags=allow-oom"]
