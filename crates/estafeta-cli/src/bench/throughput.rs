@@ -249,12 +249,9 @@ async fn consume(stand: &Stand<'_>, batch: usize) -> Result<Flow> {
 /// Measures while the queue is kept at a level; says what level that was.
 async fn at_level(stand: &Stand<'_>, waiting: u64) -> Result<(Flow, u64)> {
     let (ring, tally) = (stand.ring()?, Tally::new());
-    let mut level = FEW;
-    if waiting > FEW {
-        let full = fill(stand, &settings(stand, &ring, FEW_BATCH), waiting).await?;
-        full.generator.finish().await?;
-        level = full.waiting;
-    }
+    let full = fill(stand, &settings(stand, &ring, FEW_BATCH), waiting).await?;
+    full.generator.finish().await?;
+    let level = full.waiting;
     let config = Config { max_waiting: level + BATCHES[0] as u64, ..settings(stand, &ring, FEW_BATCH) };
     let (body, batch) = (vec![b'x'; stand.order.body], FEW_BATCH as u64);
     let steady = Steady { body, batch, ahead: FEW, tally: Arc::clone(&tally), made: 0 };

@@ -67,17 +67,13 @@ local function claim(queue, inflight, want)
     -- The head of the queue is looked at before anything large is copied, and what was copied for certain.
     count = few
   end
-  if count == 1 then
-    redis.call('LMOVE', from, inflight, 'LEFT', 'RIGHT')
-  else
-    -- SORT without an order copies a stretch of the list.
+  -- SORT without an order copies a stretch of the list. LMOVE would answer what it moves, and that costs more.
+  redis.call('SORT', from, 'BY', 'nosort', 'LIMIT', 0, count, 'STORE', inflight)
+  if not messages and count > few and redis.call('MEMORY', 'USAGE', inflight, 'SAMPLES', 0) > budget then
+    count = few
     redis.call('SORT', from, 'BY', 'nosort', 'LIMIT', 0, count, 'STORE', inflight)
-    if not messages and count > few and redis.call('MEMORY', 'USAGE', inflight, 'SAMPLES', 0) > budget then
-      count = few
-      redis.call('SORT', from, 'BY', 'nosort', 'LIMIT', 0, count, 'STORE', inflight)
-    end
-    redis.call('LTRIM', from, count, -1)
   end
+  redis.call('LTRIM', from, count, -1)
   surplus = math.max((messages or count) - count, 0)
   queue.length, queue.loose = queue.length - count, math.max(queue.loose - count, 0)
   queue.packed = queue.length > 0 and math.max(queue.packed - surplus, 0) or 0
