@@ -83,8 +83,10 @@ impl Copy {
     /// Starts its process, with these options beside the usual ones.
     pub fn start(&self, options: &[&str]) -> Result<()> {
         let (record, lease) = (self.record().display().to_string(), format!("{}ms", LEASE.as_millis()));
-        // Quick work, in several lanes: a copy holds a few messages at any moment that it may be killed in.
-        let usual = ["run", "--interval", "0", "--max-waiting", "1000", "--concurrency", "4", "--journal"];
+        // Quick work, in several lanes: a copy holds a few messages at any moment that it may be killed in. Every other one
+        // has a lane alone, whose steps take another way.
+        let lanes = if self.index.is_multiple_of(2) { "4" } else { "1" };
+        let usual = ["run", "--interval", "0", "--max-waiting", "1000", "--concurrency", lanes, "--journal"];
         let own = ["--work-per-char", "100us", "--lease", &lease, "--record", &record];
         let args = [&usual[..], &own, options].concat();
         let url = self.family.endpoint.secret_url_through(self.proxy.port());

@@ -179,7 +179,10 @@ impl Verdict {
                 format!("all worked again {recovery} after the last fault (at most {recovery_limit} s)"),
             ),
             ("queue", format!("empty {drain} after the last fault (at most {drain_limit} s)")),
-            ("settings", format!("lease {} s, 4 lanes a copy, 1 to 3 ms of work a message", LEASE.as_secs())),
+            (
+                "settings",
+                format!("lease {} s, 4 lanes or 1 a copy, 1 to 3 ms of work a message", LEASE.as_secs()),
+            ),
         ];
         let standstill = self.times.standstill.as_secs_f64();
         if standstill >= 1.0 {
