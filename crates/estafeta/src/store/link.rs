@@ -31,6 +31,8 @@ use super::trouble::Trouble;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 
+/// The first connection may take this long: nothing is lost yet, and on a busy machine everything starts slowly.
+const FIRST: Duration = Duration::from_secs(5);
 /// An answer is looked for once more when its time is over: the thread may have been held up, not Redis.
 const LAST_LOOK: Duration = Duration::from_millis(10);
 
@@ -98,7 +100,8 @@ impl Link {
             // A new link has overslept nothing.
             awake_since: Mutex::new(Instant::now() - Duration::from_secs(3600)),
         };
-        let (live, pushes) = link.connect(1).await.map_err(|trouble| link.error(trouble))?;
+        let first = link.connect(1, FIRST.max(response_timeout)).await;
+        let (live, pushes) = first.map_err(|trouble| link.error(trouble))?;
         link.live.send_replace(Some(live));
         Ok((link, Keeper { reports: reported, pushes, beside: None }))
     }
@@ -128,7 +131,7 @@ impl Link {
             loop {
                 let attempt = tokio::select! {
                     () = stop.cancelled() => return,
-                    attempt = self.connect(generation) => attempt,
+                    attempt = self.connect(generation, self.response_timeout) => attempt,
                 };
                 match attempt {
                     Ok((live, pushes)) => {
@@ -162,18 +165,22 @@ impl Link {
         std::future::pending().await
     }
 
-    async fn connect(&self, generation: u64) -> Result<(Live, mpsc::UnboundedReceiver<PushInfo>), Trouble> {
+    async fn connect(
+        &self,
+        generation: u64,
+        patience: Duration,
+    ) -> Result<(Live, mpsc::UnboundedReceiver<PushInfo>), Trouble> {
         let attempt = async {
             match self.connect_with(generation, ProtocolVersion::RESP3).await {
                 Err(Attempt::NoResp3) => self.connect_with(generation, ProtocolVersion::RESP2).await,
                 other => other,
             }
         };
-        match tokio::time::timeout(self.response_timeout, attempt).await {
+        match tokio::time::timeout(patience, attempt).await {
             Ok(Ok(connected)) => Ok(connected),
             Ok(Err(Attempt::NoResp3)) => Err(Trouble::Refused("it speaks neither RESP3 nor RESP2".into())),
             Ok(Err(Attempt::Failed(trouble))) => Err(trouble),
-            Err(_) => Err(Trouble::Broken(format!("no answer for {:?}", self.response_timeout))),
+            Err(_) => Err(Trouble::Broken(format!("no answer for {patience:?}"))),
         }
     }
 
