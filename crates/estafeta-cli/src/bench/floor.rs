@@ -176,7 +176,6 @@ pub async fn pop(stand: &Stand<'_>, batch: usize) -> Result<Flow> {
     let ring = stand.ring()?;
     let lane = Lane::new(stand, floor_key(&ring), batch);
     let counts = Arc::clone(&lane.counts);
-    let memory = stand.server.reading().await?;
     let (wanted, length) = (stand.order.messages, stand.order.length);
     let filling = Hand::start(&lane, 1, move |lane, mut connection| async move {
         let start = Instant::now();
@@ -187,14 +186,14 @@ pub async fn pop(stand: &Stand<'_>, batch: usize) -> Result<Flow> {
         Ok(())
     })?;
     filling.finish().await?;
-    let before = stand.server.reading().await?;
     let waiting = counts.waiting();
+    let bytes = Some(stand.server.memory_of(&floor_key(&ring)).await? / waiting as f64);
+    let before = stand.server.reading().await?;
     // One that has finished tells the others to stop.
     counts.stop.store(false, Ordering::Relaxed);
     finish(Hand::start_popping(stand, &lane, true)?).await?;
     let after = stand.server.reading().await?;
     stand.erase(&ring).await?;
-    let bytes = Some(before.since(&memory).memory / waiting as f64);
     let seconds = counts.popping.length().as_secs_f64();
     Ok(Flow { bytes, ..Flow::new(waiting, seconds, &after.since(&before)) })
 }

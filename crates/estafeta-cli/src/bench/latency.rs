@@ -31,7 +31,10 @@ struct Stamp {
 
 impl Source for Stamp {
     async fn next(&mut self) -> Vec<u8> {
-        format!("{:0width$}", self.base.elapsed().as_nanos(), width = self.bytes).into_bytes()
+        let digits = self.base.elapsed().as_nanos().to_string();
+        let mut body = vec![b'0'; self.bytes.saturating_sub(digits.len())];
+        body.extend(digits.bytes());
+        body
     }
 }
 

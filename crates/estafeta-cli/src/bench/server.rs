@@ -32,7 +32,7 @@ impl Server {
     }
 
     pub async fn reading(&self) -> Result<Reading> {
-        let info = self.info(&["cpu", "memory", "stats", "commandstats"]).await?;
+        let info = self.info(&["cpu", "stats", "commandstats"]).await?;
         Ok(Reading::of(&info, Instant::now()))
     }
 
@@ -40,6 +40,12 @@ impl Server {
         let info = self.info(&["server"]).await?;
         let version = fields(&info).into_iter().find(|(name, _)| *name == "redis_version");
         Ok(version.map_or("unknown", |(_, version)| version).to_owned())
+    }
+
+    /// Whether it keeps an append-only file.
+    pub async fn keeps_file(&self) -> Result<bool> {
+        let info = self.info(&["persistence"]).await?;
+        Ok(fields(&info).get("aof_enabled") == Some(&"1"))
     }
 
     /// Turns the append-only file on, synced in this way, or off. Returns when the server does nothing else for it.
@@ -57,6 +63,13 @@ impl Server {
             }
             tokio::time::sleep(LOOK).await;
         }
+    }
+
+    /// What a key takes. What the server takes in all also tells of what it has not yet let go of.
+    pub async fn memory_of(&self, key: &str) -> Result<f64> {
+        let mut call = redis::cmd("MEMORY");
+        let taken = call.arg("USAGE").arg(key).arg("SAMPLES").arg(0).query_async(&mut self.0.clone()).await;
+        Ok(taken.context("cannot ask for the memory of a key").map(Option::<u64>::unwrap_or_default)? as f64)
     }
 
     pub async fn delete(&self, key: &str) -> Result<()> {
@@ -114,7 +127,6 @@ pub struct Reading {
     pub commands: u64,
     /// How often it read something from a client: for a client that waits for each answer, a round trip.
     pub reads: u64,
-    pub memory: u64,
 }
 
 impl Reading {
@@ -133,7 +145,6 @@ impl Reading {
             cpu: Duration::from_secs_f64(cpu.max(0.0)),
             commands: calls.sum(),
             reads: number("total_reads_processed"),
-            memory: number("used_memory"),
         }
     }
 
@@ -145,7 +156,6 @@ impl Reading {
             cpu: self.cpu.saturating_sub(before.cpu).as_secs_f64(),
             commands: self.commands.saturating_sub(before.commands).saturating_sub(1) as f64,
             round_trips: self.reads.saturating_sub(before.reads).saturating_sub(1) as f64,
-            memory: self.memory as f64 - before.memory as f64,
         }
     }
 }
@@ -158,7 +168,6 @@ pub struct Span {
     pub cpu: f64,
     pub commands: f64,
     pub round_trips: f64,
-    pub memory: f64,
 }
 
 impl Span {
@@ -184,14 +193,13 @@ mod tests {
     #[test]
     fn a_reading_adds_up_what_info_says() {
         let info = "# CPU\r\nused_cpu_sys:1.500000\r\nused_cpu_user:2.250000\r\nused_cpu_sys_children:9\r\n\
-                    used_memory:1048576\r\ntotal_reads_processed:70\r\n\
+                    total_reads_processed:70\r\n\
                     cmdstat_evalsha:calls=10,usec=500,usec_per_call=50.00\r\ncmdstat_client|id:calls=2,usec=1\r\n";
         let start = Instant::now();
         let reading = Reading::of(info, start + Duration::from_secs(2));
         assert_eq!(reading.cpu, Duration::from_millis(3750));
-        assert_eq!((reading.commands, reading.reads, reading.memory), (12, 70, 1_048_576));
-        let before =
-            Reading { at: start, cpu: Duration::from_millis(3250), commands: 1, reads: 9, memory: 0 };
+        assert_eq!((reading.commands, reading.reads), (12, 70));
+        let before = Reading { at: start, cpu: Duration::from_millis(3250), commands: 1, reads: 9 };
         let span = reading.since(&before);
         assert_eq!((span.commands, span.round_trips, span.seconds), (10.0, 60.0, 2.0));
         assert_eq!((span.cpu_share(), span.cpu_us(5)), (25.0, 100_000.0));

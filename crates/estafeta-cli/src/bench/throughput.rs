@@ -64,6 +64,8 @@ pub fn steps(order: &Order) -> usize {
 /// The rows so far, and the floors to compare them with.
 struct Rows<'a> {
     stand: &'a Stand<'a>,
+    /// Whether the server as it is keeps an append-only file.
+    file: &'static str,
     rows: Vec<Vec<Cell>>,
 }
 
@@ -100,28 +102,29 @@ impl Rows<'_> {
     }
 
     async fn consume(&mut self, batch: usize) -> Result<()> {
-        self.begin("floor, pop", batch, "off");
+        self.begin("floor, pop", batch, self.file);
         let floor = floor::pop(self.stand, batch).await?;
-        self.add("floor, pop", batch, "off", &floor, None);
-        self.begin("consume", batch, "off");
+        self.add("floor, pop", batch, self.file, &floor, None);
+        self.begin("consume", batch, self.file);
         let flow = consume(self.stand, batch).await?;
-        self.add("consume", batch, "off", &flow, Some(&floor));
+        self.add("consume", batch, self.file, &flow, Some(&floor));
         Ok(())
     }
 
     async fn at_level(&mut self, waiting: u64) -> Result<()> {
-        self.begin(&format!("{} waiting", grouped(waiting)), FEW_BATCH, "off");
+        self.begin(&format!("{} waiting", grouped(waiting)), FEW_BATCH, self.file);
         let (flow, level) = at_level(self.stand, waiting).await?;
-        self.add(&format!("with {} waiting", grouped(level)), FEW_BATCH, "off", &flow, None);
+        self.add(&format!("with {} waiting", grouped(level)), FEW_BATCH, self.file, &flow, None);
         Ok(())
     }
 }
 
 pub async fn run(stand: &Stand<'_>) -> Result<Table> {
     let order = stand.order;
-    let mut rows = Rows { stand, rows: Vec::new() };
+    let file = if stand.server.keeps_file().await? { "on" } else { "off" };
+    let mut rows = Rows { stand, file, rows: Vec::new() };
     for batch in BATCHES {
-        rows.end_to_end(batch, "off").await?;
+        rows.end_to_end(batch, file).await?;
     }
     for batch in BATCHES {
         rows.consume(batch).await?;
@@ -153,7 +156,7 @@ pub async fn run(stand: &Stand<'_>) -> Result<Table> {
         ],
         rows: rows.rows,
         notes: vec![
-            "floor: RPUSH and LPOP of as many by the same client, with no promise at all; batch: the most in one step; \
+            "AOF: with which append-only file; a server that was named is left as it is. floor: RPUSH and LPOP of as many by the same client, with no promise at all; batch: the most in one step; \
              server us and commands: of Redis for one message, scripts included; \
              with so many waiting: publishing and handling together, the better of two"
                 .to_owned(),
@@ -215,9 +218,9 @@ struct Filled {
 /// Fills a queue with the wanted number of messages, or as many as there is time for: small batches take their time.
 async fn fill(stand: &Stand<'_>, config: &Config, wanted: u64) -> Result<Filled> {
     let (tally, feed) = (Tally::new(), Feed::new(stand.order.body));
-    let before = stand.server.reading().await?;
     // Four times the room: a batch is never more than a quarter of it.
     let config = Config { max_waiting: wanted * 4, limit: Some(wanted), ..config.clone() };
+    let queue = format!("{{{}}}:ready", config.ring);
     let generator = generator(config, feed.clone(), &tally).await?;
     let start = Instant::now();
     while tally.generated() < wanted && start.elapsed() < 2 * stand.order.length {
@@ -227,7 +230,7 @@ async fn fill(stand: &Stand<'_>, config: &Config, wanted: u64) -> Result<Filled>
     sleep(LAST_STEP).await;
     until(std::slice::from_ref(&generator), || tally.generated(), 1, "the first message").await?;
     let waiting = tally.generated();
-    let bytes = stand.server.reading().await?.since(&before).memory / waiting as f64;
+    let bytes = stand.server.memory_of(&queue).await? / waiting as f64;
     Ok(Filled { generator, waiting, bytes })
 }
 
