@@ -30,8 +30,9 @@ fn typed_keys_reach_the_program_and_are_echoed() {
 
 #[test]
 fn ctrl_c_is_a_signal_to_the_program() {
-    // No other program runs, which would get the signal as well: shells differ in what they make of that.
-    let terminal = shell("trap 'echo caught; exit 5' INT; echo up; while :; do read line; done");
+    // Tests that run in the background of a script ignore the signal, and a shell cannot trap what it was told to ignore.
+    let wait = "trap \"echo caught; exit 5\" INT; echo up; while :; do sleep 0.01; done";
+    let terminal = shell(&format!("exec env --default-signal=INT sh -c '{wait}'"));
     terminal.wait_for(SOON, "its start", |screen| screen == "up");
     terminal.type_keys("\x03");
     assert_eq!(terminal.wait(SOON).code(), Some(5));
