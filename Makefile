@@ -43,7 +43,7 @@ peers: ## measure estafeta beside other queues, and write docs/benchmarks.md: ma
 	@scripts/install-deps cc redis-server
 	@scripts/install-deps node npm || echo 'make peers: going on without the queues of Node.js' >&2
 	@scripts/install-deps python3-venv || echo 'make peers: going on without the queues of Python' >&2
-	@$(CARGO) run --quiet --release --locked --package estafeta-peers -- --rounds $(ROUNDS)
+	@$(CARGO) run --release --locked --package estafeta-peers -- --rounds $(ROUNDS)
 
 fmt: toolchain
 	@echo '== formatting'

@@ -19,6 +19,7 @@ mod quantile;
 mod record;
 mod settings;
 mod signals;
+mod workplace;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -94,6 +95,9 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         Command::CleanTemp(output) => commands::clean_temp::run(&reach, output.json),
         Command::Reset(args) => commands::reset::run(&reach, &args),
         Command::Chaos(args) => commands::chaos::run(&reach, names_redis(matches), &args),
+        Command::Bench(_) if is_given("ring", matches) => {
+            Err(failure::usage("--ring makes no sense here: a bench makes rings of its own"))
+        }
         Command::Bench(args) => commands::bench::run(&reach, names_redis(matches), &args),
         Command::Redis { .. } => unreachable!("handled above"),
     }
@@ -101,8 +105,11 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
 
 /// Whether this very call says which Redis to use.
 fn names_redis(matches: &ArgMatches) -> bool {
-    let is_given = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
-    ["redis", "host", "port"].into_iter().any(is_given)
+    ["redis", "host", "port"].into_iter().any(|name| is_given(name, matches))
+}
+
+fn is_given(name: &str, matches: &ArgMatches) -> bool {
+    matches.value_source(name) == Some(ValueSource::CommandLine)
 }
 
 /// Options of `run` in front of another command would be ignored without a word.
@@ -129,7 +136,7 @@ fn refuse_run_options_but(allowed: &[&str], matches: &ArgMatches) -> Result<()> 
 fn given_run_options(matches: &ArgMatches) -> impl Iterator<Item = String> {
     let options = RunArgs::augment_args(clap::Command::new("run"));
     let names: Vec<String> = options.get_arguments().map(|arg| arg.get_id().to_string()).collect();
-    names.into_iter().filter(|name| matches.value_source(name) == Some(ValueSource::CommandLine))
+    names.into_iter().filter(|name| is_given(name, matches))
 }
 
 /// A monitor speaks with its copies in its own way, and one that only watches has none.

@@ -30,9 +30,10 @@ pub fn markdown(results: &Results) -> String {
     let machine = &results.machine;
     let _ = writeln!(
         text,
-        "Measured on {} with `make peers`: {} of {}, {} on the same machine without\n\
+        "Measured on {} with `make peers ROUNDS={}`: {} of {}, {} on the same machine without\n\
          persistence; bodies of {} bytes, a handler that only counts; medians of {}, in which the queues took turns.\n",
         machine.date,
+        results.rounds,
         counted(machine.cores, "core"),
         machine.cpu,
         machine.redis,

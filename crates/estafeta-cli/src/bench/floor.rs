@@ -20,6 +20,8 @@ use super::throughput::Flow;
 
 /// No more than this may wait, as in a ring.
 const MOST_WAITING: u64 = 100_000;
+/// Large bodies travel in smaller batches, as in a ring: a lane asks for about so many bytes.
+const MOST_BYTES: usize = 1024 * 1024;
 const PAUSE: Duration = Duration::from_millis(1);
 
 #[derive(Clone)]
@@ -98,6 +100,7 @@ impl Drop for Hand {
 impl Lane {
     fn new(stand: &Stand<'_>, key: String, batch: usize) -> Self {
         let body = vec![b'x'; stand.order.body];
+        let batch = batch.min((MOST_BYTES / body.len().max(1)).max(1));
         let (pushed, popped, stop) = Default::default();
         let counts = Counts { pushed, popped, popping: Stretch::new(), stop };
         Self { endpoint: stand.endpoint.clone(), key, batch, body, counts: counts.into() }

@@ -158,7 +158,13 @@ pub async fn run(
     };
     let ended = tokio::select! {
         ended = measure(&stand) => ended.map(|()| true),
+        gone = stand.until_redis_is_gone() => Err(gone),
         () = stop => Ok(false),
+    };
+    let ended = match ended {
+        // Whatever failed when Redis was gone failed for that.
+        Err(error) => Err(stand.redis_is_gone().await.unwrap_or(error)),
+        ended => ended,
     };
     let cleared = stand.clear().await;
     ended.and_then(|ended| cleared.map(|()| ended))

@@ -1,6 +1,7 @@
 //! What a Redis server says of itself: its `INFO`, read before and after a measurement.
 
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -18,9 +19,23 @@ pub async fn connect(endpoint: &Endpoint) -> Result<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(PATIENCE))
         .set_response_timeout(Some(PATIENCE));
+    connect_with(endpoint, &config).await
+}
+
+async fn connect_with(endpoint: &Endpoint, config: &AsyncConnectionConfig) -> Result<MultiplexedConnection> {
     let client = redis::Client::open(endpoint.secret_url()).context("cannot read the address of Redis")?;
-    let connection = client.get_multiplexed_async_connection_with_config(&config).await;
+    let connection = client.get_multiplexed_async_connection_with_config(config).await;
     connection.context("cannot connect to Redis")
+}
+
+/// Returns when the server has ended a connection, and says why. Nothing is sent meanwhile, so nothing is measured of it.
+pub async fn until_gone(endpoint: &Endpoint, unused_key: &str) -> Result<Infallible> {
+    let config =
+        AsyncConnectionConfig::new().set_connection_timeout(Some(PATIENCE)).set_response_timeout(None);
+    let mut connection = connect_with(endpoint, &config).await?;
+    loop {
+        redis::cmd("BLPOP").arg(unused_key).arg(0).exec_async(&mut connection).await?;
+    }
 }
 
 #[derive(Clone)]

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::Result;
 use estafeta::{Endpoint, Health, Ring, RingName};
 
-use super::server::Server;
+use super::server::{self, Server};
 use super::{Audience, Order};
 use crate::own_redis::{Disk, OwnRedis};
 
@@ -81,6 +81,18 @@ impl<'a> Stand<'a> {
     async fn has_living(&self, ring: &RingName) -> Result<bool> {
         let ring = Ring::connect(self.endpoint.clone(), ring.clone()).await?;
         Ok(ring.snapshot(0).await?.members.iter().any(|member| member.state == Health::Well))
+    }
+
+    /// Waits for something that most of those who measure would find out late.
+    pub async fn until_redis_is_gone(&self) -> anyhow::Error {
+        let unused = format!("{{bench-{:016x}}}:nothing", self.tag.0);
+        let Err(error) = server::until_gone(&self.endpoint, &unused).await;
+        error
+    }
+
+    /// Why Redis cannot be reached any more; None if it can.
+    pub async fn redis_is_gone(&self) -> Option<anyhow::Error> {
+        Ring::connect(self.endpoint.clone(), self.tag.ring(0).ok()?).await.err().map(Into::into)
     }
 
     /// What the figures depend on, in words.

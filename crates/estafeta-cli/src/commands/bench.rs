@@ -15,6 +15,7 @@ use crate::failure::{FAILED, usage};
 use crate::output::{Paint, colour_for};
 use crate::settings::{Reach, Where};
 use crate::signals;
+use crate::workplace::Workplace;
 
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(60 * 60);
@@ -27,6 +28,9 @@ const TICK: Duration = Duration::from_millis(200);
 pub fn run(reach: &Reach, redis_was_asked_for: bool, args: &BenchArgs) -> Result<ExitCode> {
     let order = order(reach, redis_was_asked_for, args)?;
     if let Some(path) = &args.plot {
+        if path.extension().is_none_or(|extension| extension != "svg") {
+            return Err(usage(format!("--plot: expected a name that ends in .svg, got {}", path.display())));
+        }
         // One that cannot be written should not be found out about after minutes.
         let opened = std::fs::File::options().append(true).create(true).open(path);
         opened.with_context(|| format!("cannot write the plot {}", path.display()))?;
@@ -34,8 +38,7 @@ pub fn run(reach: &Reach, redis_was_asked_for: bool, args: &BenchArgs) -> Result
     if cfg!(debug_assertions) && !args.quick {
         let _ = writeln!(io::stderr(), "estafeta: this is a debug build, its figures are of little use");
     }
-    let directory = tempfile::Builder::new().prefix("estafeta-bench-").tempdir();
-    let directory = directory.context("cannot make a directory for the run (TMPDIR says where)")?;
+    let directory = Workplace::new("bench")?;
     let show = Show::new(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut stopped = None;
@@ -134,7 +137,7 @@ struct Show {
 impl Show {
     fn new(args: &BenchArgs) -> Result<Self> {
         let bar = if io::stderr().is_terminal() {
-            let style = ProgressStyle::with_template("{bar:30} {pos} of {len}, {elapsed}  {msg}")?;
+            let style = ProgressStyle::with_template("{bar:12} {pos} of {len}, {elapsed}  {wide_msg}")?;
             let bar = ProgressBar::new(1).with_style(style);
             bar.enable_steady_tick(TICK);
             bar

@@ -15,6 +15,7 @@ use crate::failure::{FAILED, usage};
 use crate::output::{Paint, colour_for, counted, grouped, json_line};
 use crate::settings::{Reach, Where};
 use crate::signals;
+use crate::workplace::Workplace;
 
 const MOST_COPIES: usize = 200;
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -31,8 +32,7 @@ pub fn run(reach: &Reach, redis_was_asked_for: bool, args: &ChaosArgs) -> Result
         let opened = std::fs::File::options().append(true).create(true).open(path);
         opened.with_context(|| format!("cannot write the report {}", path.display()))?;
     }
-    let directory = tempfile::Builder::new().prefix("estafeta-chaos-").tempdir();
-    let directory = directory.context("cannot make a directory for the run (TMPDIR says where)")?;
+    let directory = Workplace::new("chaos")?;
     let show = Show::new(&order)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut stopped = None;

@@ -100,8 +100,10 @@ fn on_a_given_redis_only_its_own_keys_go_even_if_it_is_stopped() {
 
 #[test]
 fn what_a_killed_bench_left_behind_goes_with_the_next_one_and_what_a_live_one_has_stays() {
-    let redis = RedisServer::builder().tcp().start();
+    let (redis, place) = (RedisServer::builder().tcp().start(), DataDir::new());
     let (mine, url) = ("{bench-mine}:floor", redis.tcp_url());
+    let envs = [("TMPDIR", place.path().to_str().unwrap())];
+    let directories = || std::fs::read_dir(place.path()).unwrap().count();
     redis::cmd("SET").arg(mine).arg("1").exec(&mut redis.connect()).unwrap();
     let keys = || redis::cmd("KEYS").arg("*").query::<BTreeSet<String>>(&mut redis.connect()).unwrap();
     let rings = || -> BTreeSet<String> {
@@ -111,7 +113,7 @@ fn what_a_killed_bench_left_behind_goes_with_the_next_one_and_what_a_live_one_ha
             .filter_map(|key| Some(key.split_once('}')?.0.to_owned()))
             .collect()
     };
-    let long = || start(&["bench", "redelivery", "--tries", "1000", "--redis", &url], &[]);
+    let long = || start(&["bench", "redelivery", "--tries", "1000", "--redis", &url], &envs);
     let ring = |after: &BTreeSet<String>| {
         eventually(SOON, "a ring of bench", || rings().difference(after).next().cloned())
     };
@@ -120,20 +122,38 @@ fn what_a_killed_bench_left_behind_goes_with_the_next_one_and_what_a_live_one_ha
     let left = ring(&BTreeSet::new());
     killed.signal(Signal::SIGKILL);
     killed.output(SOON);
-    assert_eq!(rings(), [left.clone()].into());
+    assert_eq!((rings(), directories()), ([left.clone()].into(), 1));
     let alive = long();
     let live = ring(&[left].into());
-    let next = run(&["bench", "latency", "--quick", "--redis", &url], &[]);
+    let next = run(&["bench", "latency", "--quick", "--redis", &url], &envs);
     assert!(next.status.success(), "{next:?}");
-    assert_eq!(rings(), [live].into());
+    assert_eq!((rings(), directories()), ([live].into(), 1));
     alive.signal(Signal::SIGINT);
     alive.output(SOON);
-    assert_eq!(keys(), [mine.to_owned()].into());
+    assert_eq!((keys(), directories()), ([mine.to_owned()].into(), 0));
+}
+
+/// Whatever is measured, and whoever finds out first.
+#[test]
+fn a_redis_that_is_gone_ends_it_soon_and_is_named_as_the_reason() {
+    for what in ["throughput", "failover", "redelivery", "idle"] {
+        let redis = RedisServer::builder().tcp().start();
+        let url = redis.tcp_url();
+        let args = ["bench", what, "--for", "60s", "--tries", "1000", "--copies", "2", "--redis", &url];
+        let bench = start(&args, &[]);
+        let keys = || redis::cmd("DBSIZE").query::<u64>(&mut redis.connect()).unwrap();
+        eventually(SOON, "something to be measured", || (keys() > 0).then_some(()));
+        drop(redis);
+        let output = bench.output(SOON);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(told.contains("cannot reach Redis at redis://127.0.0.1:"), "{what}: {told}");
+        assert_eq!(output.status.code(), Some(3), "{what}: {told}");
+    }
 }
 
 #[test]
 fn wrong_calls_say_what_was_expected() {
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 10] = [
         (&["speed"], "expected throughput, latency, failover, redelivery, idle, scale or all, got 'speed'"),
         (&["--for", "10ms"], "--for: expected 100ms to 1h, got 10ms"),
         (&["--tries", "0"], "--tries: expected 1 to 100000, got 0"),
@@ -142,6 +162,8 @@ fn wrong_calls_say_what_was_expected() {
         (&["--copies", "5,201"], "--copies: expected 1 to 200, got 201"),
         (&["--json", "--markdown"], "cannot be used with"),
         (&["--plot", "/nowhere/at/all.svg"], "cannot write the plot"),
+        (&["--plot", "plot.png"], "--plot: expected a name that ends in .svg, got plot.png"),
+        (&["--ring", "mine"], "--ring makes no sense here: a bench makes rings of its own"),
     ];
     for (args, expected) in cases {
         let output = run(&[&["bench"], args].concat(), &[]);
