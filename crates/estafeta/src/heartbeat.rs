@@ -1,7 +1,8 @@
 //! Keeps a copy in its ring: joins, beats, tries for the office, and joins again when it was declared dead.
 //!
 //! This is the only part that decides who the copy is; all others await what it writes into [`Standing`]. It runs on
-//! the pulse, where no handler can starve it. States and what ends them:
+//! the pulse, where no handler can starve it. The observer is told first, so that no line of a copy that acts comes before
+//! the one that says as what. States and what ends them:
 //!
 //! - *away*: not a member. `join`, as a new incarnation, until Redis takes it.
 //! - *handler*: `beat` at the pace of its rank. `lost` (buried while frozen or cut off, or the ring was wiped, or what
@@ -50,8 +51,6 @@ pub(crate) struct Heartbeat<O> {
 impl<O: Observer> Heartbeat<O> {
     pub async fn run(self, mut me: Identity, end: CancellationToken) -> Result<()> {
         loop {
-            self.standing.send_replace(Standing::Handler(me));
-            self.observer.notice(Notice::Joined { member: me.number });
             self.beat_until_lost(me, &end).await?;
             self.standing.send_replace(Standing::Away);
             // A copy that stops is lost because it has left, or has nothing to come back for.
@@ -63,6 +62,8 @@ impl<O: Observer> Heartbeat<O> {
             if self.quiet.is_cancelled() {
                 return self.store.leave(me.incarnation, self.config.concurrency).await.map(drop);
             }
+            self.observer.notice(Notice::Joined { member: me.number });
+            self.standing.send_replace(Standing::Handler(me));
         }
     }
 
@@ -116,11 +117,11 @@ impl<O: Observer> Heartbeat<O> {
             _ => (false, false),
         };
         if believed.is_some() && !matches!(stand.office, Office::Mine(_)) {
-            self.standing.send_replace(Standing::Handler(me));
             // One that stops has resigned, and will handle nothing.
             if !self.quiet.is_cancelled() {
                 self.observer.notice(Notice::BecameHandler);
             }
+            self.standing.send_replace(Standing::Handler(me));
         }
         if let Office::Held { by, health: Health::Ahead } = stand.office {
             self.cut_lease(me, by).await?;
@@ -161,8 +162,8 @@ impl<O: Observer> Heartbeat<O> {
                 let (epoch, silence) = (term.epoch, term.silence);
                 let from = term.predecessor.filter(|from| *from != me.number);
                 let clock = ServerClock::new(term.now_ms);
-                self.standing.send_replace(Standing::Generator(me, term, clock));
                 self.observer.notice(Notice::BecameGenerator { epoch, from, silence });
+                self.standing.send_replace(Standing::Generator(me, term, clock));
                 Ok(true)
             }
             Lead::Follows => Ok(true),

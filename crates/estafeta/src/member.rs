@@ -78,6 +78,7 @@ impl<S: Source, H: Handler, O: Observer> Member<S, H, O> {
         let ear_keeper = ear_keeper.beside(&link);
         let store = Store::new(Arc::clone(&link), config.ring.clone());
         let me = join(&store, &config, Kind::Member).await?;
+        observer.notice(Notice::Joined { member: me.number });
 
         let (standing_sender, standing) = watch::channel(Standing::Handler(me));
         let shared = Shared {

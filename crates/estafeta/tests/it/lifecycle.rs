@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use estafeta::{Error, ErrorReader, Failure, Handler, Message, RingName};
+use estafeta::{Error, ErrorReader, Failure, Handler, Message, Notice, Observer, RingName};
 use estafeta_testbed::RedisServer;
 use tokio::sync::Notify;
 
-use crate::support::{Counter, Keep, Running, config, eventually, ring};
+use crate::support::{Counter, Ears, Keep, Running, config, eventually, ring};
 
 /// Fails, panics or succeeds, by the body.
 struct Moody;
@@ -41,6 +41,36 @@ async fn a_failure_and_a_panic_become_errors_with_their_reasons() {
     let errors = ring.errors(0, 10).await.unwrap();
     assert_eq!(errors.iter().map(|error| error.id).collect::<Vec<_>>(), [1, 3]);
     assert_eq!(errors[1].reason, "3 is divisible by three");
+}
+
+/// Takes its time with everything that does not tell of messages.
+struct Slow(Ears);
+
+impl Observer for Slow {
+    fn notice(&self, notice: Notice<'_>) {
+        if !matches!(notice, Notice::Generated { .. } | Notice::Settled { .. }) {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        self.0.notice(notice);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_tells_what_it_is_before_it_acts_as_that() {
+    let redis = RedisServer::start();
+    let one = Running::start(config(&redis), Counter(0), Keep::default());
+    one.ears.hear("generated").await;
+    let ears = Ears::new();
+    let other =
+        Running::start_with(config(&redis), Counter(0), Keep::default(), Slow(ears.clone()), ears.clone());
+    ears.hear("handled").await;
+    one.stop().await.unwrap();
+    ears.hear("generated").await;
+    other.stop().await.unwrap();
+    let heard = ears.heard();
+    let at = |start| heard.iter().position(|line| line.starts_with(start)).unwrap();
+    assert!(at("Joined") < at("handled"), "{heard:?}");
+    assert!(at("BecameGenerator") < at("generated"), "{heard:?}");
 }
 
 /// Never ends.

@@ -113,8 +113,20 @@ pub struct Running {
 
 impl Running {
     pub fn start<S: Source, H: Handler>(config: Config, source: S, handler: H) -> Self {
-        let (stop, ears) = (CancellationToken::new(), Ears::new());
-        let member = Member::new(config, source, handler, ears.clone());
+        let ears = Ears::new();
+        Self::start_with(config, source, handler, ears.clone(), ears)
+    }
+
+    /// With an observer of its own, which passes on to `ears` what it is told.
+    pub fn start_with<S: Source, H: Handler, O: Observer>(
+        config: Config,
+        source: S,
+        handler: H,
+        observer: O,
+        ears: Ears,
+    ) -> Self {
+        let stop = CancellationToken::new();
+        let member = Member::new(config, source, handler, observer);
         let task = tokio::spawn(member.run(stop.clone().cancelled_owned()));
         Self { stop, task, ears }
     }
