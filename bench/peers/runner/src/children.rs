@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use anyhow::{Context as _, Result};
 use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -89,9 +90,9 @@ impl Children {
         if outcome.is_err() {
             kill_group(child.id());
         }
-        let status = child.wait()?;
-        kill_group(child.id());
+        end_group(&child)?;
         lock(&self.state).running = None;
+        let status = child.wait()?;
         self.check()?;
         Ok((status, outcome?))
     }
@@ -114,11 +115,21 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().expect("nobody panics while holding it")
 }
 
+/// Waits for the end of a child, and ends what it left behind. Its exit status can still be asked for: until then its number
+/// is nobody else's.
+pub fn end_group(child: &Child) -> Result<()> {
+    waitid(Id::Pid(pid(child.id())), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT)?;
+    kill_group(child.id());
+    Ok(())
+}
+
 /// Nothing happens if all of the group have ended.
-pub fn kill_group(leader: u32) {
-    if let Ok(leader) = i32::try_from(leader) {
-        let _ = killpg(Pid::from_raw(leader), Signal::SIGKILL);
-    }
+fn kill_group(leader: u32) {
+    let _ = killpg(pid(leader), Signal::SIGKILL);
+}
+
+fn pid(id: u32) -> Pid {
+    Pid::from_raw(i32::try_from(id).expect("the kernel's own type"))
 }
 
 #[cfg(test)]

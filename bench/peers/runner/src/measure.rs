@@ -11,7 +11,7 @@ use redis::Connection;
 use serde::{Deserialize, Serialize};
 
 use crate::catalogue::{Mode, Peer};
-use crate::children::{Children, kill_group};
+use crate::children::{Children, end_group};
 use crate::install::Installation;
 use crate::server::Server;
 
@@ -161,9 +161,8 @@ impl<'a> Stage<'a> {
         if end.recv_timeout(PATIENCE).is_err() {
             bail!("it did not finish within {} s", PATIENCE.as_secs());
         }
-        child.wait()?;
         // A process that it left behind would hold stderr open, and disturb the next run.
-        kill_group(child.id());
+        end_group(child)?;
         let stdout = reading.join().expect("reading does not panic")?;
         let (talk, usage) = talking.join().expect("listening does not panic")?;
         Ok((stdout, talk, usage))
