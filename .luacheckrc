@@ -8,7 +8,7 @@ max_line_length = 120
 local shared = {
   "now_ms", "text", "announce", "ring_bell", "split_message", "join_message", "error_element", "retried_message",
   "push_all", "size_of", "is_short", "open", "messages_of", "reversed", "to_settle", "claim", "note_outcomes", "checked",
-  "check_counts", "identify", "collect", "give_back", "state_of", "look_at", "is_dead", "vacate", "call_heir",
+  "forget_packs", "check_counts", "identify", "collect", "give_back", "state_of", "look_at", "is_dead", "vacate", "call_heir",
 }
 for _, name in ipairs(shared) do
   read_globals[#read_globals + 1] = name

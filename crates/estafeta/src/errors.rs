@@ -12,10 +12,11 @@ use crate::appetite::{Appetite, MOST};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::heartbeat::join;
+use crate::member::open;
 use crate::member_id::Identity;
 use crate::message::FailedMessage;
 use crate::pulse::Pulse;
-use crate::store::{Beat, Kind, Link, Settlement, Store, Turn};
+use crate::store::{Beat, Kind, Settlement, Store, Turn};
 use crate::sweeper::Judge;
 
 /// A reader of errors.
@@ -40,10 +41,7 @@ impl ErrorReader {
         let failed = |error: std::io::Error| Error::PartFailed("pulse", error.to_string());
         let pulse = Pulse::start().map_err(failed)?;
         let end = CancellationToken::new();
-        let opening = pulse.handle().spawn(Link::open(config.redis.clone(), config.lease / 2));
-        let opened = opening.await.map_err(|error| Error::PartFailed("connection", error.to_string()))?;
-        let (link, keeper) = opened?;
-        let link = Arc::new(link);
+        let (link, keeper) = open(pulse.handle(), &config).await?;
         let store = Store::new(Arc::clone(&link), config.ring.clone());
         let me = join(&store, &config, Kind::Reader).await?;
         let token = end.clone();

@@ -71,10 +71,9 @@ impl<S: Source, H: Handler, O: Observer> Member<S, H, O> {
         end: &CancellationToken,
     ) -> Result<()> {
         let Self { config, source, handler, observer } = self;
-        let silence = config.lease / 2;
         let ear_home = if config.concurrency == 1 { &Handle::current() } else { pulse.handle() };
-        let (link, keeper) = open(pulse.handle(), &config, silence).await?;
-        let (ear, ear_keeper) = open(ear_home, &config, silence).await?;
+        let (link, keeper) = open(pulse.handle(), &config).await?;
+        let (ear, ear_keeper) = open(ear_home, &config).await?;
         let ear_keeper = ear_keeper.beside(&link);
         let store = Store::new(Arc::clone(&link), config.ring.clone());
         let me = join(&store, &config, Kind::Member).await?;
@@ -254,8 +253,8 @@ impl Parts {
 }
 
 /// Opens a link on the runtime where its connection will live.
-async fn open(home: &Handle, config: &Config, silence: Duration) -> Result<(Arc<Link>, Keeper)> {
-    let opening = home.spawn(Link::open(config.redis.clone(), silence));
+pub(crate) async fn open(home: &Handle, config: &Config) -> Result<(Arc<Link>, Keeper)> {
+    let opening = home.spawn(Link::open(config.redis.clone(), config.lease / 2));
     let opened = opening.await.map_err(|error| Error::PartFailed("connection", error.to_string()))?;
     opened.map(|(link, keeper)| (Arc::new(link), keeper))
 }

@@ -28,7 +28,7 @@ pub(crate) fn elements(messages: &[Message]) -> Vec<Vec<u8>> {
     let mut elements = Vec::with_capacity(messages.len() / MOST + 1);
     let mut rest = messages;
     while !rest.is_empty() {
-        let (alike, others) = rest.split_at(alike(rest));
+        let (alike, others) = rest.split_at(fitting(rest));
         elements.push(element(alike));
         rest = others;
     }
@@ -36,7 +36,7 @@ pub(crate) fn elements(messages: &[Message]) -> Vec<Vec<u8>> {
 }
 
 /// How many messages, from the first, go into one element.
-fn alike(messages: &[Message]) -> usize {
+fn fitting(messages: &[Message]) -> usize {
     let first = &messages[0];
     let mut bytes = 0;
     let fits = |(message, id): &(&Message, u64)| {

@@ -21,7 +21,8 @@ pub enum Mode {
 }
 
 impl Mode {
-    fn name(self) -> &'static str {
+    /// As the first argument of a peer.
+    pub fn name(self) -> &'static str {
         match self {
             Mode::EndToEnd => "end-to-end",
             Mode::Consume => "consume",

@@ -1,22 +1,8 @@
 //! Who takes part, and how fast they are expected to be.
 
+use contract::Mode;
+
 use crate::table::thousands;
-
-/// What is timed; the words are those of the contract.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    EndToEnd,
-    Consume,
-}
-
-impl Mode {
-    pub fn name(self) -> &'static str {
-        match self {
-            Mode::EndToEnd => "end-to-end",
-            Mode::Consume => "consume",
-        }
-    }
-}
 
 /// What a program is written in, and where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

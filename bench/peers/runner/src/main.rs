@@ -17,8 +17,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
+use contract::Mode;
 
-use crate::catalogue::{Mode, PEERS, Peer};
+use crate::catalogue::{PEERS, Peer};
 use crate::children::{Children, Interrupted};
 use crate::install::Installation;
 use crate::machine::Machine;

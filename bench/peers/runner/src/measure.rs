@@ -7,10 +7,11 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use contract::Mode;
 use redis::Connection;
 use serde::{Deserialize, Serialize};
 
-use crate::catalogue::{Mode, Peer};
+use crate::catalogue::Peer;
 use crate::children::{Children, end_group};
 use crate::install::Installation;
 use crate::server::Server;

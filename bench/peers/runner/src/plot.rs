@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::catalogue::Mode;
+use contract::Mode;
+
 use crate::results::Results;
 use crate::table::thousands;
 

@@ -1,10 +1,10 @@
 //! All that was measured, and its medians.
 
 use anyhow::Result;
+use contract::Mode;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::catalogue::Mode;
 use crate::install::Reason;
 use crate::machine::Machine;
 use crate::measure::Sample;

@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use contract::Mode;
 
-use crate::catalogue::Mode;
 use crate::plot;
 use crate::results::{Queue, Results};
 

@@ -131,6 +131,7 @@ impl Lane {
 
     /// Pops until it is told to stop, or until nothing is left if so wished.
     async fn pop(self, mut connection: MultiplexedConnection, until_empty: bool) -> Result<()> {
+        self.counts.popping.mark();
         while self.counts.go_on() {
             let mut pop = redis::cmd("LPOP");
             let popped: Option<Vec<Vec<u8>>> =
@@ -174,7 +175,7 @@ pub async fn push_and_pop(stand: &Stand<'_>, batch: usize, length: Duration) -> 
     Ok(Flow::new((to - from).max(1), span.seconds, &span))
 }
 
-/// Pushed first, then popped; timed from the first batch to the last, as the ring's handlers are.
+/// Pushed first, then popped; timed from the first call to the last batch.
 pub async fn pop(stand: &Stand<'_>, batch: usize) -> Result<Flow> {
     let ring = stand.ring()?;
     let lane = Lane::new(stand, floor_key(&ring), batch);

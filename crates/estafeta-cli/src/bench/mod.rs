@@ -2,8 +2,8 @@
 //!
 //! Throughput and latency are those of members inside this process (`crew`), everything about deaths and about many copies
 //! is that of real processes (`copies`). What Redis itself spends is read from its `INFO`, so nobody else should use the
-//! server meanwhile. Every measurement has a ring of its own with a random name, which is erased afterwards, however bench
-//! ends; the server is one of its own unless another was named in the call.
+//! server meanwhile. Every measurement has a ring of its own with a random name, which is erased afterwards, or by the
+//! next bench if this one is killed; the server is one of its own unless another was named in the call.
 //!
 //! Speeds of shared machines say little, ratios say more: so the same run also measures the *floor*, the cheapest thing a
 //! queue in Redis can be, with none of the promises.

@@ -17,6 +17,8 @@ use super::server::{self, Server};
 use super::{Audience, Order};
 use crate::own_redis::{Disk, OwnRedis};
 
+/// How soon a connection that was ended is made again.
+const AGAIN: Duration = Duration::from_secs(1);
 /// How long it may take until what was already on its way to Redis has arrived.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
@@ -69,10 +71,19 @@ impl<'a> Stand<'a> {
         let rings: BTreeSet<&str> = keys.iter().filter_map(|key| ring_of(key)).collect();
         for ring in rings {
             let is_named = |tag: Tag| alive.contains(&tag.connection());
-            if Tag::of(ring).is_some_and(|tag| !is_named(tag)) && !self.has_living(&ring.parse()?).await? {
-                tracing::info!("erasing {ring}, which a bench left behind that was killed");
-                self.erase(&ring.parse()?).await?;
+            if Tag::of(ring).is_some_and(|tag| !is_named(tag))
+                && let Err(error) = self.erase_if_dead(&ring.parse()?).await
+            {
+                tracing::warn!("cannot erase {ring}, which a bench left behind that was killed: {error:#}");
             }
+        }
+        Ok(())
+    }
+
+    async fn erase_if_dead(&self, ring: &RingName) -> Result<()> {
+        if !self.has_living(ring).await? {
+            tracing::info!("erasing {ring}, which a bench left behind that was killed");
+            self.erase(ring).await?;
         }
         Ok(())
     }
@@ -86,8 +97,15 @@ impl<'a> Stand<'a> {
     /// Waits for something that most of those who measure would find out late.
     pub async fn until_redis_is_gone(&self) -> anyhow::Error {
         let unused = format!("{{bench-{:016x}}}:nothing", self.tag.0);
-        let Err(error) = server::until_gone(&self.endpoint, &unused).await;
-        error
+        loop {
+            let Err(error) = server::until_gone(&self.endpoint, &unused).await;
+            tracing::debug!("a connection on which nothing happens was ended: {error:#}");
+            if let Some(gone) = self.redis_is_gone().await {
+                return gone;
+            }
+            // It was only this one.
+            tokio::time::sleep(AGAIN).await;
+        }
     }
 
     /// Why Redis cannot be reached any more; None if it can.

@@ -156,8 +156,9 @@ pub async fn run(stand: &Stand<'_>) -> Result<Table> {
         ],
         rows: rows.rows,
         notes: vec![
-            "AOF: with which append-only file; a server that was named is left as it is. floor: RPUSH and LPOP of as many by the same client, with no promise at all; batch: the most in one step; \
-             server us and commands: of Redis for one message, scripts included; \
+            "AOF: with which append-only file; a server that was named is left as it is. \
+             floor: RPUSH and LPOP of as many by the same client, with no promise at all; \
+             batch: the most in one step; server us and commands: of Redis for one message, scripts included; \
              with so many waiting: publishing and handling together, the better of two"
                 .to_owned(),
         ],

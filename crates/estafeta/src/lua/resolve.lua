@@ -7,7 +7,7 @@ local errors, ready, bell, ledger, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], 
 local drops = ARGV[1] == 'drop'
 
 redis.call('LLEN', errors)
-redis.call('LLEN', ready)
+local waiting = redis.call('LLEN', ready)
 redis.call('LLEN', bell)
 check_counts(ledger, 'taken', 'dropped', 'retried')
 redis.call('XLEN', events)
@@ -28,6 +28,9 @@ elseif drops then
   announce(events, 'dropped', 'count', count)
 else
   push_all('RPUSH', ready, again)
+  if waiting == 0 then
+    forget_packs(ledger)
+  end
   redis.call('HINCRBY', ledger, 'retried', count)
   announce(events, 'retried', 'count', count)
   ring_bell(ready, bell)

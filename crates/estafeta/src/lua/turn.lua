@@ -13,7 +13,8 @@
 local members, member, inflight, ready, bell = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local errors, ledger, leader, journal = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local try, cursor, n, want = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local fails = #ARGV > 8
+local first_failure = 9
+local fails = #ARGV >= first_failure
 local cursor_field, try_field, packed_field = 'cursor:' .. ARGV[3], 'try:' .. ARGV[3], 'packed:' .. ARGV[3]
 
 if not redis.call('ZSCORE', members, ARGV[1]) then
@@ -59,7 +60,7 @@ if want > 0 and redis.call('HGET', leader, 'member') == ARGV[1] then
 end
 
 if settles then
-  local failed = note_outcomes(messages, n, number, errors, journal, 9)
+  local failed = note_outcomes(messages, n, number, errors, journal, first_failure)
   redis.call('DEL', inflight)
   push_all('RPUSH', inflight, messages or {}, n + 1)
   if failed > 0 then

@@ -2,7 +2,8 @@
 
 use redis::{Cmd, FromRedisValue, Value};
 
-use super::link::{Live, pauses};
+use super::link::pauses;
+use super::live::Live;
 use super::script::Script;
 use super::trouble::Trouble;
 use super::{Reply, Store};

@@ -1,31 +1,25 @@
 //! One connection to Redis that comes back by itself.
 //!
 //! A link is a current connection, or the wait for the next one. Callers take the connection of the moment with
-//! [`Link::live`], send on it, and report it when it fails; one keeper task replaces it. Nobody else reconnects, so a
-//! hundred failed calls cause one new connection. A connection that stays silent for longer than the response time-out
-//! counts as broken too: on a half-open one an error would never come.
+//! [`Link::live`] and send on it; if that fails it is reported, and one keeper task replaces it. Nobody else reconnects,
+//! so a hundred failed calls cause one new connection. A connection that stays silent for longer than the response
+//! time-out counts as broken too: on a half-open one an error would never come.
 //!
 //! The link also carries the member's presence: the subscription to its own channel, by which Redis shows that it
 //! lives. A new connection subscribes before anybody may use it, so that whoever works on it is not seen absent.
 //! On that channel the ring calls the heir when the office was vacated; the call wakes [`Link::called`].
-//!
-//! A connection on which Redis lets a command wait ([`Link::hold`]) serves nobody else until that is over. Whoever has
-//! another way takes it meanwhile: [`Link::free`] gives a connection only while nothing waits on it, and keeps it so.
 
-use std::mem::ManuallyDrop;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use backon::BackoffBuilder as _;
-use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError,
-    RedisResult, Value,
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError, Value,
 };
-use tokio::sync::{Notify, OwnedRwLockReadGuard, RwLock, mpsc, watch};
-use tokio::time::timeout;
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::live::Live;
 use super::server::Server;
 use super::trouble::Trouble;
 use crate::endpoint::Endpoint;
@@ -33,25 +27,6 @@ use crate::error::{Error, Result};
 
 /// The first connection may take this long: nothing is lost yet, and on a busy machine everything starts slowly.
 const FIRST: Duration = Duration::from_secs(5);
-/// An answer is looked for once more when its time is over: the thread may have been held up, not Redis.
-const LAST_LOOK: Duration = Duration::from_millis(10);
-
-/// A connection of the moment.
-#[derive(Clone)]
-pub(crate) struct Live {
-    connection: MultiplexedConnection,
-    generation: u64,
-    /// Where the keeper is told that it broke.
-    reports: mpsc::UnboundedSender<u64>,
-    /// Held by those who send and must not meet a command that waits; all of it, by one that waits.
-    line: Arc<RwLock<()>>,
-    _pass: Option<Arc<OwnedRwLockReadGuard<()>>>,
-    since: Instant,
-    server: Server,
-    speaks_resp3: bool,
-    /// Without RESP3 nothing is ever pushed; the channel stays open all the same, for its end means a disconnect.
-    _silent: Option<mpsc::UnboundedSender<PushInfo>>,
-}
 
 pub(crate) struct Link {
     endpoint: Endpoint,
@@ -215,18 +190,7 @@ impl Link {
         server.check_version()?;
         // A server that is still loading greets and talks about itself, but does not serve yet.
         redis::cmd("PING").exec_async(&mut connection).await?;
-        let live = Live {
-            connection,
-            generation,
-            reports: self.reports.clone(),
-            line: Arc::default(),
-            _pass: None,
-            since: Instant::now(),
-            server,
-            speaks_resp3,
-            _silent: silent,
-        };
-        Ok((live, pushes))
+        Ok((Live::new(connection, generation, server, silent, self.reports.clone()), pushes))
     }
 
     /// The connection of the moment, if there is one.
@@ -243,33 +207,24 @@ impl Link {
 
     /// The connection of the moment, if nothing waits on it. Nothing will, as long as the answer lives.
     pub fn free(&self) -> Option<Live> {
-        let live = self.current()?;
-        let pass = Arc::clone(&live.line).try_read_owned().ok()?;
-        Some(Live { _pass: Some(pass.into()), ..live })
+        self.current()?.free()
     }
 
     /// Sends one command; a failure of the connection is reported to its keeper, which may be that of another link.
     pub async fn send(&self, live: &Live, command: &Cmd) -> Result<Value, Trouble> {
         let mut connection = live.connection.clone();
-        let answer = live.answer(connection.send_packed_command(command), self.response_timeout).await?;
-        answer.extract_error().map_err(|error| live.report(error.into()))
+        live.checked(live.answer(connection.send_packed_command(command), self.response_timeout).await?)
     }
 
     /// Sends a command that Redis answers only after up to `wait`; nobody finds the connection free meanwhile. Ends when
     /// the connection is replaced: it may be dead in silence.
     pub async fn hold(&self, live: &Live, command: &Cmd, wait: Duration) -> Result<Value, Trouble> {
-        // Without an answer Redis may let the connection wait all the same: the line stays taken then.
-        let line = ManuallyDrop::new(Arc::clone(&live.line).write_owned().await);
-        let mut connection = live.connection.clone();
-        let patience = wait + self.response_timeout;
         let mut connections = self.live.subscribe();
         let is_other = |now: &Option<Live>| now.as_ref().is_none_or(|now| now.generation != live.generation);
-        let answer = tokio::select! {
-            answer = live.answer(connection.send_packed_command(command), patience) => answer?,
-            _ = connections.wait_for(is_other) => return Err(Trouble::Broken("it was replaced".into())),
-        };
-        drop(ManuallyDrop::into_inner(line));
-        answer.extract_error().map_err(|error| live.report(error.into()))
+        tokio::select! {
+            answer = live.hold(command, wait + self.response_timeout) => answer,
+            _ = connections.wait_for(is_other) => Err(Trouble::Broken("it was replaced".into())),
+        }
     }
 
     /// Sends two commands in one go; the first that fails decides.
@@ -279,10 +234,7 @@ impl Link {
         let mut connection = live.connection.clone();
         let sending = connection.send_packed_commands(&pipeline, 0, 2);
         let mut answers = live.answer(sending, self.response_timeout).await?.into_iter();
-        let mut next = || {
-            let answer = answers.next().unwrap_or(Value::Nil).extract_error();
-            answer.map_err(|error| live.report(error.into()))
-        };
+        let mut next = || live.checked(answers.next().unwrap_or(Value::Nil));
         Ok((next()?, next()?))
     }
 
@@ -357,32 +309,6 @@ impl Link {
             Trouble::Broken(reason) => Error::Unreachable { address, reason },
             other => Error::Refused { address, reason: other.to_string() },
         }
-    }
-}
-
-impl Live {
-    /// Waits for an answer, but not for ever.
-    async fn answer<T>(
-        &self,
-        sending: impl Future<Output = RedisResult<T>>,
-        patience: Duration,
-    ) -> Result<T, Trouble> {
-        let mut sending = std::pin::pin!(sending);
-        let answer = match timeout(patience, &mut sending).await {
-            Ok(answer) => Ok(answer),
-            Err(_) => timeout(LAST_LOOK, sending).await,
-        };
-        match answer {
-            Ok(answer) => answer.map_err(|error| self.report(error.into())),
-            Err(_) => Err(self.report(Trouble::Broken(format!("no answer for {patience:?}")))),
-        }
-    }
-
-    fn report(&self, trouble: Trouble) -> Trouble {
-        if matches!(trouble, Trouble::Broken(_)) {
-            let _ = self.reports.send(self.generation);
-        }
-        trouble
     }
 }
 

@@ -8,6 +8,7 @@ mod answer;
 mod calling;
 mod calls;
 mod link;
+mod live;
 mod outside;
 mod script;
 mod server;
@@ -202,22 +203,19 @@ impl Store {
         let (mut pauses, mut tries) = (link::pauses(), 0);
         loop {
             let (reply, list) = self.run_and_read(script, &build, &read).await?;
-            let Some((cursor, count)) = answer::turn(reply)? else {
+            let Some((cursor, elements)) = answer::turn(reply)? else {
                 return Ok(Turn::Lost);
             };
             let held = answer::elements(list)?;
-            let elements = held.len();
-            if elements == count {
-                return Ok(Turn::Holds { cursor, held: parse(held), elements: count });
+            let found = held.len();
+            if found == elements {
+                return Ok(Turn::Holds { cursor, held: parse(held), elements });
             }
             match &self.patient_until {
                 Some(end) if end.is_cancelled() => return Err(Error::Stopped),
                 None if tries == OTHER_LISTS => {
-                    let other = format!("{} elements, and its list has {}", count, elements);
-                    return Err(Error::Answer(format!(
-                        "{} left {other}: is it read elsewhere?",
-                        script.name
-                    )));
+                    let left = format!("{} left {elements} elements, and its list has {found}", script.name);
+                    return Err(Error::Answer(left + ": is it read elsewhere?"));
                 }
                 _ => tokio::time::sleep(pauses.next().unwrap_or_default()).await,
             }

@@ -11,14 +11,14 @@ local function to_settle(stored, cursor, n, held)
   return nil
 end
 
--- Where a guess about sizes turns out wrong, the caller gets a few elements or so many bytes. `looks` are enough for a
--- thousand messages in packs.
+-- Where a guess about sizes turns out wrong, the caller gets a few elements or so many bytes. Where packs and single
+-- messages wait side by side, it gets no more elements than `looks`; in full packs those hold more than anybody wants.
 local few, budget, looks = 32, 2097152, 100
 
 -- How many elements, from the head, make up to `want` messages, and how many messages those are: what lies loose, then
 -- as many packs as fit. A pack that is larger than all that is wanted is opened first; its messages are loose then.
 local function open_fitting(queue, want)
-  local elements = math.min(queue.loose, want)
+  local elements = math.min(queue.loose, want, queue.length)
   local messages, bytes, last = elements, 0, math.min(elements + looks, queue.length)
   while elements < last and messages < want do
     local element = elements == 0 and queue.head or redis.call('LINDEX', queue.key, elements)

@@ -16,13 +16,13 @@ end
 
 -- `keys` names ready, errors, ledger and (where the ring keeps one) journal; each must be of its type before a write.
 local function collect(kind, lists, keys, max_attempts)
-  redis.call('LLEN', keys.ready)
+  local waiting = redis.call('LLEN', keys.ready)
   redis.call('LLEN', keys.errors)
   check_counts(keys.ledger, 'returned', 'failed', 'buried')
   if keys.journal then
     redis.call('XLEN', keys.journal)
   end
-  local held = { kind = kind, lists = lists, back = {}, spent = {} }
+  local held = { kind = kind, lists = lists, waiting = waiting, back = {}, spent = {} }
   for _, list in ipairs(lists) do
     local elements = kind == 'reader' and redis.call('LRANGE', list, 0, -1) or messages_of(list)
     for _, element in ipairs(elements) do
@@ -53,6 +53,9 @@ local function give_back(held, keys, number, now)
     back[i] = one.element
   end
   push_all('LPUSH', held.kind == 'reader' and keys.errors or keys.ready, reversed(back))
+  if held.kind ~= 'reader' and held.waiting == 0 and #back > 0 then
+    forget_packs(keys.ledger)
+  end
 
   local failed, ids = {}, {}
   for i, spent in ipairs(held.spent) do

@@ -7,6 +7,11 @@ local function checked(count)
   return count
 end
 
+-- An empty queue has no packs, whatever was counted. To be said when something comes into it that is in none.
+local function forget_packs(ledger)
+  redis.call('HSET', ledger, 'packed', '0', 'loose', '0')
+end
+
 -- Reads counts that are about to be changed or reckoned with.
 local function check_counts(hash, ...)
   local counts = redis.call('HMGET', hash, ...)

@@ -40,6 +40,26 @@ async fn a_wait_that_is_given_up_keeps_its_connection() {
     assert!(bench.store.link.free().is_none(), "Redis lets it wait all the same");
 }
 
+/// Where a wait was given up another one may be at the door already when the connection is replaced.
+#[tokio::test]
+async fn whoever_waits_for_a_connection_that_is_taken_for_good_gets_the_next_one() {
+    let bench = Bench::new().await;
+    let (link, keeper) = Link::open(bench.redis.url().parse().unwrap(), LEASE).await.unwrap();
+    let (link, end) = (Arc::new(link), CancellationToken::new());
+    let keeping = (Arc::clone(&link), end.clone());
+    tokio::spawn(async move { keeping.0.keep(keeper, keeping.1).await });
+    let listener = Store::new(link, RingName::default()).patient(end.clone());
+    let id = connection_of(&listener).await;
+    assert!(tokio::time::timeout(Duration::from_millis(50), listener.hear_bell(LEASE)).await.is_err());
+
+    let again = tokio::spawn(async move { listener.hear_bell(LEASE).await });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    bench.ask::<u64>(&["CLIENT", "KILL", "ID", &id.to_string()]);
+    bench.ask::<u64>(&["RPUSH", "{estafeta}:bell", "1"]);
+    assert!(tokio::time::timeout(LEASE, again).await.expect("it hears").unwrap().unwrap());
+    end.cancel();
+}
+
 /// The number that Redis gives the connection by which a store is served.
 async fn connection_of(store: &Store) -> u64 {
     store.read(redis::cmd("CLIENT").arg("ID")).await.unwrap()

@@ -55,8 +55,9 @@ pub(super) fn broken(keys: &Keys, found: &Keyspace, taken: &[u64], done: Option<
         ));
     }
 
-    let packed = ready.len() - list(found, &keys.ready).len();
-    if packed > 0 && count("packed") != packed as u64 {
+    let elements = list(found, &keys.ready).len();
+    let packed = ready.len() - elements;
+    if elements > 0 && count("packed") != packed as u64 {
         broken.push(format!("{packed} messages wait inside packs, and the ledger says {}", count("packed")));
     }
 
