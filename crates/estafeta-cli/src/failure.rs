@@ -41,6 +41,13 @@ fn without_secrets(word: &str) -> String {
     }
 }
 
+/// A failure and its causes, in one line. Some errors have themselves for a cause.
+pub fn told(failure: &anyhow::Error) -> String {
+    let mut told: Vec<String> = failure.chain().map(ToString::to_string).collect();
+    told.dedup();
+    told.join(": ")
+}
+
 /// The exit code for a failure, decided by the first cause that has one.
 pub fn exit_code(failure: &anyhow::Error) -> ExitCode {
     use estafeta::Error;
@@ -48,7 +55,7 @@ pub fn exit_code(failure: &anyhow::Error) -> ExitCode {
         if cause.is::<Usage>() {
             return Some(USAGE);
         }
-        if cause.is::<PrivateRedisError>() {
+        if cause.is::<PrivateRedisError>() || cause.is::<redis::RedisError>() {
             return Some(REDIS);
         }
         match cause.downcast_ref::<Error>()? {

@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(failure) => {
-            let told = escape::escape(format!("{failure:#}").as_bytes());
+            let told = escape::escape(failure::told(&failure).as_bytes());
             let _ = writeln!(std::io::stderr(), "estafeta: {told}");
             failure::exit_code(&failure)
         }
@@ -98,6 +98,9 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         Command::Bench(_) if is_given("ring", matches) => {
             Err(failure::usage("--ring makes no sense here: a bench makes rings of its own"))
         }
+        Command::Bench(_) if !names_redis(matches) && names_part_of_redis(matches) => {
+            Err(failure::usage("--db and --password make no sense here without --redis, --host or --port"))
+        }
         Command::Bench(args) => commands::bench::run(&reach, names_redis(matches), &args),
         Command::Redis { .. } => unreachable!("handled above"),
     }
@@ -106,6 +109,10 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
 /// Whether this very call says which Redis to use.
 fn names_redis(matches: &ArgMatches) -> bool {
     ["redis", "host", "port"].into_iter().any(|name| is_given(name, matches))
+}
+
+fn names_part_of_redis(matches: &ArgMatches) -> bool {
+    ["db", "password", "password_file"].into_iter().any(|name| is_given(name, matches))
 }
 
 fn is_given(name: &str, matches: &ArgMatches) -> bool {

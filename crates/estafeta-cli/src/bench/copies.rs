@@ -21,6 +21,8 @@ use crate::offspring;
 /// How long something may take that a ring does at once, if the machine is not overloaded.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(10);
+/// After so much silence somebody looks whether all copies still run.
+const DEATHS: Duration = Duration::from_millis(200);
 
 /// The process id of a copy.
 pub type Pid = u32;
@@ -117,12 +119,23 @@ impl<'a> Copies<'a> {
 
     pub async fn hear(&mut self, wanted: impl Fn(&Heard) -> bool, what: &str) -> Result<Heard> {
         let deadline = Instant::now() + PATIENCE;
-        while let Some(heard) = self.next(deadline).await {
-            if wanted(&heard) {
-                return Ok(heard);
+        while Instant::now() < deadline {
+            match self.next(Instant::now() + DEATHS).await {
+                Some(heard) if wanted(&heard) => return Ok(heard),
+                Some(_) => {}
+                None => self.check_that_all_run()?,
             }
         }
         Err(self.complaint(what))
+    }
+
+    fn check_that_all_run(&mut self) -> Result<()> {
+        for (pid, child) in &mut self.children {
+            if let Some(status) = child.try_wait()? {
+                bail!("copy {pid} ended by itself ({status}); {}", last_words(&log(self.stand)));
+            }
+        }
+        Ok(())
     }
 
     pub fn complaint(&self, what: &str) -> anyhow::Error {
@@ -147,11 +160,7 @@ impl<'a> Copies<'a> {
     pub async fn until_whole(&mut self) -> Result<Pid> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
-            for (pid, child) in &mut self.children {
-                if let Some(status) = child.try_wait()? {
-                    bail!("copy {pid} ended by itself ({status}); {}", last_words(&log(self.stand)));
-                }
-            }
+            self.check_that_all_run()?;
             if let Some(generator) = self.generator_of(&self.ring.snapshot(0).await?) {
                 return Ok(generator);
             }

@@ -87,6 +87,13 @@ impl Server {
         Ok(taken.context("cannot ask for the memory of a key").map(Option::<u64>::unwrap_or_default)? as f64)
     }
 
+    /// Writes a key, for a moment; says why that can't be done.
+    pub async fn try_to_write(&self, key: &str) -> Result<(), String> {
+        let written =
+            redis::cmd("SET").arg(key).arg(1).arg("PX").arg(1).exec_async(&mut self.0.clone()).await;
+        written.map_err(|error| error.to_string())
+    }
+
     pub async fn delete(&self, key: &str) -> Result<()> {
         let deleted = redis::cmd("UNLINK").arg(key).exec_async(&mut self.0.clone()).await;
         deleted.context("cannot delete what the floor has left")

@@ -52,6 +52,9 @@ impl<'a> Stand<'a> {
         let tag = Tag::random();
         Ring::connect(endpoint.clone(), tag.ring(0)?).await?;
         let server = Server::connect(&endpoint).await?;
+        if let Err(error) = server.try_to_write(&format!("{{{}}}:nothing", tag.ring(0)?)).await {
+            return Err(estafeta::Error::Refused { address: endpoint.to_string(), reason: error }.into());
+        }
         let (directory, made, rings) = (directory.to_owned(), AtomicUsize::new(0), Mutex::default());
         let stand = Self { order, audience, endpoint, server, directory, tag, made, rings, _own: own };
         if order.redis.is_some()

@@ -2,11 +2,14 @@
 
 use std::cell::RefCell;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use indicatif::{ProgressBar, ProgressStyle};
+use tokio::signal::unix::SignalKind;
 
 use super::is_closed_pipe;
 use crate::bench::{self, Audience, Bench, Choice, Order, Table};
@@ -20,6 +23,8 @@ use crate::workplace::Workplace;
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(60 * 60);
 const MOST_COPIES: usize = 200;
+/// How long it may take to take back what was put into Redis.
+const CLEARING: Duration = Duration::from_secs(10);
 /// How often the bar shows that it lives.
 const TICK: Duration = Duration::from_millis(200);
 
@@ -32,8 +37,8 @@ pub fn run(reach: &Reach, redis_was_asked_for: bool, args: &BenchArgs) -> Result
             return Err(usage(format!("--plot: expected a name that ends in .svg, got {}", path.display())));
         }
         // One that cannot be written should not be found out about after minutes.
-        let opened = std::fs::File::options().append(true).create(true).open(path);
-        opened.with_context(|| format!("cannot write the plot {}", path.display()))?;
+        let made = tempfile::tempfile_in(directory_of(path));
+        made.with_context(|| format!("cannot write the plot {}", path.display()))?;
     }
     if cfg!(debug_assertions) && !args.quick {
         let _ = writeln!(io::stderr(), "estafeta: this is a debug build, its figures are of little use");
@@ -43,15 +48,19 @@ pub fn run(reach: &Reach, redis_was_asked_for: bool, args: &BenchArgs) -> Result
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut stopped = None;
     let outcome = runtime.block_on(async {
-        let stop = async { stopped = Some(signals::told_to_stop().await) };
+        let stop = async {
+            let signal = signals::told_to_stop().await;
+            stopped = Some(signal);
+            tokio::spawn(end_anyway(signal));
+        };
         bench::run(&order, directory.path(), &show, stop).await
     });
     show.bar.finish_and_clear();
     runtime.shutdown_timeout(Duration::from_secs(5));
     let tables = show.tables.into_inner();
     if let Some(path) = args.plot.as_ref().filter(|_| !tables.is_empty()) {
-        std::fs::write(path, bench::picture(&tables))
-            .with_context(|| format!("cannot write the plot {}", path.display()))?;
+        let written = write_plot(path, &bench::picture(&tables));
+        written.with_context(|| format!("cannot write the plot {}", path.display()))?;
     }
     match outcome {
         Ok(true) => Ok(ExitCode::SUCCESS),
@@ -63,6 +72,29 @@ pub fn run(reach: &Reach, redis_was_asked_for: bool, args: &BenchArgs) -> Result
         Err(error) if error.downcast_ref::<io::Error>().is_some_and(is_closed_pipe) => Ok(ExitCode::SUCCESS),
         Err(error) => Err(error),
     }
+}
+
+/// A Redis that does not answer must not keep it from ending, and neither must a second signal be in vain.
+async fn end_anyway(signal: SignalKind) {
+    let signal = tokio::select! {
+        again = signals::told_to_stop() => again,
+        () = tokio::time::sleep(CLEARING) => signal,
+    };
+    let _ = writeln!(io::stderr(), "estafeta: bench was stopped at once; the next one removes what it left");
+    std::process::exit(signals::exit_code(signal).into());
+}
+
+/// So that a plot which cannot be written to its end does not take the place of an older one.
+fn write_plot(path: &Path, picture: &str) -> io::Result<()> {
+    let readable = std::fs::Permissions::from_mode(0o666);
+    let mut file = tempfile::Builder::new().permissions(readable).tempfile_in(directory_of(path))?;
+    file.write_all(picture.as_bytes())?;
+    file.persist(path)?;
+    Ok(())
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn order(reach: &Reach, redis_was_asked_for: bool, args: &BenchArgs) -> Result<Order> {

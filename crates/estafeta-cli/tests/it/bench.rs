@@ -16,6 +16,17 @@ fn rows(output: &estafeta_testbed::Output) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
+/// Waits until a bench has begun to measure on this Redis.
+fn await_work(redis: &RedisServer) {
+    let keys = || redis::cmd("KEYS").arg("{bench-*").query::<Vec<String>>(&mut redis.connect()).unwrap();
+    eventually(SOON, "something to be measured", || keys().iter().any(|key| is_work(key)).then_some(()));
+}
+
+/// Not the key by which it finds out whether it may write.
+fn is_work(key: &str) -> bool {
+    !key.ends_with(":nothing")
+}
+
 /// The named figures of a row are there and greater than nothing.
 fn assert_positive(row: &Value, keys: &[&str]) {
     for key in keys {
@@ -91,7 +102,7 @@ fn on_a_given_redis_only_its_own_keys_go_even_if_it_is_stopped() {
     assert_eq!(keys(), ["mine"]);
 
     let bench = start(&["bench", "throughput", "--for", "60s", "--redis", &url], &[]);
-    eventually(SOON, "something to be measured", || (keys().len() > 1).then_some(()));
+    await_work(&redis);
     bench.signal(Signal::SIGINT);
     let output = bench.output(SOON);
     assert_eq!(output.status.code(), Some(130), "{output:?}");
@@ -109,7 +120,7 @@ fn what_a_killed_bench_left_behind_goes_with_the_next_one_and_what_a_live_one_ha
     let rings = || -> BTreeSet<String> {
         keys()
             .iter()
-            .filter(|key| *key != mine)
+            .filter(|key| *key != mine && is_work(key))
             .filter_map(|key| Some(key.split_once('}')?.0.to_owned()))
             .collect()
     };
@@ -141,8 +152,7 @@ fn a_redis_that_is_gone_ends_it_soon_and_is_named_as_the_reason() {
         let url = redis.tcp_url();
         let args = ["bench", what, "--for", "60s", "--tries", "1000", "--copies", "2", "--redis", &url];
         let bench = start(&args, &[]);
-        let keys = || redis::cmd("DBSIZE").query::<u64>(&mut redis.connect()).unwrap();
-        eventually(SOON, "something to be measured", || (keys() > 0).then_some(()));
+        await_work(&redis);
         drop(redis);
         let output = bench.output(SOON);
         let told = String::from_utf8_lossy(&output.stderr);
@@ -152,8 +162,32 @@ fn a_redis_that_is_gone_ends_it_soon_and_is_named_as_the_reason() {
 }
 
 #[test]
+fn a_redis_that_takes_nothing_is_told_of_before_anything_is_measured() {
+    let redis = RedisServer::builder().tcp().start();
+    let refuse = ["CONFIG", "SET", "min-replicas-to-write", "1"];
+    redis::cmd(refuse[0]).arg(&refuse[1..]).exec(&mut redis.connect()).unwrap();
+    let output = run(&["bench", "failover", "--redis", &redis.tcp_url()], &[]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("refuses") && told.matches("NOREPLICAS").count() == 1, "{told}");
+    assert_eq!(output.status.code(), Some(3), "{told}");
+}
+
+#[test]
+fn a_redis_that_does_not_answer_keeps_nobody_from_stopping_it() {
+    let redis = RedisServer::builder().tcp().start();
+    let bench = start(&["bench", "latency", "--for", "60s", "--redis", &redis.tcp_url()], &[]);
+    await_work(&redis);
+    redis.freeze();
+    bench.signal(Signal::SIGTERM);
+    let output = bench.output(SOON);
+    assert_eq!(output.status.code(), Some(143), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("the next one removes what it left"), "{told}");
+}
+
+#[test]
 fn wrong_calls_say_what_was_expected() {
-    let cases: [(&[&str], &str); 10] = [
+    let cases: [(&[&str], &str); 11] = [
         (&["speed"], "expected throughput, latency, failover, redelivery, idle, scale or all, got 'speed'"),
         (&["--for", "10ms"], "--for: expected 100ms to 1h, got 10ms"),
         (&["--tries", "0"], "--tries: expected 1 to 100000, got 0"),
@@ -163,6 +197,7 @@ fn wrong_calls_say_what_was_expected() {
         (&["--json", "--markdown"], "cannot be used with"),
         (&["--plot", "/nowhere/at/all.svg"], "cannot write the plot"),
         (&["--plot", "plot.png"], "--plot: expected a name that ends in .svg, got plot.png"),
+        (&["--db", "3"], "--db and --password make no sense here without --redis, --host or --port"),
         (&["--ring", "mine"], "--ring makes no sense here: a bench makes rings of its own"),
     ];
     for (args, expected) in cases {
