@@ -80,9 +80,6 @@ impl Judge {
         }
         let evidence = self.suspected.get_mut(&suspect).expect("it was just put there");
         let grace = self.config.grace;
-        if health == Health::Ahead && evidence.facts.lease > self.config.lease {
-            return Ok(Verdict::Alive);
-        }
         if health == Health::Absent && evidence.facts.lanes > 0 {
             if !evidence.facts.presence {
                 return Ok(Verdict::Alive);
@@ -93,6 +90,9 @@ impl Judge {
             }
         } else {
             evidence.absent_since_ms = None;
+            if health == Health::Ahead && evidence.facts.lease > self.config.lease {
+                return Ok(Verdict::Alive);
+            }
         }
         let since = evidence.absent_since_ms.unwrap_or(0);
         let judge = self.standing.as_ref().and_then(|standing| standing.borrow().identity());

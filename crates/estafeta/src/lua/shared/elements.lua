@@ -74,10 +74,15 @@ local function error_element(element, failed_ms, member, reason)
   return table.concat({ id, epoch, attempt, published, failed_ms, member, #reason, reason, body }, ' ')
 end
 
--- The message of an error, as new: its count of attempts starts afresh. nil if the element is not one of ours.
+-- The message of an error, as new: its count of attempts starts afresh. nil if the element is not one of ours, which
+-- shows in a reason that does not end where its length says.
 local function retried_message(element)
-  local first, last, id, epoch, published, reason = string.find(element, '^(%d+) (%d+) %d+ (%d+) %d+ %d+ (%d+) ')
-  return first and join_message(id, epoch, '1', published, string.sub(element, last + tonumber(reason) + 2))
+  local _, last, id, epoch, published, reason = string.find(element, '^(%d+) (%d+) %d+ (%d+) %d+ %d+ (%d+) ')
+  local space = last and is_short(reason) and last + tonumber(reason) + 1
+  if not space or string.sub(element, space, space) ~= ' ' then
+    return nil
+  end
+  return join_message(id, epoch, '1', published, string.sub(element, space + 1))
 end
 
 -- Pushes any number of elements, all or those from one on: `unpack` has a limit, so they go in bounded chunks.
