@@ -105,17 +105,21 @@ mod tests {
         assert_eq!(tries(1099, one, Health::Absent), None);
         assert_eq!(tries(1100, one, Health::Absent), Some(1000));
         assert_eq!(tries(1150, other, Health::Absent), None);
-        assert_eq!(tries(1200, one, Health::Well), None);
-        assert_eq!(tries(1300, one, Health::Absent), None);
+        assert_eq!(tries(1200, other, Health::Well), None);
+        assert_eq!(tries(1300, other, Health::Absent), None, "all suspicion is forgotten");
     }
 
     #[test]
     fn an_unsettled_connection_believes_in_nobodys_death() {
         let who = Incarnation::random();
         let mut election = Election::new();
-        for health in [Health::Expired, Health::Absent] {
-            assert_eq!(election.consider(&stand(9000, 0, held(who, health)), false, GRACE), None);
+        for now in [9000, 9200] {
+            for health in [Health::Expired, Health::Absent] {
+                assert_eq!(election.consider(&stand(now, 0, held(who, health)), false, GRACE), None);
+            }
         }
+        // What was seen before it settled is no evidence afterwards either.
+        assert_eq!(election.consider(&stand(9300, 0, held(who, Health::Absent)), true, GRACE), None);
         assert!(election.consider(&stand(9000, 0, Office::Empty), false, GRACE).is_some());
     }
 

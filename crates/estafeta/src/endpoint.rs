@@ -158,12 +158,50 @@ impl fmt::Debug for Endpoint {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn the_secret_url_of_any_server_leads_to_the_same_place(
+            host in prop_oneof![Just("::1".to_owned()), "[a-z][a-z0-9.-]{0,9}"],
+            port: u16,
+            db in 0..16_i64,
+            password in prop::option::of("\\PC{1,12}"),
+        ) {
+            let mut endpoint = Endpoint::tcp(&host, port).with_db(db);
+            if let Some(password) = &password {
+                endpoint = endpoint.with_password(password);
+            }
+            let again: Endpoint = endpoint.secret_url().parse().unwrap();
+            prop_assert_eq!(again.address(), endpoint.address());
+            let (found, given) = (again.0.redis_settings(), endpoint.0.redis_settings());
+            prop_assert_eq!((found.db(), found.password()), (given.db(), password.as_deref()));
+            prop_assert_eq!(again.has_password(), password.is_some());
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused_without_repeating_it(
+            scheme in prop_oneof![Just("redis://"), Just("rediss://"), Just("redis+unix://"), Just("http://"), Just("")],
+            rest in "[A-Z:@/?#\\[\\]%0-9]{6,20}",
+        ) {
+            let url = format!("{scheme}{rest}");
+            if let Err(error) = url.parse::<Endpoint>() {
+                prop_assert!(!error.to_string().contains(&rest), "{}", error);
+            }
+        }
+    }
 
     #[test]
     fn a_password_is_never_shown() {
         let endpoint: Endpoint = "redis://bob:s3cret@localhost:7000/2".parse().unwrap();
         assert_eq!(format!("{endpoint} {endpoint:?}"), "redis://localhost:7000/2 redis://localhost:7000/2");
+        for other in ["rediss://bob:s3cret@h", "redis+unix:///s?user=bob&pass=s3cret"] {
+            let endpoint: Endpoint = other.parse().unwrap();
+            let shown = format!("{endpoint} {endpoint:?}");
+            assert!(!shown.contains("s3cret"), "{shown}");
+        }
         for bad in ["redis://:s3cret@host:port", "http://s3cret@x", "s3cret"] {
             let shown = bad.parse::<Endpoint>().unwrap_err().to_string();
             assert!(!shown.contains("s3cret"), "{shown}");

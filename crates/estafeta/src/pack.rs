@@ -150,12 +150,18 @@ mod tests {
 
     #[test]
     fn only_what_has_all_in_common_shares_a_pack() {
-        let mut messages = numbered(vec![b"x".to_vec(); 6], 1);
-        messages[1].published_ms = 101;
-        messages[2].epoch = Epoch(8);
-        messages[3].attempt = 2;
-        messages[5].id = 9;
-        assert_eq!(elements(&messages).len(), 6);
-        assert_eq!(read_all(elements(&messages)), messages);
+        let changes: [fn(&mut Message); 4] = [
+            |message| message.published_ms = 101,
+            |message| message.epoch = Epoch(8),
+            |message| message.attempt = 2,
+            |message| message.id = 9,
+        ];
+        for change in changes {
+            let mut messages = numbered(vec![b"x".to_vec(); 2], 1);
+            assert_eq!(elements(&messages).len(), 1);
+            change(&mut messages[1]);
+            assert_eq!(elements(&messages).len(), 2, "{messages:?}");
+            assert_eq!(read_all(elements(&messages)), messages);
+        }
     }
 }

@@ -23,7 +23,6 @@ local lease = tonumber(facts[4]) or math.huge
 local state = look_at(members, victim, ARGV[2] .. victim, facts[3] == '1', lease, now)
 if state == 'ahead' then
   redis.call('ZADD', members, 'XX', text(now + lease), victim)
-  return { 'alive' }
 end
 if not is_dead(state, tonumber(ARGV[3]), tonumber(ARGV[4]), now) then
   return { 'alive' }

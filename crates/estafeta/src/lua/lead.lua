@@ -17,11 +17,10 @@ if not (deadline and number and presence and redis.call('ZSCORE', KEYS[2], me)) 
   return { 'lost' }
 end
 local now = now_ms()
-local office = redis.call('HMGET', leader, 'member', 'number', 'epoch', 'sent', 'due', 'presence', 'lease', 'last',
-  'vacated')
-local incumbent, due = office[1], tonumber(office[5]) or now
+local office = redis.call('HMGET', leader, 'member', 'epoch', 'sent', 'due', 'presence', 'lease', 'last', 'vacated')
+local incumbent, due = office[1], tonumber(office[4]) or now
 local its_epoch, sent, its_lease, vacated =
-  tonumber(office[3]), tonumber(office[4]), tonumber(office[7]) or 0, tonumber(office[9])
+  tonumber(office[2]), tonumber(office[3]), tonumber(office[6]) or 0, tonumber(office[8])
 local published = tonumber(check_counts(ledger, 'published', 'takeovers')[1] or 0)
 
 -- A term of which somebody deleted a part cannot be told again; the next one begins.
@@ -30,7 +29,7 @@ if incumbent == me and ARGV[9] == '0' and its_epoch and sent then
 end
 local silence = tonumber(ARGV[7])
 if incumbent and incumbent ~= me then
-  local state = look_at(members, incumbent, ARGV[3] .. incumbent, office[6] == '1', its_lease, now)
+  local state = look_at(members, incumbent, ARGV[3] .. incumbent, office[5] == '1', its_lease, now)
   -- Whoever overslept its own lease has no say about that of others.
   if tonumber(deadline) < now or not is_dead(state, tonumber(ARGV[4]), tonumber(ARGV[5]), now) then
     return { 'follows' }
@@ -42,7 +41,7 @@ elseif not incumbent and vacated then
   silence = now - vacated
 end
 local epoch = math.max(tonumber(checked(redis.call('GET', epochs)) or 0) + 1, now)
-local predecessor = string.match(office[2] or office[8] or '', '^%d+$') or '0'
+local predecessor = string.match(office[7] or '', '^%d+$') or '0'
 redis.call('XLEN', events)
 
 -- A tick further off than one interval is left over from another setting or from a clock that jumped back.

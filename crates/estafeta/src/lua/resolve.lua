@@ -6,12 +6,12 @@
 local errors, ready, bell, ledger, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local drops = ARGV[1] == 'drop'
 
-redis.call('LLEN', errors)
 local waiting = redis.call('LLEN', ready)
 redis.call('LLEN', bell)
 check_counts(ledger, 'taken', 'dropped', 'retried')
 redis.call('XLEN', events)
 
+-- LREM, the first write, tells by itself if its key is of another type.
 local again, count = {}, 0
 for i = 2, #ARGV do
   local retried = not drops and retried_message(ARGV[i])
@@ -20,13 +20,11 @@ for i = 2, #ARGV do
     again[count] = retried
   end
 end
-if count == 0 then
-  return { 'resolved', 0 }
-elseif drops then
+if count > 0 and drops then
   redis.call('HINCRBY', ledger, 'taken', count)
   redis.call('HINCRBY', ledger, 'dropped', count)
   announce(events, 'dropped', 'count', count)
-else
+elseif count > 0 then
   push_all('RPUSH', ready, again)
   if waiting == 0 then
     forget_packs(ledger)

@@ -50,7 +50,7 @@ impl Store {
     }
 
     async fn load(&self, live: &Live, script: &Script) -> Result<(), Trouble> {
-        self.link.send(live, redis::cmd("SCRIPT").arg("LOAD").arg(script.code)).await.map(drop)
+        self.link.send(live, redis::cmd("SCRIPT").arg("LOAD").arg(script.code())).await.map(drop)
     }
 
     pub(super) async fn read<T: FromRedisValue>(&self, call: &Cmd) -> Result<T> {

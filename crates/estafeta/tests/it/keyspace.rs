@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use estafeta::{ErrorReader, Ring, RingName};
+use estafeta::{ErrorReader, Ring, RingName, Selection};
 use estafeta_testbed::RedisServer;
 
 use crate::support::{Bodies, Counter, Keep, Running, config, eventually, ring};
@@ -88,10 +88,21 @@ async fn the_recommended_rights_are_enough() {
     let mut settings = config(&redis);
     settings.redis = url.parse().unwrap();
     settings.journal = true;
+    // A queue of single messages, longer than a lane takes without asking how large they are.
+    let mut singles = settings.clone();
+    (singles.max_batch, singles.interval, singles.limit) = (1, Duration::ZERO, Some(300));
+    let one = Running::start(singles.clone(), Counter(0), Keep::default());
+    one.ears.hear("LimitReached").await;
+    singles.max_batch = 1000;
+    let quick = Running::start(singles, Counter(0), Keep::default());
+    quick.ears.hear("handled #300.1").await;
+    quick.stop().await.unwrap();
+    one.stop().await.unwrap();
+
     let one = Running::start(settings.clone(), Counter(0), Keep::default());
     one.ears.hear("generated").await;
     let other = Running::start(settings.clone(), Counter(0), Slow);
-    other.ears.hear("failed").await;
+    other.ears.hear("failed #303").await;
     one.stop().await.unwrap();
     other.ears.hear("BecameGenerator").await;
     other.stop().await.unwrap();
@@ -100,7 +111,12 @@ async fn the_recommended_rights_are_enough() {
     assert!(limited.snapshot(5).await.unwrap().balanced);
     assert!(!limited.events_after("", 5).await.unwrap().is_empty());
     assert!(!limited.journal().await.unwrap().is_empty());
-    limited.sweep().await.unwrap();
+    let errors = limited.errors(0, 2).await.unwrap();
+    assert_eq!(limited.retry_errors(&Selection::Ids(vec![errors[0].id])).await.unwrap(), 1);
+    assert_eq!(limited.drop_errors(&Selection::Ids(vec![errors[1].id])).await.unwrap(), 1);
+    let mut stranger = redis::cmd("ZADD");
+    stranger.arg("{estafeta}:members").arg(1).arg("00000000000000aa").exec(&mut redis.connect()).unwrap();
+    assert_eq!(limited.sweep().await.unwrap().len(), 1);
     let mut reader = ErrorReader::join(settings).await.unwrap();
     assert!(!reader.next().await.unwrap().is_empty());
     reader.release().await.unwrap();
@@ -110,14 +126,18 @@ async fn the_recommended_rights_are_enough() {
     assert!(limited.is_untouched().await.unwrap());
 }
 
-/// Every file below this directory, in one text.
+/// Every file below this directory, in one text, without tests and without comments of scripts.
 fn sources(directory: &Path) -> String {
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let read = |path: PathBuf| match path.is_dir() {
         true => sources(&path),
-        false => std::fs::read_to_string(path).unwrap(),
+        false => {
+            let text = std::fs::read_to_string(path).unwrap();
+            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+            code.lines().filter(|line| !line.trim_start().starts_with("--")).collect::<Vec<_>>().join("\n")
+        }
     };
-    entries.map(read).collect()
+    entries.filter(|path| !path.ends_with("tests")).map(read).collect()
 }
 
 #[test]

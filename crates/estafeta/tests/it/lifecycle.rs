@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use estafeta::{Error, ErrorReader, Failure, Handler, Message, Notice, Observer, RingName};
+use estafeta::{Error, ErrorReader, Failure, Handler, Message, Notice, Observer, RingName, Selection};
 use estafeta_testbed::RedisServer;
 use tokio::sync::Notify;
 
-use crate::support::{Counter, Ears, Keep, Running, config, eventually, ring};
+use crate::support::{Counter, Ears, Keep, Running, SOON, config, eventually, ring};
 
 /// Fails, panics or succeeds, by the body.
 struct Moody;
@@ -40,6 +40,7 @@ async fn a_failure_and_a_panic_become_errors_with_their_reasons() {
     let ring = ring(&redis).await;
     let errors = ring.errors(0, 10).await.unwrap();
     assert_eq!(errors.iter().map(|error| error.id).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!(errors[0].reason, "the handler panicked: I cannot stand 1");
     assert_eq!(errors[1].reason, "3 is divisible by three");
 }
 
@@ -79,7 +80,7 @@ impl Handler for Hang {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_handler_that_does_not_end_is_given_up_at_the_deadline_and_its_message_goes_back() {
+async fn a_handler_that_does_not_end_is_given_up_after_the_deadline_and_its_message_goes_back() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     settings.limit = Some(1);
@@ -90,7 +91,11 @@ async fn a_handler_that_does_not_end_is_given_up_at_the_deadline_and_its_message
     let ring = ring(&redis).await;
     eventually(&ring, "the message is in hand", |snapshot| snapshot.in_flight == 1).await;
     let ears = hanging.ears.clone();
+    let start = Instant::now();
     hanging.stop().await.unwrap();
+    // The deadline that nobody set would be 25 s.
+    let took = start.elapsed();
+    assert!((Duration::from_millis(300)..Duration::from_secs(20)).contains(&took), "{took:?}");
     assert_eq!(ears.heard().last().unwrap(), "Left { returned: 1 }");
     let snapshot = ring.snapshot(0).await.unwrap();
     assert_eq!((snapshot.waiting, snapshot.in_flight), (1, 0), "{snapshot:?}");
@@ -105,17 +110,17 @@ async fn a_member_that_was_declared_dead_comes_back_as_a_new_one() {
     let other = Running::start(config(&redis), Counter(0), Keep::default());
     other.ears.hear("handled").await;
     let ring = ring(&redis).await;
-    for wanted in [3, 4] {
+    for wanted in [3, 5] {
         // Both are thrown out by hand, and both come back by themselves.
         let mut connection = redis.connect();
         redis::cmd("DEL").arg("{estafeta}:members").exec(&mut connection).unwrap();
         one.ears.hear("DeclaredDead").await;
         other.ears.hear("DeclaredDead").await;
-        let snapshot = eventually(&ring, "both are back", |snapshot| {
-            snapshot.members.len() == 2 && snapshot.generator.is_some()
+        let snapshot = eventually(&ring, "both are back under new numbers", |snapshot| {
+            let is_new = snapshot.members.iter().all(|member| member.id.0 >= wanted);
+            snapshot.members.len() == 2 && snapshot.generator.is_some() && is_new
         })
         .await;
-        assert!(snapshot.members.iter().all(|member| member.id.0 >= wanted), "{snapshot:?}");
         let before = snapshot.done;
         eventually(&ring, "messages flow", |snapshot| snapshot.done > before + 3).await;
     }
@@ -151,10 +156,13 @@ async fn a_generator_that_is_refused_in_its_own_office_takes_a_new_term() {
     let redis = RedisServer::start();
     let one = Running::start(config(&redis), Counter(0), Keep::default());
     one.ears.hear("generated").await;
-    redis::cmd("HSET").arg("{estafeta}:leader").arg("sent").arg(0).exec(&mut redis.connect()).unwrap();
     let ring = ring(&redis).await;
+    let epoch = |snapshot: &estafeta::Snapshot| snapshot.generator.as_ref().unwrap().epoch;
+    let first = epoch(&ring.snapshot(0).await.unwrap());
+    redis::cmd("HSET").arg("{estafeta}:leader").arg("sent").arg(0).exec(&mut redis.connect()).unwrap();
     let before = eventually(&ring, "the refusal", |snapshot| snapshot.fenced == 1).await.published;
-    eventually(&ring, "messages flow", |snapshot| snapshot.published > before + 3).await;
+    let after = eventually(&ring, "messages flow", |snapshot| snapshot.published > before + 3).await;
+    assert!(epoch(&after) > first, "{after:?}");
     one.stop().await.unwrap();
 }
 
@@ -199,6 +207,78 @@ async fn a_copy_that_has_left_does_not_come_back() {
         assert_eq!(snapshot.members.len(), 1, "{snapshot:?}");
     }
     one.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_heir_is_called_and_does_not_wait_for_its_next_look() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    // Nobody looks at the generator for a quarter of an hour.
+    (settings.look, settings.lease) = (Duration::from_secs(900), Duration::from_secs(3600));
+    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    one.ears.hear("generated").await;
+    let other = Running::start(settings, Counter(0), Keep::default());
+    other.ears.hear("handled").await;
+    one.stop().await.unwrap();
+    other.ears.hear("BecameGenerator").await;
+    other.ears.hear("generated").await;
+    other.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_had_to_join_again_stays_alive_while_it_shows_its_errors() {
+    let redis = RedisServer::start();
+    let mut connection = redis.connect();
+    redis::cmd("RPUSH").arg("{estafeta}:errors").arg("1 1 1 1 1 1 2 no body").exec(&mut connection).unwrap();
+    redis::cmd("HSET").arg("{estafeta}:ledger").arg("published").arg(1).exec(&mut connection).unwrap();
+    let mut settings = config(&redis);
+    settings.lease = Duration::from_millis(400);
+    let mut reader = ErrorReader::join(settings).await.unwrap();
+    assert_eq!(reader.next().await.unwrap().len(), 1);
+    forget(&redis, 1);
+    assert_eq!(reader.next().await.unwrap().len(), 1, "it joins again and shows the same");
+    // For three leases the caller looks at what it was shown.
+    let ring = ring(&redis).await;
+    let start = ring.snapshot(0).await.unwrap().time_ms;
+    eventually(&ring, "three leases", |snapshot| {
+        let [reader] = &snapshot.members[..] else { panic!("{snapshot:?}") };
+        assert!((reader.id.0, reader.lease_ms > 0) == (2, true), "{snapshot:?}");
+        snapshot.time_ms > start + 1200
+    })
+    .await;
+    assert_eq!(reader.next().await.unwrap().len(), 0);
+    reader.leave().await.unwrap();
+    let snapshot = ring.snapshot(0).await.unwrap();
+    assert_eq!((snapshot.errors_taken, snapshot.errors_kept, snapshot.buried), (1, 0, 0), "{snapshot:?}");
+}
+
+/// Never succeeds.
+struct Refuse;
+
+impl Handler for Refuse {
+    async fn handle(&self, _: &Message) -> Result<(), Failure> {
+        Err("no".into())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_of_all_errors_ends_although_they_fail_again_at_once() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    (settings.interval, settings.limit) = (Duration::ZERO, Some(1000));
+    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    one.ears.hear("LimitReached").await;
+    let other = Running::start(settings, Counter(0), Refuse);
+    let ring = ring(&redis).await;
+    eventually(&ring, "all have failed", |snapshot| snapshot.errors_kept == 1000).await;
+    for _ in 0..3 {
+        let retried =
+            tokio::time::timeout(SOON, ring.retry_errors(&Selection::All)).await.expect("it ends").unwrap();
+        assert!((1..=1000).contains(&retried), "{retried}");
+        eventually(&ring, "all have failed again", |snapshot| snapshot.errors_kept == 1000).await;
+    }
+    one.stop().await.unwrap();
+    other.stop().await.unwrap();
 }
 
 /// Says when it has a message, and is done with it when it is told so.

@@ -1,5 +1,6 @@
 //! Who counts as alive, and what it costs.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use estafeta::{Failure, Handler, Message};
@@ -60,6 +61,50 @@ async fn when_one_connection_had_to_be_replaced_the_one_that_only_waits_is_repla
     other.stop().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn members_that_redis_disconnects_show_that_they_live_on_their_new_connections() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    // So long that a slow machine has time to reconnect before anybody is buried.
+    settings.grace = Duration::from_secs(20);
+    let running = [0, 1, 2].map(|_| Running::start(settings.clone(), Counter(0), Keep::default()));
+    for member in &running {
+        member.ears.hear("Joined").await;
+    }
+    let mut connection = redis.connect();
+    let names: Vec<String> =
+        redis::cmd("ZRANGE").arg("{estafeta}:members").arg(0).arg(-1).query(&mut connection).unwrap();
+    assert_eq!(names.len(), 3);
+    let mut shown = || -> usize {
+        let mut call = redis::cmd("PUBSUB");
+        call.arg("NUMSUB");
+        for name in &names {
+            call.arg(format!("{{estafeta}}:alive:{name}"));
+        }
+        let subscribers: Vec<(String, usize)> = call.query(&mut connection).unwrap();
+        subscribers.iter().map(|(_, count)| count).sum()
+    };
+    let connections = || -> BTreeSet<String> {
+        let clients: String =
+            redis::cmd("CLIENT").arg("LIST").arg("TYPE").arg("pubsub").query(&mut redis.connect()).unwrap();
+        clients.lines().filter_map(|line| Some(line.split(' ').next()?.to_owned())).collect()
+    };
+    let within = Duration::from_secs(15);
+    for _ in 0..3 {
+        let before = connections();
+        redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub").exec(&mut redis.connect()).unwrap();
+        estafeta_testbed::eventually(within, "all are seen again, on new connections", || {
+            (shown() == 3 && connections().is_disjoint(&before)).then_some(())
+        });
+    }
+    let snapshot = ring(&redis).await.snapshot(0).await.unwrap();
+    assert_eq!((snapshot.members.len(), snapshot.buried, snapshot.takeovers), (3, 0, 0), "{snapshot:?}");
+    for member in running {
+        assert!(!member.ears.heard().contains(&"DeclaredDead".to_owned()), "{:?}", member.ears.heard());
+        member.stop().await.unwrap();
+    }
+}
+
 /// Burns the CPU without ever yielding.
 struct Burn(Duration);
 
@@ -104,7 +149,7 @@ async fn a_handler_that_burns_the_cpu_for_longer_than_the_lease_is_not_declared_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_presence_the_lease_alone_decides() {
+async fn without_presence_nobody_is_missed() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     settings.presence = false;
@@ -137,15 +182,18 @@ async fn a_member_without_presence_that_vanishes_is_buried_when_its_lease_is_ove
     let key = format!("{{estafeta}}:member:{incarnation}");
     redis::cmd("HSET")
         .arg(&key)
-        .arg(&["number", "99", "kind", "member", "lanes", "1", "presence", "0", "lease", "500"])
+        .arg(&["number", "99", "kind", "member", "lanes", "1", "presence", "0", "lease", "2000"])
         .arg(&["host", "h", "pid", "1", "started", "0"])
         .exec(&mut connection)
         .unwrap();
     let inflight = format!("{{estafeta}}:inflight:{incarnation}:0");
     redis::cmd("LMOVE").arg(&["{estafeta}:ready", &inflight, "LEFT", "RIGHT"]).exec(&mut connection).unwrap();
     let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection).unwrap();
-    let soon = (seconds + 1) * 1000;
+    let soon = (seconds + 2) * 1000;
     redis::cmd("ZADD").arg("{estafeta}:members").arg(soon).arg(incarnation).exec(&mut connection).unwrap();
     one.ears.hear("Buried { member: MemberId(99), returned: 1").await;
+    let events = ring(&redis).await.events_after("", 100).await.unwrap();
+    let buried = events.iter().find(|event| event.kind == "buried").unwrap();
+    assert!(buried.time_ms >= soon, "buried {} ms before its lease was over", soon - buried.time_ms);
     one.stop().await.unwrap();
 }

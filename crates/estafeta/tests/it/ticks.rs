@@ -5,7 +5,7 @@ use std::time::Duration;
 use estafeta::{Missed, Source};
 use estafeta_testbed::RedisServer;
 
-use crate::support::{Counter, Keep, Running, config, eventually, ring};
+use crate::support::{Counter, Keep, Running, SOON, config, eventually, ring};
 
 /// Sets the next tick of a ring that rests back by two seconds, as if nobody had generated for that long.
 fn miss_two_seconds(redis: &RedisServer) {
@@ -40,10 +40,31 @@ async fn the_generator_pauses_while_the_queue_is_full() {
     let one = Running::start(settings.clone(), Counter(0), Keep::default());
     let ring = ring(&redis).await;
     // A batch goes whole or not at all, and holds up to a quarter of what may wait.
-    let full = eventually(&ring, "the queue is full", |snapshot| snapshot.waiting > 50 - 50 / 4).await;
-    assert!(full.waiting <= 50 && full.published == full.waiting, "{full:?}");
+    let holds = |snapshot: &estafeta::Snapshot| {
+        assert!(snapshot.waiting <= 50, "{snapshot:?}");
+        snapshot.waiting > 50 - 50 / 4
+    };
+    let full = eventually(&ring, "the queue is full", holds).await;
+    // It asks again and again meanwhile, and is refused.
+    let calls_of_publish = || -> u64 {
+        let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut redis.connect()).unwrap();
+        let calls = stats.split("cmdstat_evalsha:calls=").nth(1).and_then(|rest| rest.split(',').next());
+        calls.map_or(0, |calls| calls.parse().unwrap())
+    };
+    let before = calls_of_publish();
+    estafeta_testbed::eventually(SOON, "it asks again", || (calls_of_publish() > before + 20).then_some(()));
+    let later = ring.snapshot(0).await.unwrap();
+    assert_eq!(
+        (later.published, later.waiting),
+        (full.published, full.waiting),
+        "it does not pause: {later:?}"
+    );
     let other = Running::start(settings, Counter(0), Keep::default());
-    eventually(&ring, "it goes on", |snapshot| snapshot.published > 1000 && snapshot.waiting <= 50).await;
+    let goes_on = |snapshot: &estafeta::Snapshot| {
+        assert!(snapshot.waiting <= 50, "{snapshot:?}");
+        snapshot.published > 1000
+    };
+    eventually(&ring, "it goes on", goes_on).await;
     one.stop().await.unwrap();
     other.stop().await.unwrap();
 }
@@ -66,6 +87,7 @@ async fn the_limit_holds_for_the_ring_over_take_overs() {
     let snapshot =
         eventually(&ring, "everything is settled or waits", |snapshot| snapshot.in_flight == 0).await;
     assert_eq!(snapshot.published, 60, "{snapshot:?}");
+    assert!(snapshot.takeovers >= 2, "{snapshot:?}");
     for member in running {
         member.stop().await.unwrap();
     }
@@ -90,7 +112,7 @@ async fn an_idle_handler_is_woken_by_the_bell() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_takes_office_while_it_waits_for_the_bell_publishes_at_once() {
+async fn whoever_takes_office_while_it_waits_for_the_bell_does_not_publish_where_it_waits() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     settings.bell_wait = Duration::from_secs(600);
@@ -164,7 +186,7 @@ async fn messages_do_not_wait_for_the_next_one_of_a_slow_source() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_step_carries_more_messages_than_it_may() {
+async fn no_publish_carries_more_messages_than_it_may() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     (settings.interval, settings.max_batch, settings.limit) = (Duration::ZERO, 7, Some(100));

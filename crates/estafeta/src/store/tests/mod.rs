@@ -1,5 +1,6 @@
 //! The scripts on a real Redis, step by step: repeats, late calls, burials, refusals.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
 use estafeta_testbed::RedisServer;
@@ -10,11 +11,13 @@ use crate::snapshot::{self, KnownLanes, MemberView, Snapshot};
 
 mod burials;
 mod damage;
+mod judging;
 mod links;
 mod looks;
 mod packs;
 mod publishing;
 mod refusals;
+mod sizes;
 mod stories;
 mod totals;
 mod turns;
@@ -24,6 +27,8 @@ const GRACE: Duration = Duration::from_millis(100);
 
 /// A store on a Redis of its own, and what tests look at from outside.
 struct Bench {
+    /// Where the test itself looks and meddles.
+    connection: RefCell<redis::Connection>,
     redis: RedisServer,
     store: Store,
     _keeper: Keeper,
@@ -49,7 +54,7 @@ impl Bench {
         let endpoint = redis.url().parse().unwrap();
         let (link, keeper) = Link::open(endpoint, Duration::from_secs(10)).await.unwrap();
         let store = Store::new(Arc::new(link), RingName::default());
-        Self { redis, store, _keeper: keeper }
+        Self { connection: redis.connect().into(), redis, store, _keeper: keeper }
     }
 
     async fn join(&self, kind: Kind, lanes: usize) -> Actor {
@@ -95,9 +100,7 @@ impl Bench {
     }
 
     fn expire(&self, actor: Actor) {
-        let name = actor.incarnation.to_string();
-        let mut call = redis::cmd("ZADD");
-        call.arg("{estafeta}:members").arg("XX").arg(1).arg(name).exec(&mut self.redis.connect()).unwrap();
+        self.ask::<()>(&["ZADD", "{estafeta}:members", "XX", "1", &actor.incarnation.to_string()]);
     }
 
     fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
@@ -105,7 +108,7 @@ impl Bench {
         for word in &words[1..] {
             call.arg(*word);
         }
-        call.query(&mut self.redis.connect()).unwrap()
+        call.query(&mut *self.connection.borrow_mut()).unwrap()
     }
 
     fn ledger(&self, field: &str) -> u64 {
@@ -124,7 +127,7 @@ impl Bench {
         for key in &keys {
             dumps.cmd("DUMP").arg(key);
         }
-        let dumps: Vec<Vec<u8>> = dumps.query(&mut self.redis.connect()).unwrap();
+        let dumps: Vec<Vec<u8>> = dumps.query(&mut *self.connection.borrow_mut()).unwrap();
         keys.into_iter().zip(dumps).collect()
     }
 
@@ -135,7 +138,7 @@ impl Bench {
         for (key, dump) in everything {
             pipe.cmd("RESTORE").arg(key).arg(0).arg(dump).ignore();
         }
-        pipe.exec(&mut self.redis.connect()).unwrap();
+        pipe.exec(&mut *self.connection.borrow_mut()).unwrap();
     }
 
     /// Puts something of another type where one of our keys was.

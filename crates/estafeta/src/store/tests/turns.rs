@@ -51,15 +51,28 @@ async fn a_settle_from_a_wrong_cursor_or_by_a_buried_member_is_refused_and_write
 #[tokio::test]
 async fn foreign_elements_fail_one_by_one_and_block_nobody() {
     let bench = Bench::new().await;
-    let handler = bench.join(Kind::Member, 1).await;
-    bench.ask::<()>(&["RPUSH", "{estafeta}:ready", "what is this"]);
-    let held = bench.claim(handler, 0, 5).await;
-    assert_eq!((held[0].id, held[0].body()), (0, &b"what is this"[..]));
-    let settlement =
-        Settlement { settled: 1, failures: vec![(0, "foreign".into())], ..Settlement::default() };
-    bench.turn(handler, 0, settlement).await.unwrap();
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a"]).await;
+    bench.ask::<()>(&["RPUSH", "{estafeta}:ready", "what is this", "and this"]);
+    bench.publish(generator, &term, 1, &["b"]).await;
+    let (mut held, mut settlement) = (Vec::new(), Settlement { want: 5, ..Settlement::default() });
+    loop {
+        let (cursor, claimed) = bench.turn(handler, 0, settlement).await.unwrap();
+        if claimed.is_empty() {
+            break;
+        }
+        let foreign = claimed.iter().enumerate().filter(|(_, message)| message.id == 0);
+        let failures = foreign.map(|(index, _)| (index, "foreign".into())).collect();
+        settlement =
+            Settlement { cursor, settled: claimed.len(), failures, want: 5, ..Settlement::default() };
+        held.extend(claimed);
+    }
+    assert_eq!(held.iter().map(|message| message.id).collect::<Vec<_>>(), [1, 0, 0, 2]);
     let errors = bench.store.errors(0, 9).await.unwrap();
-    assert_eq!((errors[0].id, errors[0].body()), (0, &b"what is this"[..]));
+    let bodies: Vec<_> = errors.iter().map(|error| (error.id, error.body())).collect();
+    assert_eq!(bodies, [(0, &b"what is this"[..]), (0, &b"and this"[..])]);
+    assert_eq!(bench.ledger("done"), 2, "and what stood around them is done");
 }
 
 #[tokio::test]
@@ -108,7 +121,7 @@ async fn a_lane_whose_member_is_buried_before_it_has_read_its_list_is_lost_and_l
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c"]).await;
     for script in [&script::TURN, &script::BURY] {
-        bench.ask::<()>(&["SCRIPT", "LOAD", script.code]);
+        bench.ask::<()>(&["SCRIPT", "LOAD", script.code()]);
     }
     let (keys, claim) = (&bench.store.keys, Settlement { want: 2, ..Settlement::default() });
     let sendings = std::cell::Cell::new(0);

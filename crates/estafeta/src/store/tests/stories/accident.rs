@@ -12,6 +12,10 @@ use super::model::{Ring, Span};
 pub(super) enum Accident {
     /// A lease runs out.
     Expired(Persona),
+    /// The connection by which it shows that it lives is there.
+    Connected(Persona),
+    /// That connection is gone.
+    Disconnected(Persona),
     /// A deadline is further off than a lease, because Redis' clock jumped back.
     Ahead(Persona, u64),
     /// Somebody deletes what a member told of itself; its name stays.
@@ -38,6 +42,8 @@ impl Accident {
         };
         let mut call = Cmd::new();
         match self {
+            // Happens to a connection, not to what Redis keeps.
+            Self::Connected(_) | Self::Disconnected(_) => call.arg("PING"),
             Self::Expired(who) => call.arg("ZADD").arg(&keys.members).arg("XX").arg(1).arg(who.name()),
             Self::Ahead(who, ms) => call.arg("ZADD").arg(&keys.members).arg("XX").arg(*ms).arg(who.name()),
             Self::Forgotten(who) => call.arg("DEL").arg(keys.member(who.incarnation())),
@@ -51,6 +57,12 @@ impl Accident {
 
     pub fn apply(&self, ring: &mut Ring) {
         match self {
+            Self::Connected(who) => {
+                ring.connected.insert(who.index);
+            }
+            Self::Disconnected(who) => {
+                ring.connected.remove(&who.index);
+            }
             Self::Expired(who) => set_deadline(ring, *who, 1),
             Self::Ahead(who, ms) => set_deadline(ring, *who, *ms),
             Self::Forgotten(who) => ring.forget(*who),
@@ -63,6 +75,8 @@ impl Accident {
 
     pub fn kind(&self) -> &'static str {
         match self {
+            Self::Connected(_) => "connected",
+            Self::Disconnected(_) => "disconnected",
             Self::Expired(_) => "expired",
             Self::Ahead(..) => "ahead",
             Self::Forgotten(_) => "member forgotten",
@@ -84,6 +98,8 @@ fn set_deadline(ring: &mut Ring, who: Persona, ms: u64) {
 impl fmt::Display for Accident {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Connected(who) => write!(f, "{who} is connected"),
+            Self::Disconnected(who) => write!(f, "the connection of {who} is gone"),
             Self::Expired(who) => write!(f, "the lease of {who} runs out"),
             Self::Ahead(who, _) => write!(f, "Redis' clock jumps back, and the lease of {who} runs too long"),
             Self::Forgotten(who) => write!(f, "somebody deletes what {who} told of itself"),

@@ -42,8 +42,9 @@ pub(super) enum Answer {
 pub(super) struct Overview {
     /// The generator's number and epoch.
     pub generator: Option<(u64, u64)>,
-    /// Number, rank, messages or errors in hand; generated, processed, failed.
-    pub members: Vec<(u64, Option<u64>, u64, [u64; 3])>,
+    pub members: Vec<Row>,
+    /// Take-overs, returned, fenced, buried, retried, dropped.
+    pub ledger: [u64; 6],
     pub readers: usize,
     pub waiting: u64,
     pub in_flight: u64,
@@ -51,6 +52,22 @@ pub(super) struct Overview {
     pub balanced: bool,
     /// Newest first.
     pub events: Vec<String>,
+}
+
+/// One member in a snapshot.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Row {
+    pub number: u64,
+    pub pid: u64,
+    pub host: String,
+    pub started: u64,
+    pub deadline: u64,
+    pub state: String,
+    pub rank: Option<u64>,
+    /// Messages or errors in hand.
+    pub held: u64,
+    /// Generated, processed, failed.
+    pub totals: [u64; 3],
 }
 
 impl Answer {
@@ -62,7 +79,7 @@ impl Answer {
     ) -> crate::error::Result<(Self, Option<u64>)> {
         let mut reply = Reply::new(script, value)?;
         if script == "suspects" {
-            let (now, unrung) = (reply.number()?, reply.number()? == 1);
+            let (now, unrung) = (count(&mut reply)?, flag(&mut reply)?);
             let mut list = Vec::new();
             while !reply.is_empty() {
                 list.push((reply.text()?, reply.text()?));
@@ -72,41 +89,41 @@ impl Answer {
         let mut now = None;
         let answer = match reply.text()?.as_str() {
             "joined" => {
-                let number = reply.number()?;
-                now = Some(reply.number()?);
+                let number = count(&mut reply)?;
+                now = Some(count(&mut reply)?);
                 Self::Joined { number }
             }
             "schema" => Self::Schema { theirs: reply.text()? },
             "stands" => {
-                now = Some(reply.number()?);
-                let (overslept, rank) = (reply.number()? == 1, reply.integer()?);
-                let (office, leader, epoch) = (reply.text()?, reply.text()?, reply.number()?);
-                let counts = [reply.number()?, reply.number()?];
+                now = Some(count(&mut reply)?);
+                let (overslept, rank) = (flag(&mut reply)?, reply.integer()?);
+                let (office, leader, epoch) = (reply.text()?, reply.text()?, count(&mut reply)?);
+                let counts = [count(&mut reply)?, count(&mut reply)?];
                 Self::Stands { overslept, rank, office, leader, epoch, counts }
             }
             "leads" => {
-                let (epoch, sent, published) = (reply.number()?, reply.number()?, reply.number()?);
-                let due = reply.number()?;
-                now = Some(reply.number()?);
-                let (predecessor, silence) = (reply.number()?, reply.number()?);
+                let (epoch, sent, published) = (count(&mut reply)?, count(&mut reply)?, count(&mut reply)?);
+                let due = count(&mut reply)?;
+                now = Some(count(&mut reply)?);
+                let (predecessor, silence) = (count(&mut reply)?, count(&mut reply)?);
                 Self::Leads { epoch, sent, published, due, predecessor, silence }
             }
             "follows" => Self::Follows,
             "resigned" => Self::Resigned,
             word @ ("published" | "already") => {
-                let due = reply.number()?;
-                now = Some(reply.number()?);
+                let due = count(&mut reply)?;
+                now = Some(count(&mut reply)?);
                 if word == "already" { Self::Already { due } } else { Self::Published { due } }
             }
-            "expected" => Self::Expected { next: reply.number()? },
+            "expected" => Self::Expected { next: count(&mut reply)? },
             "full" => {
-                now = Some(reply.number()?);
+                now = Some(count(&mut reply)?);
                 Self::Full
             }
             "limit" => Self::Limit,
             "fenced" => Self::Fenced,
             "turn" => {
-                let (cursor, count) = (reply.number()?, reply.number()? as usize);
+                let (cursor, count) = (count(&mut reply)?, count(&mut reply)? as usize);
                 let held = super::super::answer::elements(list)?;
                 if held.len() != count {
                     return Err(Error::Answer(format!("{count} held, but the list has {}", held.len())));
@@ -116,15 +133,19 @@ impl Answer {
             "late" => Self::Late,
             "lost" => Self::Lost,
             "buried" => {
-                let number = reply.number()?;
-                Self::Buried { number, returned: reply.number()?, gave_up: reply.number()? }
+                let number = count(&mut reply)?;
+                Self::Buried { number, returned: count(&mut reply)?, gave_up: count(&mut reply)? }
             }
             "alive" => Self::Alive,
             "gone" => Self::Gone,
-            "left" => Self::Left { returned: reply.number()? },
+            "left" => Self::Left { returned: count(&mut reply)? },
             "rung" => Self::Rung,
-            "resolved" => Self::Resolved { count: reply.number()? },
-            "snapshot" => Self::Snapshot(Box::new(Overview::read(reply)?)),
+            "resolved" => Self::Resolved { count: count(&mut reply)? },
+            "snapshot" => {
+                let (overview, time) = Overview::read(reply)?;
+                now = Some(time);
+                Self::Snapshot(Box::new(overview))
+            }
             "changed" => Self::Changed,
             other => return reply.unknown(other),
         };
@@ -180,28 +201,52 @@ impl Answer {
     }
 }
 
+/// A number that cannot be negative. The store takes a negative one for none; a story takes it for a mistake.
+fn count(reply: &mut Reply) -> crate::error::Result<u64> {
+    let number = reply.integer()?;
+    u64::try_from(number).map_err(|_| Error::Answer(format!("{number} where a count is expected")))
+}
+
+fn flag(reply: &mut Reply) -> crate::error::Result<bool> {
+    match count(reply)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        other => Err(Error::Answer(format!("{other} where 0 or 1 is expected"))),
+    }
+}
+
 impl Overview {
-    fn read(reply: Reply) -> crate::error::Result<Self> {
+    /// And the moment of which it tells.
+    fn read(reply: Reply) -> crate::error::Result<(Self, u64)> {
         let seen = parse(&RingName::default(), reply)?;
         let text = |event: &crate::snapshot::Event| {
             let fields: Vec<_> =
                 event.fields.iter().map(|(name, value)| format!("|{name}|{value}")).collect();
             format!("kind|{}{}", event.kind, fields.concat())
         };
-        let line = |member: &MemberView| {
-            let totals = [member.generated, member.processed, member.failed];
-            (member.id.0, member.rank, member.in_flight, totals)
+        let line = |member: &MemberView| Row {
+            number: member.id.0,
+            pid: member.pid,
+            host: member.host.clone(),
+            started: seen.time_ms - member.age_ms,
+            deadline: seen.time_ms.saturating_add_signed(member.lease_ms),
+            state: format!("{:?}", member.state).to_lowercase(),
+            rank: member.rank,
+            held: member.in_flight,
+            totals: [member.generated, member.processed, member.failed],
         };
-        Ok(Self {
-            generator: seen.generator.map(|generator| (generator.member.0, generator.epoch.0)),
+        let overview = Self {
+            generator: seen.generator.as_ref().map(|generator| (generator.member.0, generator.epoch.0)),
             members: seen.members.iter().map(line).collect(),
+            ledger: [seen.takeovers, seen.returned, seen.fenced, seen.buried, seen.retried, seen.dropped],
             readers: seen.members.iter().filter(|member| member.role == Role::Reader).count(),
             waiting: seen.waiting,
             in_flight: seen.in_flight,
             errors_kept: seen.errors_kept,
             balanced: seen.balanced,
             events: seen.events.iter().map(text).collect(),
-        })
+        };
+        Ok((overview, seen.time_ms))
     }
 }
 

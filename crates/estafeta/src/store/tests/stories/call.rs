@@ -17,6 +17,8 @@ pub(super) struct Persona {
     pub lanes: usize,
     pub max_attempts: u32,
     pub journal: bool,
+    /// Whether it shows that it lives, by a subscription to a channel of its own.
+    pub presence: bool,
 }
 
 impl Persona {
@@ -60,13 +62,13 @@ pub(super) const PUBLISHED_MS: u64 = 7;
 pub(super) enum Call {
     Join(Persona),
     Beat(Persona),
-    Lead { me: Persona, renew: bool, known: u64, interval: u64, silence: u64 },
+    Lead { me: Persona, renew: bool, known: u64, interval: u64, silence: u64, absent_since: u64 },
     Resign { me: Persona, epoch: u64 },
     Publish(Publication),
     Turn { me: Persona, number: u64, lane: usize, sending: u64, settles: Settles },
     Take { me: Persona, number: u64, settles: Settles },
     Suspects { lease_ms: u64 },
-    Bury { victim: Persona, judge: Option<Persona> },
+    Bury { victim: Persona, judge: Option<Persona>, absent_since: u64 },
     Leave(Persona),
     Ring,
     Resolve { drops: bool, elements: Vec<Vec<u8>> },
@@ -118,16 +120,16 @@ impl Call {
                     lanes: me.lanes,
                     host: HOST,
                     lease: me.lease(),
-                    presence: false,
+                    presence: me.presence,
                     max_attempts: me.max_attempts,
                     journal: me.journal,
                 };
                 calls::join(keys, &introduction)
             }
             Self::Beat(me) => calls::beat(keys, me.incarnation(), me.lease()),
-            Self::Lead { me, renew, known, interval, silence } => {
+            Self::Lead { me, renew, known, interval, silence, absent_since } => {
                 let candidacy = Candidacy {
-                    absent_since_ms: 0,
+                    absent_since_ms: *absent_since,
                     grace,
                     interval: Duration::from_millis(*interval),
                     silence: Duration::from_millis(*silence),
@@ -145,10 +147,10 @@ impl Call {
                 calls::take(keys, me.identity(*number), &settles.settlement())
             }
             Self::Suspects { lease_ms } => calls::suspects(keys, Duration::from_millis(*lease_ms)),
-            Self::Bury { victim, judge } => {
+            Self::Bury { victim, judge, absent_since } => {
                 let facts = Facts { lanes: victim.lanes, ..Facts::default() };
                 let judge = judge.map(Persona::incarnation);
-                calls::bury(keys, victim.incarnation(), &facts, 0, grace, judge)
+                calls::bury(keys, victim.incarnation(), &facts, *absent_since, grace, judge)
             }
             Self::Leave(me) => calls::leave(keys, me.incarnation(), me.lanes),
             Self::Ring => calls::ring(keys),
@@ -231,7 +233,8 @@ impl fmt::Display for Call {
             Self::Join(me) => {
                 let (lanes, attempts) =
                     (several(me.lanes, "lane"), several(me.max_attempts as usize, "attempt"));
-                write!(f, "{me} joins with {lanes} and {attempts}")
+                let presence = if me.presence { ", seen by its connection" } else { "" };
+                write!(f, "{me} joins with {lanes} and {attempts}{presence}")
             }
             Self::Beat(me) => write!(f, "{me} beats"),
             Self::Lead { me, renew: false, .. } => write!(f, "{me} leads"),
@@ -247,8 +250,8 @@ impl fmt::Display for Call {
             }
             Self::Take { me, settles, .. } => write!(f, "{me} sends take({settles})"),
             Self::Suspects { .. } => f.write_str("somebody asks for suspects"),
-            Self::Bury { victim, judge: Some(judge) } => write!(f, "{judge} buries {victim}"),
-            Self::Bury { victim, judge: None } => write!(f, "somebody outside buries {victim}"),
+            Self::Bury { victim, judge: Some(judge), .. } => write!(f, "{judge} buries {victim}"),
+            Self::Bury { victim, judge: None, .. } => write!(f, "somebody outside buries {victim}"),
             Self::Leave(me) => write!(f, "{me} leaves"),
             Self::Ring => f.write_str("somebody rings"),
             Self::Resolve { drops, elements } => {

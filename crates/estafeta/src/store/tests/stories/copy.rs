@@ -47,10 +47,10 @@ impl Copy {
         self.term.is_some()
     }
 
-    pub fn lead(&self, renew: bool, more_known: bool, interval: u64) -> Call {
+    pub fn lead(&self, renew: bool, more_known: bool, interval: u64, absent_since: u64) -> Call {
         let known = self.term.as_ref().map_or(0, |term| term.next_id - 1);
         let known = if more_known { known + 5 } else { known };
-        Call::Lead { me: self.persona, renew, known, interval, silence: 150 }
+        Call::Lead { me: self.persona, renew, known, interval, silence: 150, absent_since }
     }
 
     pub fn resign(&self) -> Call {

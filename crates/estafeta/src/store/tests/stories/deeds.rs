@@ -2,9 +2,9 @@
 
 use super::super::Kind;
 use super::accident::Accident;
-use super::call::{Call, Persona};
+use super::call::{Call, GRACE_MS, Persona};
 use super::copy::Copy;
-use super::step::Step;
+use super::step::{Missed, Step};
 use super::world::{Outcome, Telling};
 
 /// More would only make members that never meet.
@@ -16,19 +16,22 @@ impl Telling<'_> {
     /// Makes one step; one that nobody can make at this point is left out.
     pub fn step(&mut self, step: &Step) -> Outcome {
         match *step {
-            Step::Join { reader, lanes, max_attempts } => {
+            Step::Join { reader, lanes, max_attempts, presence } => {
                 if self.copies.iter().filter(|copy| !copy.gone).count() >= MOST_COPIES {
                     return Ok(());
                 }
-                let persona = self.somebody(reader, lanes, max_attempts);
+                let persona = self.somebody(reader, lanes, max_attempts, presence);
                 self.copies.push(Copy::new(persona));
+                if presence {
+                    self.happen(Accident::Connected(persona))?;
+                }
                 self.send(Call::Join(persona), true)
             }
             Step::JoinAgain { copy } => self.by(copy, |copy| Call::Join(copy.persona), true),
             Step::Beat { copy, heard } => self.by(copy, |copy| Call::Beat(copy.persona), heard),
-            Step::Lead { copy, renew, more_known, heard } => {
-                let interval = interval(copy);
-                self.by(copy, |copy| copy.lead(renew, more_known, interval), heard)
+            Step::Lead { copy, renew, more_known, missed, heard } => {
+                let (interval, since) = (interval(copy), self.since(missed));
+                self.by(copy, |copy| copy.lead(renew, more_known, interval, since), heard)
             }
             Step::Resign { copy, heard } => self.by_leader(copy, |copy| copy.resign(), heard),
             Step::Publish { copy, count, room, flaw, heard } => self.by_leader(
@@ -46,8 +49,11 @@ impl Telling<'_> {
                 let take = |copy: &mut Copy| copy.take(settles, wants, flaw);
                 self.by_kind(copy, Kind::Reader, take, heard && flaw.is_none())
             }
-            Step::Suspects => self.send(Call::Suspects { lease_ms: 2_000 }, true),
-            Step::Bury { victim, judge } => self.bury(victim, judge),
+            Step::Suspects { short_leases } => {
+                let lease_ms = if short_leases { 2_000 } else { 4_000_000 };
+                self.send(Call::Suspects { lease_ms }, true)
+            }
+            Step::Bury { victim, judge, missed } => self.bury(victim, judge, missed),
             Step::Leave { copy, heard } => self.by(copy, |copy| Call::Leave(copy.persona), heard),
             Step::Ring => self.send(Call::Ring, true),
             Step::Resolve { drops, which } => self.resolve(drops, which),
@@ -82,7 +88,17 @@ impl Telling<'_> {
         its.into_iter().skip(skip).take(STRETCH).try_for_each(|call| self.call(call, true, false))
     }
 
-    fn somebody(&mut self, reader: bool, lanes: u8, max_attempts: u8) -> Persona {
+    /// The moment since which somebody has been missed. None of them is near the end of the grace, so that it does not
+    /// matter how long the step takes.
+    fn since(&mut self, missed: Missed) -> u64 {
+        match missed {
+            Missed::Never => 0,
+            Missed::LongSince => self.stage.now() - 3 * GRACE_MS,
+            Missed::JustNow => self.stage.now() + 3_600_000,
+        }
+    }
+
+    fn somebody(&mut self, reader: bool, lanes: u8, max_attempts: u8, presence: bool) -> Persona {
         self.identities += 1;
         let kind = if reader { Kind::Reader } else { Kind::Member };
         let lanes = if reader { 1 } else { lanes.into() };
@@ -92,6 +108,7 @@ impl Telling<'_> {
             lanes,
             max_attempts: max_attempts.into(),
             journal: self.journal,
+            presence,
         }
     }
 
@@ -134,10 +151,12 @@ impl Telling<'_> {
         self.send(call, heard)
     }
 
-    fn bury(&mut self, victim: u8, judge: Option<u8>) -> Outcome {
+    fn bury(&mut self, victim: u8, judge: Option<u8>, missed: Missed) -> Outcome {
+        let absent_since = self.since(missed);
         // Mostly one that is dead, or little would ever be buried; else anybody, the long gone included.
         let dead = |copy: &&Copy| {
-            self.model.members.get(&copy.persona.index).is_some_and(|member| member.deadline.from == 1)
+            let member = self.model.members.get(&copy.persona.index);
+            member.is_some_and(|member| member.deadline.from == 1 || self.model.misses(copy.persona))
         };
         let mut candidates: Vec<_> = self.copies.iter().filter(dead).map(|copy| copy.persona).collect();
         if candidates.is_empty() || victim % 4 == 3 {
@@ -148,7 +167,7 @@ impl Telling<'_> {
         match pick(&candidates, victim) {
             Some(victim) => {
                 let judge = judge.and_then(|judge| pick(&judges, judge));
-                self.send(Call::Bury { victim, judge }, true)
+                self.send(Call::Bury { victim, judge, absent_since }, true)
             }
             None => Ok(()),
         }
@@ -172,6 +191,9 @@ impl Telling<'_> {
         let now = self.stage.now();
         let accident = match *step {
             Step::Expire { copy } => one(copy).map(Accident::Expired),
+            Step::Connection { copy, back } => one(copy)
+                .filter(|who| who.presence)
+                .map(|who| if back { Accident::Connected(who) } else { Accident::Disconnected(who) }),
             Step::Ahead { copy } => one(copy).map(|who| Accident::Ahead(who, now + 100 * 3_600_000)),
             Step::Forget { copy } => one(copy).map(Accident::Forgotten),
             Step::LoseEpoch { how } => self.lost_epoch(how, now),
@@ -185,7 +207,7 @@ impl Telling<'_> {
                 let before = self.model.schema;
                 self.happen(Accident::Schema(Some("1")))?;
                 let stranger =
-                    Persona { index: 999, kind: Kind::Member, lanes: 1, max_attempts: 1, journal: true };
+                    Persona { index: 999, lanes: 1, max_attempts: 1, ..self.somebody(false, 1, 1, false) };
                 self.call(Call::Join(stranger), false, false)?;
                 Some(Accident::Schema(before))
             }

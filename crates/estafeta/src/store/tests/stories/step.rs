@@ -18,6 +18,7 @@ pub(super) enum Step {
         reader: bool,
         lanes: u8,
         max_attempts: u8,
+        presence: bool,
     },
     JoinAgain {
         copy: u8,
@@ -30,6 +31,7 @@ pub(super) enum Step {
         copy: u8,
         renew: bool,
         more_known: bool,
+        missed: Missed,
         heard: bool,
     },
     Resign {
@@ -59,10 +61,13 @@ pub(super) enum Step {
         flaw: Flaw,
         heard: bool,
     },
-    Suspects,
+    Suspects {
+        short_leases: bool,
+    },
     Bury {
         victim: u8,
         judge: Option<u8>,
+        missed: Missed,
     },
     Leave {
         copy: u8,
@@ -87,6 +92,11 @@ pub(super) enum Step {
     },
     Expire {
         copy: u8,
+    },
+    /// The connection of a copy is gone, or back.
+    Connection {
+        copy: u8,
+        back: bool,
     },
     /// A deadline far in the future, as a clock that jumps back leaves it.
     Ahead {
@@ -120,6 +130,16 @@ pub(super) enum Flaw {
     TooMany,
 }
 
+/// Since when the sender says that it has missed whom it is about.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Missed {
+    Never,
+    /// For longer than the grace.
+    LongSince,
+    /// For less than the grace.
+    JustNow,
+}
+
 pub(super) fn story() -> impl Strategy<Value = Story> {
     let journal = prop::bool::weighted(0.9);
     (journal, vec(step(), 1..=100)).prop_map(|(journal, steps)| Story { journal, steps })
@@ -130,12 +150,14 @@ fn step() -> impl Strategy<Value = Step> {
     let heard = || prop::bool::weighted(0.8);
     let seldom = || prop::bool::weighted(0.1);
     prop_oneof![
-        12 => (prop::bool::weighted(0.2), 1..=3_u8, 1..=4_u8)
-            .prop_map(|(reader, lanes, max_attempts)| Step::Join { reader, lanes, max_attempts }),
+        12 => (prop::bool::weighted(0.2), 1..=3_u8, 1..=4_u8, any::<bool>()).prop_map(
+            |(reader, lanes, max_attempts, presence)| Step::Join { reader, lanes, max_attempts, presence }
+        ),
         1 => one().prop_map(|copy| Step::JoinAgain { copy }),
         6 => (one(), heard()).prop_map(|(copy, heard)| Step::Beat { copy, heard }),
-        10 => (one(), seldom(), seldom(), heard())
-            .prop_map(|(copy, renew, more_known, heard)| Step::Lead { copy, renew, more_known, heard }),
+        10 => (one(), seldom(), seldom(), missed(), heard()).prop_map(
+            |(copy, renew, more_known, missed, heard)| Step::Lead { copy, renew, more_known, missed, heard }
+        ),
         2 => (one(), heard()).prop_map(|(copy, heard)| Step::Resign { copy, heard }),
         22 => (one(), 1..=4_u8, one(), flaw(), heard())
             .prop_map(|(copy, count, room, flaw, heard)| Step::Publish { copy, count, room, flaw, heard }),
@@ -146,8 +168,9 @@ fn step() -> impl Strategy<Value = Step> {
         ),
         10 => (one(), one(), 0..=3_u8, flaw(), heard())
             .prop_map(|(copy, settles, wants, flaw, heard)| Step::Take { copy, settles, wants, flaw, heard }),
-        1 => Just(Step::Suspects),
-        10 => (one(), prop::option::of(one())).prop_map(|(victim, judge)| Step::Bury { victim, judge }),
+        1 => any::<bool>().prop_map(|short_leases| Step::Suspects { short_leases }),
+        10 => (one(), prop::option::of(one()), missed())
+            .prop_map(|(victim, judge, missed)| Step::Bury { victim, judge, missed }),
         3 => (one(), heard()).prop_map(|(copy, heard)| Step::Leave { copy, heard }),
         1 => Just(Step::Ring),
         8 => (any::<bool>(), one()).prop_map(|(drops, which)| Step::Resolve { drops, which }),
@@ -155,6 +178,7 @@ fn step() -> impl Strategy<Value = Step> {
         12 => one().prop_map(|back| Step::Late { back }),
         3 => (one(), one()).prop_map(|(copy, from)| Step::LateStretch { copy, from }),
         8 => one().prop_map(|copy| Step::Expire { copy }),
+        5 => (one(), prop::bool::weighted(0.4)).prop_map(|(copy, back)| Step::Connection { copy, back }),
         2 => one().prop_map(|copy| Step::Ahead { copy }),
         1 => one().prop_map(|copy| Step::Forget { copy }),
         1 => one().prop_map(|how| Step::LoseEpoch { how }),
@@ -162,6 +186,10 @@ fn step() -> impl Strategy<Value = Step> {
         4 => Just(Step::HearBell),
         1 => Just(Step::OtherVersion),
     ]
+}
+
+fn missed() -> impl Strategy<Value = Missed> {
+    prop_oneof![1 => Just(Missed::Never), 2 => Just(Missed::LongSince), 1 => Just(Missed::JustNow)]
 }
 
 fn flaw() -> impl Strategy<Value = Flaw> {

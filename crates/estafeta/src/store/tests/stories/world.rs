@@ -1,7 +1,7 @@
 //! Tells a story on a real Redis: turns each step into a call by what the simulated copies know, sends it, has the model
 //! make the same step, and compares.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use estafeta_testbed::RedisServer;
@@ -10,7 +10,7 @@ use redis::{Cmd, FromRedisValue, Value};
 use super::super::*;
 use super::accident::Accident;
 use super::answer::Answer;
-use super::call::Call;
+use super::call::{Call, Persona};
 use super::copy::Copy;
 use super::keyspace::{self, Keyspace};
 use super::laws;
@@ -20,6 +20,9 @@ use super::step::Story;
 /// A Redis on which one story after another is told.
 pub(super) struct Stage {
     connection: redis::Connection,
+    /// By which all copies of a story show that they live, and hear that they are called.
+    presence: redis::Connection,
+    connected: BTreeSet<String>,
     _redis: RedisServer,
     /// The name of the script that reads everything.
     dump: String,
@@ -63,17 +66,22 @@ pub(super) struct Telling<'a> {
 impl Stage {
     pub fn new() -> Self {
         let redis = RedisServer::start();
-        let mut connection = redis.connect();
+        let (mut connection, presence) = (redis.connect(), redis.connect());
         for script in script::ALL {
-            redis::cmd("SCRIPT").arg("LOAD").arg(script.code).exec(&mut connection).unwrap();
+            redis::cmd("SCRIPT").arg("LOAD").arg(script.code()).exec(&mut connection).unwrap();
         }
         let dump = redis::cmd("SCRIPT").arg("LOAD").arg(keyspace::DUMP).query(&mut connection).unwrap();
-        Self { connection, _redis: redis, dump, keys: Keys::new(&RingName::default()) }
+        let (keys, connected) = (Keys::new(&RingName::default()), BTreeSet::new());
+        Self { connection, presence, connected, _redis: redis, dump, keys }
     }
 
     /// Tells a story to its end. What went wrong comes back as text that tells the story up to there.
     pub fn tell(&mut self, story: &Story) -> Result<Tally, String> {
         redis::cmd("FLUSHALL").exec(&mut self.connection).unwrap();
+        for channel in std::mem::take(&mut self.connected) {
+            self.subscription("UNSUBSCRIBE", &channel);
+        }
+        self.calls();
         let mut telling = Telling {
             journal: story.journal,
             model: Ring::default(),
@@ -110,6 +118,49 @@ impl Stage {
         values.try_into().map_err(|values| format!("{values:?}"))
     }
 
+    /// Makes or ends a subscription, and returns when Redis has done so.
+    fn subscription(&mut self, command: &str, channel: &str) {
+        let mut call = redis::cmd(command);
+        self.presence.send_packed_command(&call.arg(channel).get_packed_command()).unwrap();
+        self.read_until(&command.to_lowercase());
+    }
+
+    fn connect(&mut self, who: Persona, is_there: bool) {
+        let channel = self.keys.alive(who.incarnation());
+        let changed =
+            if is_there { self.connected.insert(channel.clone()) } else { self.connected.remove(&channel) };
+        if changed {
+            self.subscription(if is_there { "SUBSCRIBE" } else { "UNSUBSCRIBE" }, &channel);
+        }
+    }
+
+    /// Who was called to the office since the last time, by channel.
+    fn calls(&mut self) -> Vec<String> {
+        self.presence.send_packed_command(&redis::cmd("PING").get_packed_command()).unwrap();
+        self.read_until("pong")
+    }
+
+    /// Reads the answers of the second connection up to one of this kind; returns the channels that were called meanwhile.
+    fn read_until(&mut self, kind: &str) -> Vec<String> {
+        let mut called = Vec::new();
+        loop {
+            let words = match self.presence.recv_response().unwrap() {
+                Value::SimpleString(word) => vec![word],
+                other => Vec::<Option<String>>::from_redis_value(other)
+                    .map(|words| words.into_iter().flatten().collect())
+                    .unwrap_or_default(),
+            };
+            match &words[..] {
+                [word, channel, payload] if word == "message" => {
+                    assert_eq!(payload, "office");
+                    called.push(channel.clone());
+                }
+                [word, ..] if word.eq_ignore_ascii_case(kind) => return called,
+                _ => panic!("{words:?} while waiting for {kind}"),
+            }
+        }
+    }
+
     fn dump(&mut self) -> Keyspace {
         let mut call = redis::cmd("EVALSHA");
         call.arg(&self.dump).arg(0);
@@ -133,6 +184,11 @@ pub(super) type Outcome = Result<(), Vec<String>>;
 
 impl Telling<'_> {
     pub fn happen(&mut self, accident: Accident) -> Outcome {
+        match accident {
+            Accident::Connected(who) => self.stage.connect(who, true),
+            Accident::Disconnected(who) => self.stage.connect(who, false),
+            _ => {}
+        }
         let call = accident.build(&self.stage.keys);
         let [_, told] = self.stage.ask([call, info()]);
         self.changes = changes_in(told);
@@ -177,7 +233,22 @@ impl Telling<'_> {
         let wrote = changes != self.changes;
         self.changes = changes;
         let before = if wrote { Some(std::mem::replace(&mut self.found, self.stage.dump())) } else { None };
-        let broken = self.check(&call, &answer, now, span, before.as_ref());
+        let mut broken = self.check(&call, &answer, now, span, before.as_ref());
+        if matches!(call, Call::Resign { .. } | Call::Leave(_)) {
+            let expected = std::mem::take(&mut self.model.called);
+            let expected: Vec<_> =
+                expected.iter().map(|who| self.stage.keys.alive(who.incarnation())).collect();
+            let called = self.stage.calls();
+            if called != expected {
+                broken.push(format!("called to the office: {called:?}, expected {expected:?}"));
+            }
+            *self.tally.entry(("effect", "heir called")).or_default() += called.len() as u64;
+        }
+        if matches!(answer, Answer::Buried { .. })
+            && self.model.events.last().is_some_and(|event| event.contains("why|absent"))
+        {
+            *self.tally.entry(("effect", "buried because it was missed")).or_default() += 1;
+        }
         if let (true, Some(sender)) = (heard, call.sender()) {
             let copy = self.copies.iter_mut().find(|copy| copy.persona == sender);
             if let Some(copy) = copy.filter(|_| !matches!(call, Call::Bury { .. })) {

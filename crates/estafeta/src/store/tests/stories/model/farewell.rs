@@ -7,19 +7,32 @@ use super::{Clock, Failed, Member, Message, Ring};
 const GAVE_UP: &str = "gave up: every copy that handled it died or hung";
 
 impl Ring {
-    /// Whoever looks has presence in mind, which nobody has in a story: all look absent at least.
-    pub(super) fn suspects(&self, clock: &Clock) -> Answer {
+    /// Whoever looks has presence and one lease for all in mind; `bury` knows better.
+    pub(super) fn suspects(&self, lease_ms: u64, clock: &Clock) -> Answer {
         let mut members: Vec<&Member> = self.members.values().collect();
         members.sort_by_key(|member| (member.deadline.from, member.persona.name()));
-        let state = |member: &&Member| {
-            if self.looks(member, clock.now()) == "expired" { "expired" } else { "absent" }
+        let state = |member: &Member| {
+            let (deadline, now) = (member.deadline.from, clock.now());
+            match self.connected.contains(&member.persona.index) {
+                _ if deadline < now => Some("expired"),
+                false => Some("absent"),
+                true => (deadline > now + lease_ms).then_some("ahead"),
+            }
         };
-        let list = members.iter().map(|member| (member.persona.name(), state(member).to_owned())).collect();
+        let suspects =
+            members.iter().filter_map(|member| Some((member.persona.name(), state(member)?.to_owned())));
+        let list = suspects.collect();
         Answer::Suspects { unrung: !self.ready.is_empty() && !self.bell, list }
     }
 
-    /// Removes a member whose lease ran out, unless the judge overslept its own.
-    pub(super) fn bury(&mut self, victim: Persona, judge: Option<Persona>, clock: &Clock) -> Answer {
+    /// Removes a member whose lease ran out, or that was missed for long enough, unless the judge overslept its own lease.
+    pub(super) fn bury(
+        &mut self,
+        victim: Persona,
+        judge: Option<Persona>,
+        absent_since: u64,
+        clock: &Clock,
+    ) -> Answer {
         let now = clock.now();
         let Some(member) = self.members.get(&victim.index) else { return Answer::Gone };
         let is_awake =
@@ -29,20 +42,18 @@ impl Ring {
         }
         let is_forgotten = member.is_forgotten;
         let number = member.known_number();
-        match self.looks(member, now) {
-            "ahead" if is_forgotten => return Answer::Alive,
-            "ahead" => {
-                self.extend_lease(victim, clock);
-                return Answer::Alive;
-            }
-            "well" => return Answer::Alive,
-            _ => {}
+        let state = self.looks(member, now);
+        if state == "ahead" && !is_forgotten {
+            self.extend_lease(victim, clock);
+        }
+        if !Self::is_dead(state, absent_since, now) {
+            return Answer::Alive;
         }
         // How many attempts its messages have was told by nobody else.
         let max_attempts = (!is_forgotten).then_some(victim.max_attempts);
         let (returned, gave_up) = self.remove(victim, max_attempts, clock);
         self.add("buried", 1);
-        self.announce(format!("buried|member|{number}|why|expired|returned|{returned}|gave-up|{gave_up}"));
+        self.announce(format!("buried|member|{number}|why|{state}|returned|{returned}|gave-up|{gave_up}"));
         self.ring_bell();
         Answer::Buried { number, returned, gave_up }
     }
@@ -51,6 +62,9 @@ impl Ring {
     pub(super) fn leave(&mut self, me: Persona, clock: &Clock) -> Answer {
         let Some(member) = self.members.get(&me.index) else { return Answer::Left { returned: 0 } };
         let number = member.known_number();
+        if self.office.holder.is_some_and(|(holder, _)| holder == me.index) {
+            self.call_heir(me);
+        }
         let (returned, _) = self.remove(me, None, clock);
         self.announce(format!("left|member|{number}|returned|{returned}"));
         self.ring_bell();

@@ -78,7 +78,7 @@ impl Ring {
             fields.push(("sent", term.sent.to_string()));
             fields.push(("lease", term.lease_ms.to_string()));
             fields.push(("since", term.since.to_string()));
-            fields.push(("presence", "0".into()));
+            fields.push(("presence", u8::from(term.presence).to_string()));
         }
         fields.extend(office.due.map(|due| ("due", due.to_string())));
         fields.extend(office.last.map(|last| ("last", last.to_string())));
@@ -98,7 +98,7 @@ impl Member {
             ("host", HOST.to_owned()),
             ("pid", std::process::id().to_string()),
             ("lease", me.lease_ms().to_string()),
-            ("presence", "0".to_owned()),
+            ("presence", u8::from(me.presence).to_string()),
             ("max-attempts", me.max_attempts.to_string()),
             ("journal", u8::from(me.journal).to_string()),
             ("started", self.started.to_string()),

@@ -12,10 +12,10 @@ mod image;
 mod office;
 mod queue;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::answer::Answer;
-use super::call::{Call, Persona};
+use super::call::{Call, GRACE_MS, Persona};
 use crate::store::Kind;
 
 #[derive(Clone, Default)]
@@ -36,6 +36,10 @@ pub(super) struct Ring {
     /// Ids that were handled well, and of errors that were taken or dropped. Redis counts them, and forgets which.
     pub done: Vec<u64>,
     pub taken: Vec<u64>,
+    /// Whose connection is there, by their place in the story, members or not.
+    pub connected: BTreeSet<usize>,
+    /// Who was called to the office, and has not been looked for yet.
+    pub called: Vec<Persona>,
 }
 
 #[derive(Clone)]
@@ -78,6 +82,7 @@ pub(super) struct Term {
     pub sent: u64,
     pub lease_ms: u64,
     pub since: u64,
+    pub presence: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -144,9 +149,7 @@ impl Ring {
         match call {
             Call::Join(me) => self.join(*me, clock),
             Call::Beat(me) => self.beat(*me, clock),
-            Call::Lead { me, renew, known, interval, silence } => {
-                self.lead(*me, *renew, *known, *interval, *silence, clock)
-            }
+            Call::Lead { .. } => self.lead(call, clock),
             Call::Resign { me, epoch } => self.resign(*me, *epoch, clock),
             Call::Publish(publication) => self.publish(publication, clock),
             // A member that a late join brought back is another one to whoever was told its former number.
@@ -155,15 +158,15 @@ impl Ring {
             }
             Call::Turn { me, lane, sending, settles, .. } => self.turn(*me, *lane, *sending, settles, clock),
             Call::Take { me, settles, .. } => self.take(*me, settles),
-            Call::Suspects { .. } => self.suspects(clock),
-            Call::Bury { victim, judge } => self.bury(*victim, *judge, clock),
+            Call::Suspects { lease_ms } => self.suspects(*lease_ms, clock),
+            Call::Bury { victim, judge, absent_since } => self.bury(*victim, *judge, *absent_since, clock),
             Call::Leave(me) => self.leave(*me, clock),
             Call::Ring => {
                 self.ring_bell();
                 Answer::Rung
             }
             Call::Resolve { drops, elements } => self.resolve(*drops, elements),
-            Call::Snapshot { roll } => self.snapshot(roll),
+            Call::Snapshot { roll } => self.snapshot(roll, clock),
         }
     }
 
@@ -201,10 +204,23 @@ impl Ring {
         self.bell |= !self.ready.is_empty();
     }
 
-    /// How a member looks to the others. Members of stories have no presence: their lease alone decides.
+    /// Whether somebody who said that it would be connected is not.
+    pub fn misses(&self, who: Persona) -> bool {
+        who.presence && !self.connected.contains(&who.index)
+    }
+
+    /// How a member looks to the others. Of one that was forgotten nobody knows that it would be connected, except who
+    /// finds it in office.
     pub fn looks(&self, member: &Member, now: u64) -> &'static str {
+        let is_missed = self.misses(member.persona) && !member.is_forgotten;
+        self.looks_when(member, is_missed, now)
+    }
+
+    fn looks_when(&self, member: &Member, is_missed: bool, now: u64) -> &'static str {
         if member.deadline.from < now {
             "expired"
+        } else if is_missed {
+            "absent"
         } else if member.deadline.from > now + member.persona.lease_ms() {
             "ahead"
         } else {
@@ -218,6 +234,12 @@ impl Ring {
             self.members.values().filter(|member| member.persona.kind == Kind::Member).collect();
         heirs.sort_by_key(|member| member.number);
         heirs
+    }
+
+    /// Whether a member that looks so is dead to one that has missed it since then.
+    fn is_dead(state: &str, absent_since: u64, now: u64) -> bool {
+        let missed_ms = now.checked_sub(absent_since).filter(|_| absent_since > 0);
+        state == "expired" || (state == "absent" && missed_ms.is_some_and(|ms| ms >= GRACE_MS))
     }
 
     /// Place in the line of succession; whoever leads does not stand in it.

@@ -1,7 +1,7 @@
 //! Who belongs to the ring, and who leads it.
 
-use super::super::answer::{Answer, Overview};
-use super::super::call::{HOST, Persona};
+use super::super::answer::{Answer, Overview, Row};
+use super::super::call::{Call, HOST, Persona};
 use super::{Clock, Lane, Member, Ring, Term};
 use crate::keys::SCHEMA;
 use crate::store::Kind;
@@ -47,7 +47,7 @@ impl Ring {
             Some((index, _)) if index == me.index => ("me", me.name()),
             Some((index, _)) => {
                 let leader = &self.members[&index];
-                (self.looks(leader, now), leader.persona.name())
+                (self.looks_in_office(leader, now), leader.persona.name())
             }
         };
         let rank = self.rank(me);
@@ -65,16 +65,18 @@ impl Ring {
         answer
     }
 
-    /// Office goes to a member if nobody holds it, or if its holder's lease ran out and the candidate's own did not.
-    pub(super) fn lead(
-        &mut self,
-        me: Persona,
-        renew: bool,
-        known: u64,
-        interval: u64,
-        silence: u64,
-        clock: &Clock,
-    ) -> Answer {
+    /// How the holder of the office looks. It said when it took office whether it would be connected.
+    fn looks_in_office(&self, leader: &Member, now: u64) -> &'static str {
+        let is_missed =
+            self.office.term.as_ref().is_some_and(|term| term.presence) && self.misses(leader.persona);
+        self.looks_when(leader, is_missed, now)
+    }
+
+    /// Office goes to a member if nobody holds it, or if its holder is dead and the candidate's own lease runs.
+    pub(super) fn lead(&mut self, call: &Call, clock: &Clock) -> Answer {
+        let Call::Lead { me, renew, known, interval, silence, absent_since } = *call else {
+            unreachable!("{call}")
+        };
         let now = clock.now();
         let Some(candidate) = self.whole(me).filter(|_| me.kind == Kind::Member) else {
             return Answer::Lost;
@@ -90,10 +92,13 @@ impl Ring {
             }
             (Some((holder, _)), Some(term)) if holder != me.index => {
                 let incumbent = &self.members[&holder];
-                if overslept || self.looks(incumbent, now) != "expired" {
+                let state = self.looks_in_office(incumbent, now);
+                if overslept || !Self::is_dead(state, absent_since, now) {
                     return Answer::Follows;
                 }
-                silence = now - incumbent.deadline.from + term.lease_ms;
+                if state == "expired" {
+                    silence = now - incumbent.deadline.from + term.lease_ms;
+                }
             }
             (None, _) => {
                 silence = self.office.vacated.map_or(silence, |vacated| now.saturating_sub(vacated.from));
@@ -106,7 +111,8 @@ impl Ring {
         let due = due.min(now + interval);
         self.epoch = Some(epoch);
         self.office.holder = Some((me.index, number));
-        self.office.term = Some(Term { epoch, sent: 0, lease_ms: me.lease_ms(), since: now });
+        let (lease_ms, presence) = (me.lease_ms(), me.presence);
+        self.office.term = Some(Term { epoch, sent: 0, lease_ms, since: now, presence });
         self.office.due = Some(due);
         self.office.last = Some(number);
         self.extend_lease(me, clock);
@@ -130,8 +136,15 @@ impl Ring {
         {
             self.vacate(number, clock);
             self.announce(format!("resigned|member|{number}"));
+            self.call_heir(me);
         }
         Answer::Resigned
+    }
+
+    /// The first in line hears at once that the office is vacant, if it is connected.
+    pub(super) fn call_heir(&mut self, leaving: Persona) {
+        let heir = self.succession().into_iter().map(|heir| heir.persona).find(|heir| *heir != leaving);
+        self.called.extend(heir.filter(|heir| self.connected.contains(&heir.index)));
     }
 
     /// The next tick stays as it is; who led last is remembered while there is somebody to take over from it.
@@ -149,7 +162,7 @@ impl Ring {
         }
     }
 
-    pub(super) fn snapshot(&self, roll: &[Persona]) -> Answer {
+    pub(super) fn snapshot(&self, roll: &[Persona], clock: &Clock) -> Answer {
         let mut known: Vec<_> = roll.iter().map(|who| who.index).collect();
         known.sort_unstable();
         if !known.iter().eq(self.members.keys()) || self.members.values().any(|member| member.is_forgotten) {
@@ -175,8 +188,20 @@ impl Ring {
             generator: self.office.holder.map(|(_, number)| (number, epoch)),
             members: members
                 .iter()
-                .map(|member| (member.number, rank(member), held(member), totals(member)))
+                .map(|member| Row {
+                    number: member.number,
+                    pid: std::process::id().into(),
+                    host: HOST.into(),
+                    started: member.started,
+                    deadline: member.deadline.from,
+                    state: self.looks(member, clock.now()).into(),
+                    rank: rank(member),
+                    held: held(member),
+                    totals: totals(member),
+                })
                 .collect(),
+            ledger: ["takeovers", "returned", "fenced", "buried", "retried", "dropped"]
+                .map(|name| self.count(name)),
             readers: members.iter().filter(is_reader).count(),
             waiting: self.ready.len() as u64,
             in_flight: all - in_readers_hands,
