@@ -1,7 +1,10 @@
 # Everything a user or a contributor starts from a fresh clone. GNU make.
 
 CARGO ?= cargo
-BINARY := $(or $(CARGO_TARGET_DIR),target)/release/estafeta
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+BINARY := $(TARGET)/release/estafeta
+CARGO_MUTANTS_VERSION := 27.1.0
+CARGO_MUTANTS := $(TARGET)/tools/cargo-mutants-$(CARGO_MUTANTS_VERSION)/bin/cargo-mutants
 
 .DEFAULT_GOAL := help
 .PHONY: help run build test soak mutants bench peers picture fmt clippy doc lua unit toolchain
@@ -28,9 +31,19 @@ soak: ## tell the scripts new random stories, for as long as you like: make soak
 	@scripts/install-deps cc redis-server
 	@ESTAFETA_STORIES_FOR=$(FOR) $(CARGO) test --locked --package estafeta --lib every_story_ends_well -- --nocapture
 
-mutants: ## plant known bugs in a copy, one at a time, and see that the tests catch each: make mutants ONLY=publish
+# Everything that narrows a run: KIND=planted|lua|rust, ONLY=WORD, SINCE=REV, SHARD=1/4, FOR=20m, JOBS=2, QUICK=1, FRESH=1,
+# BUGS=FILE, REPORT=1. crates/mutants/src/main.rs explains each.
+mutants: $(CARGO_MUTANTS) ## change the sources in small ways and see that the tests notice: make mutants SINCE=HEAD~1
 	@scripts/install-deps cc redis-server
-	@$(CARGO) run --quiet --locked --package estafeta-mutants -- $(ONLY)
+	@$(CARGO) run --quiet --locked --package estafeta-mutants -- --cargo-mutants $(CARGO_MUTANTS) \
+	  $(if $(KIND),--kind $(KIND)) $(if $(SINCE),--since $(SINCE)) $(if $(SHARD),--shard $(SHARD)) \
+	  $(if $(filter command environment,$(origin FOR)),--for $(FOR)) $(if $(JOBS),--jobs $(JOBS)) \
+	  $(if $(QUICK),--quick) $(if $(FRESH),--fresh) $(if $(REPORT),--report) $(if $(BUGS),--bugs $(BUGS)) $(ONLY)
+
+# Only `make mutants` needs it, so it is compiled there and lives under target.
+$(CARGO_MUTANTS):
+	@echo 'make mutants: compiling cargo-mutants $(CARGO_MUTANTS_VERSION), once'
+	@$(CARGO) install --quiet --locked cargo-mutants --version =$(CARGO_MUTANTS_VERSION) --root $(@D)/..
 
 bench: build ## measure a ring on this machine: make bench ONLY='latency --for 10s'
 	@exec $(BINARY) bench $(ONLY)

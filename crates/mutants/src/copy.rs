@@ -5,9 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, ensure};
-
-use crate::bugs::Bug;
+use anyhow::{Context as _, Result};
 
 /// What is not a source, wherever it is.
 const LEFT_OUT: [&str; 4] = [".git", ".venv", "node_modules", "target"];
@@ -16,7 +14,7 @@ pub struct Copy {
     path: PathBuf,
 }
 
-/// A bug in the copy; dropped, it is mended.
+/// A changed file; dropped, it is as it was.
 pub struct Planted {
     file: PathBuf,
     sound: String,
@@ -44,15 +42,13 @@ impl Copy {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
 
-    pub fn plant(&self, bug: &Bug) -> Result<Planted> {
-        let file = self.path.join(&bug.file);
-        let sound = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        let times = sound.matches(&bug.from).count();
-        ensure!(times == 1, "{}: its text is {times} times in {}", bug.bug, bug.file);
-        fs::write(&file, sound.replace(&bug.from, &bug.to))?;
-        Ok(Planted { file, sound })
-    }
+/// Changes a file until the answer is dropped.
+pub fn plant(file: &Path, change: impl FnOnce(&str) -> Result<String>) -> Result<Planted> {
+    let sound = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    fs::write(file, change(&sound)?)?;
+    Ok(Planted { file: file.to_owned(), sound })
 }
 
 impl Drop for Planted {
@@ -63,7 +59,7 @@ impl Drop for Planted {
 }
 
 /// All files under `root`, by their path from there.
-fn list(root: &Path, at: &Path, files: &mut BTreeSet<PathBuf>) -> Result<()> {
+pub fn list(root: &Path, at: &Path, files: &mut BTreeSet<PathBuf>) -> Result<()> {
     let directory = root.join(at);
     let entries = fs::read_dir(&directory).with_context(|| format!("cannot list {}", directory.display()))?;
     for entry in entries {

@@ -1,69 +1,237 @@
-//! Tests the tests: plants known bugs in a copy of the sources, one at a time, and runs the tests that have to catch each.
+//! Tests the tests: changes the sources in small ways, one at a time, and runs the tests that have to notice.
 //!
-//! The bugs are data, in `mutants.toml`. The copy and what is built from it live under `target/mutants`, so that nothing
-//! of the working tree is touched and every run after the first builds little. The unchanged copy has to pass first.
+//! There are three kinds of changes:
 //!
-//!     make mutants                 # all of them
-//!     make mutants ONLY=publish    # those whose bug or file has this word in it
+//! - *planted*: bugs with a name, written down in `planted.toml`. All of them must be caught.
+//! - *lua*: every line of every script with the mistakes that [`lua`] makes. No build is needed: a test binary reads its
+//!   scripts from a directory.
+//! - *rust*: the mistakes that cargo-mutants finds in the files of [`suites`].
 //!
-//! It prints a table and exits with 1 if a bug went unnoticed.
+//! Sources are changed in copies under `target/mutants`, so nothing of the working tree is touched, and every run after the
+//! first builds little. What a run found out is kept there too; a run that was stopped goes on where it was.
+//!
+//!     make mutants                       # all of them: hours
+//!     make mutants KIND=lua              # one kind
+//!     make mutants ONLY=publish          # those with this word in their file, or in the name of the bug
+//!     make mutants SINCE=HEAD~1          # those in lines that have changed since
+//!     make mutants FOR=20m               # as many as fit into 20 minutes; the next run goes on
+//!     make mutants SHARD=1/4             # every fourth one
+//!     make mutants QUICK=1               # leave out all of the stories but a sample
+//!     make mutants FRESH=1               # forget what earlier runs found out
+//!     make mutants REPORT=1              # only print what earlier runs found out
+//!     make mutants BUGS=more.toml        # plant the bugs of this file, written like planted.toml
+//!
+//! It exits with 1 if a planted bug went unnoticed or an area missed its goal.
 
-mod bugs;
+mod campaign;
+mod changed;
 mod copy;
+mod equivalent;
+mod lua;
+mod mutant;
+mod planted;
+mod report;
+mod results;
+mod rust;
+mod suites;
 mod trial;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use clap::{Parser, ValueEnum};
 
-use bugs::Bug;
-use copy::Copy;
-use trial::{Trial, Verdict};
+use campaign::{Campaign, Case};
+use changed::Changed;
+use equivalent::Equivalents;
+use mutant::Mutant;
+use planted::Bug;
+use results::Results;
+use trial::{Limits, Verdict};
 
-fn main() -> Result<ExitCode> {
-    let only: Vec<String> = std::env::args().skip(1).collect();
-    let bugs: Vec<Bug> = bugs::all()?.into_iter().filter(|bug| bug.is_meant_by(&only)).collect();
-    ensure!(!bugs.is_empty(), "no bug has {only:?} in its name or file");
-
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    let copy = Copy::of(&root(), &target.join("mutants/sources"))?;
-    let trial = Trial { sources: copy.path().to_owned(), target: target.join("mutants/target") };
-    say("The unchanged copy first.");
-    for tests in bugs::every_test(&bugs) {
-        match trial.run(&tests)? {
-            Verdict::Passes => {}
-            verdict => anyhow::bail!("without any bug, {tests} does not pass: {verdict}"),
-        }
-    }
-
-    say(&row("bug", "where", "caught by", "time"));
-    let start = Instant::now();
-    let mut unnoticed = 0;
-    for bug in &bugs {
-        let (verdict, time) = plant(bug, &copy, &trial)?;
-        unnoticed += usize::from(verdict == Verdict::Passes);
-        let file = bug.file.strip_prefix("crates/").unwrap_or(&bug.file).replace("/src/", "/");
-        say(&row(&bug.bug, &file, &verdict.to_string(), &seconds(time)));
-    }
-    let caught = bugs.len() - unnoticed;
-    say(&format!("{caught} of {} bugs were caught, in {}", bugs.len(), seconds(start.elapsed())));
-    Ok(ExitCode::from(u8::from(unnoticed > 0)))
+/// Changes the sources in small ways, one at a time, and runs the tests that have to notice.
+#[derive(Parser)]
+struct Options {
+    /// Only this kind
+    #[arg(long, value_enum)]
+    kind: Option<Kind>,
+    /// Only those with one of these words in their file, or in the name of the bug
+    only: Vec<String>,
+    /// Only those in lines that have changed since this revision
+    #[arg(long, value_name = "REV")]
+    since: Option<String>,
+    /// Only every Nth, beginning with the Kth
+    #[arg(long, value_name = "K/N", value_parser = shard)]
+    shard: Option<Shard>,
+    /// Stop after this time; the next run goes on
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    time: Option<Duration>,
+    /// Try so many side by side
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+    /// Leave out all of the stories but a sample
+    #[arg(long)]
+    quick: bool,
+    /// Forget what earlier runs found out
+    #[arg(long)]
+    fresh: bool,
+    /// Plant the bugs of this file instead of those in planted.toml
+    #[arg(long, value_name = "FILE")]
+    bugs: Option<PathBuf>,
+    /// Only print the report of what earlier runs found out
+    #[arg(long)]
+    report: bool,
+    /// The program cargo-mutants
+    #[arg(long, value_name = "PATH", default_value = "cargo-mutants")]
+    cargo_mutants: PathBuf,
 }
 
-/// Tries the tests with this bug, the first that fails has caught it.
-fn plant(bug: &Bug, copy: &Copy, trial: &Trial) -> Result<(Verdict, Duration)> {
-    let start = Instant::now();
-    let _planted = copy.plant(bug)?;
-    for tests in &bug.tests {
-        let verdict = trial.run(tests)?;
-        ensure!(!matches!(verdict, Verdict::DoesNotBuild(_)), "{}: {verdict}", bug.bug);
-        if verdict != Verdict::Passes {
-            return Ok((verdict, start.elapsed()));
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    Planted,
+    Lua,
+    Rust,
+}
+
+/// Number `which`, counted from 1, of `of` parts.
+#[derive(Clone, Copy)]
+struct Shard {
+    which: usize,
+    of: usize,
+}
+
+fn shard(text: &str) -> Result<Shard, String> {
+    let parsed = text.split_once('/').and_then(|(which, of)| Some((which.parse().ok()?, of.parse().ok()?)));
+    match parsed {
+        Some((which, of)) if (1..=of).contains(&which) => Ok(Shard { which, of }),
+        _ => Err(format!("expected K/N such as 1/4, got {text}")),
+    }
+}
+
+impl Options {
+    fn wants(&self, kind: Kind) -> bool {
+        let kind_of_bugs = self.bugs.as_ref().map(|_| Kind::Planted);
+        self.kind.or(kind_of_bugs).is_none_or(|wanted| wanted == kind)
+    }
+
+    fn deals(&self, index: usize) -> bool {
+        self.shard.is_none_or(|shard| index % shard.of == shard.which - 1)
+    }
+}
+
+fn main() -> Result<ExitCode> {
+    let options = Options::parse();
+    let changed = options.since.as_deref().map(|since| Changed::since(since, &root())).transpose()?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let target = target.join("mutants");
+    std::fs::create_dir_all(&target)?;
+    // What survived a part of the tests has to be tried again with all of them.
+    let tests = fingerprint_of_tests()? ^ u64::from(options.quick);
+    let results = Results::open(&target.join("results.jsonl"), tests, options.fresh)?;
+    let limits = Limits::default();
+    let campaign = Campaign {
+        target,
+        results: &results,
+        limits: &limits,
+        jobs: options.jobs.max(1),
+        until: options.time.map(|time| Instant::now() + time),
+        quick: options.quick,
+    };
+    let bugs = bugs(&options, changed.as_ref())?;
+    let mut cases = cases(&options, changed.as_ref(), &results)?;
+    ensure!(
+        !bugs.is_empty() || !cases.is_empty(),
+        "there is nothing to try: no mutant has {:?}",
+        options.only
+    );
+
+    let mut good = true;
+    if !options.report {
+        campaign.check_unchanged(&cases, planted::every_test(&bugs))?;
+        good &= plant_all(&bugs, &campaign)?;
+        campaign.run(&mut cases)?;
+    }
+    let (report, reached) = report::report(&cases);
+    say(&report);
+    Ok(ExitCode::from(u8::from(!(good && reached))))
+}
+
+fn bugs(options: &Options, changed: Option<&Changed>) -> Result<Vec<Bug>> {
+    if !options.wants(Kind::Planted) || options.report {
+        return Ok(Vec::new());
+    }
+    let is_meant = |bug: &Bug| {
+        bug.is_meant_by(&options.only) && changed.is_none_or(|changed| changed.has_file(&bug.file))
+    };
+    let all = match &options.bugs {
+        Some(file) => planted::read(&std::fs::read_to_string(file)?)?,
+        None => planted::all()?,
+    };
+    let bugs = all.into_iter().filter(is_meant).enumerate();
+    Ok(bugs.filter(|(index, _)| options.deals(*index)).map(|(_, bug)| bug).collect())
+}
+
+fn cases(options: &Options, changed: Option<&Changed>, results: &Results) -> Result<Vec<Case>> {
+    let mut mutants: Vec<Mutant> = Vec::new();
+    if options.wants(Kind::Lua) {
+        for (file, source) in suites::scripts()? {
+            mutants.extend(lua::mutants_of(&file, &source)?);
         }
     }
-    Ok((Verdict::Passes, start.elapsed()))
+    if options.wants(Kind::Rust) {
+        mutants.extend(rust::mutants(&options.cargo_mutants, &root())?);
+    }
+    let equivalents = Equivalents::read()?;
+    let mut cases = Vec::new();
+    for mutant in mutants {
+        let is_meant = options.only.is_empty() || options.only.iter().any(|word| mutant.file.contains(word));
+        let source = std::fs::read_to_string(root().join(&mutant.file))?;
+        let first = mutant.line(&source);
+        let lines = first..=first + source[mutant.span.clone()].matches('\n').count();
+        if is_meant && changed.is_none_or(|changed| changed.has_lines(&mutant.file, &lines)) {
+            cases.push(Case::new(mutant, &source, &equivalents, results)?);
+        }
+    }
+    let dealt = cases.into_iter().enumerate().filter(|(index, _)| options.deals(*index));
+    Ok(dealt.map(|(_, case)| case).collect())
+}
+
+/// Plants each bug and prints who caught it. False if one was not caught.
+fn plant_all(bugs: &[Bug], campaign: &Campaign<'_>) -> Result<bool> {
+    if bugs.is_empty() {
+        return Ok(true);
+    }
+    let (copy, trial) = campaign.trial(0)?;
+    say(&row("bug", "where", "caught by", "time"));
+    let mut caught = 0;
+    for bug in bugs {
+        let start = Instant::now();
+        let planted = copy::plant(&copy.path().join(&bug.file), |sound| bug.plant(sound))?;
+        let mut verdict = Verdict::Passes;
+        for tests in &bug.tests {
+            verdict = trial.run(tests, campaign.limits)?;
+            ensure!(!matches!(verdict, Verdict::DoesNotBuild(_)), "{}: {verdict}", bug.bug);
+            if verdict != Verdict::Passes {
+                break;
+            }
+        }
+        drop(planted);
+        caught += usize::from(verdict != Verdict::Passes);
+        let file = bug.file.strip_prefix("crates/").unwrap_or(&bug.file).replace("/src/", "/");
+        let time = format!("{:.0} s", start.elapsed().as_secs_f64());
+        say(&row(&bug.bug, &file, &verdict.to_string(), &time));
+    }
+    say(&format!("{caught} of {} planted bugs were caught", bugs.len()));
+    Ok(caught == bugs.len())
+}
+
+fn fingerprint_of_tests() -> Result<u64> {
+    let mut files = BTreeSet::new();
+    copy::list(&root(), Path::new(""), &mut files)?;
+    results::fingerprint_of_tests(&root(), &files.into_iter().collect::<Vec<_>>())
 }
 
 /// The root of the workspace.
@@ -74,10 +242,6 @@ fn root() -> PathBuf {
 
 fn row(bug: &str, place: &str, caught: &str, time: &str) -> String {
     format!("{bug:<62} {place:<38} {time:>6}  {caught}")
-}
-
-fn seconds(time: Duration) -> String {
-    format!("{:.0} s", time.as_secs_f64())
 }
 
 #[allow(clippy::print_stdout)]

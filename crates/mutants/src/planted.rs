@@ -1,11 +1,13 @@
-//! The list of bugs, as `mutants.toml` tells it.
+//! Bugs with a name, as `planted.toml` lists them: what a promise looks like when it is broken.
 
 use std::collections::BTreeSet;
 
-use anyhow::Result;
+use anyhow::{Result, bail, ensure};
 use serde::Deserialize;
 
-const LIST: &str = include_str!("../mutants.toml");
+use crate::suites;
+
+const LIST: &str = include_str!("../planted.toml");
 
 /// One bug: a piece of text in one file of the workspace, and what to put in its place.
 #[derive(Debug, Deserialize)]
@@ -15,8 +17,14 @@ pub struct Bug {
     pub file: String,
     pub from: String,
     pub to: String,
-    /// Which tests have to catch it, see [`trial`](crate::trial); the first ones first.
+    /// Which tests have to catch it, see [`suites`](crate::suites); the first ones first. Those of its file if none is
+    /// named.
+    #[serde(default)]
     pub tests: Vec<String>,
+    /// Who is harmed by it, and how. For people.
+    #[serde(default)]
+    #[expect(dead_code, reason = "it is for people who read the list")]
+    harm: String,
 }
 
 #[derive(Deserialize)]
@@ -30,10 +38,26 @@ impl Bug {
     pub fn is_meant_by(&self, words: &[String]) -> bool {
         words.is_empty() || words.iter().any(|word| self.bug.contains(word) || self.file.contains(word))
     }
+
+    /// The file with the bug in it.
+    pub fn plant(&self, sound: &str) -> Result<String> {
+        let times = sound.matches(&self.from).count();
+        ensure!(times == 1, "{}: its text is {times} times in {}", self.bug, self.file);
+        Ok(sound.replace(&self.from, &self.to))
+    }
 }
 
 pub fn all() -> Result<Vec<Bug>> {
-    Ok(toml::from_str::<List>(LIST)?.mutant)
+    read(LIST)
+}
+
+pub fn read(list: &str) -> Result<Vec<Bug>> {
+    let mut bugs = toml::from_str::<List>(list)?.mutant;
+    for bug in bugs.iter_mut().filter(|bug| bug.tests.is_empty()) {
+        let Some((_, tests)) = suites::of_file(&bug.file) else { bail!("{}: no tests are named", bug.bug) };
+        bug.tests = tests.iter().map(|tests| (*tests).to_owned()).collect();
+    }
+    Ok(bugs)
 }
 
 /// Every test that some of the bugs need, once.
@@ -51,10 +75,11 @@ mod tests {
         assert!(bugs.len() >= 16, "only {}", bugs.len());
         for bug in &bugs {
             let source = std::fs::read_to_string(crate::root().join(&bug.file)).unwrap();
-            let times = source.matches(&bug.from).count();
-            assert_eq!(times, 1, "{}: its text is {times} times in {}:\n{}", bug.bug, bug.file, bug.from);
-            assert_ne!(bug.from, bug.to, "{}", bug.bug);
+            assert_ne!(bug.plant(&source).unwrap(), source, "{}", bug.bug);
             assert!(!bug.tests.is_empty(), "{}", bug.bug);
+            for tests in &bug.tests {
+                suites::suite(tests).unwrap();
+            }
         }
     }
 

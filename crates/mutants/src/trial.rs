@@ -1,35 +1,36 @@
-//! Builds and runs tests of the copy, until the first failure or the end.
-//!
-//! Tests are named `suite` or `suite:filter`, the suites being
-//!
-//! - `stories`: random stories told to the scripts,
-//! - `scripts`: all of the library's inner tests,
-//! - `library`: members inside a test process,
-//! - `commands`: the real program.
+//! Builds tests and runs them, until the first failure or the end.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use serde::Deserialize;
 
-/// Generous, for a bug may also show as something that never happens, and tests wait half a minute for that.
-const LIMIT: Duration = Duration::from_secs(300);
+use crate::suites::{self, Suite};
+
+/// A mutant may turn an end into something that never comes. Tests themselves wait half a minute for what must happen.
+const SHORTEST_LIMIT: Duration = Duration::from_secs(60);
 /// The first build of all builds everything that the program is made of.
 const BUILD_LIMIT: Duration = Duration::from_secs(3600);
 
 pub struct Trial {
     pub sources: PathBuf,
+    /// Several trials may share one: cargo lets one of them build at a time.
     pub target: PathBuf,
+    /// Whether the compiler takes its time, which pays where one binary is run thousands of times.
+    pub optimised: bool,
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     /// The test that failed first.
     Caught(String),
@@ -39,45 +40,111 @@ pub enum Verdict {
     DoesNotBuild(String),
 }
 
+/// A test binary.
+#[derive(Clone)]
+pub struct Built {
+    executable: PathBuf,
+    directory: PathBuf,
+}
+
+/// How long each suite takes when nothing is wrong, by the name of its tests.
+#[derive(Default)]
+pub struct Limits(Mutex<HashMap<String, Duration>>);
+
+impl Limits {
+    pub fn learn(&self, tests: &str, time: Duration) {
+        self.0.lock().expect("no panic while held").insert(tests.to_owned(), time);
+    }
+
+    /// Whoever takes four times as long as usual hangs.
+    fn of(&self, tests: &str) -> Duration {
+        let usual = self.0.lock().expect("no panic while held").get(tests).copied().unwrap_or_default();
+        SHORTEST_LIMIT.max(usual * 4)
+    }
+}
+
 impl Trial {
-    pub fn run(&self, tests: &str) -> Result<Verdict> {
-        let build = self.tests(tests, &["--no-run"])?;
-        let mut output = Vec::new();
-        let built = Run::start(build)?.watch(BUILD_LIMIT, |line| {
-            output.push(line.to_owned());
+    /// Builds the tests and runs them.
+    pub fn run(&self, tests: &str, limits: &Limits) -> Result<Verdict> {
+        match self.build(tests)? {
+            Ok(built) => built.run(tests, limits, None),
+            Err(output) => Ok(Verdict::DoesNotBuild(output)),
+        }
+    }
+
+    /// The binary of these tests, or what the compiler has to say.
+    pub fn build(&self, tests: &str) -> Result<Result<Built, String>> {
+        let Suite { package, directory, target, .. } = suites::suite(tests)?;
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command
+            .args(["test", "--no-run", "--locked", "--message-format=json", "--package", package])
+            .args(target);
+        command.current_dir(&self.sources).env("CARGO_TARGET_DIR", &self.target);
+        // Nobody looks at these binaries with a debugger, and they link faster without.
+        command.env("CARGO_PROFILE_DEV_DEBUG", "0");
+        command.env("CARGO_PROFILE_DEV_OPT_LEVEL", if self.optimised { "1" } else { "0" });
+        let (mut output, mut executable) = (Vec::new(), None);
+        let ending = Run::start(command)?.watch(BUILD_LIMIT, |line| {
+            match serde_json::from_str::<Artifact>(line) {
+                Ok(Artifact { executable: Some(found), profile: Some(Profile { test: true }), .. }) => {
+                    executable = Some(found);
+                }
+                Ok(Artifact { message: Some(message), .. }) => output.extend(message.rendered),
+                Ok(_) => {}
+                Err(_) => output.push(line.to_owned()),
+            }
             None::<()>
         });
-        if built != Ending::Exit(true) {
-            return Ok(Verdict::DoesNotBuild(output.join("\n")));
+        match (ending, executable) {
+            (Ending::Exit(true), Some(executable)) => {
+                Ok(Ok(Built { executable, directory: self.sources.join(directory) }))
+            }
+            (Ending::Exit(true), None) => bail!("cargo built no tests for {tests}"),
+            _ => Ok(Err(output.join("\n"))),
+        }
+    }
+}
+
+impl Built {
+    /// Runs the tests, with the scripts of this directory if one is given.
+    pub fn run(&self, tests: &str, limits: &Limits, scripts: Option<&Path>) -> Result<Verdict> {
+        let suite = suites::suite(tests)?;
+        let mut command = Command::new(&self.executable);
+        command.args(suite.arguments).current_dir(&self.directory);
+        if let Some(calls) = suite.calls {
+            command.env("ESTAFETA_STORIES_CALLS", calls.to_string());
+        }
+        // That a story fails is enough; nobody will read it.
+        command.env("PROPTEST_MAX_SHRINK_ITERS", "0").env("RUST_BACKTRACE", "0");
+        if let Some(scripts) = scripts {
+            command.env("ESTAFETA_SCRIPTS", scripts);
         }
         let failed = |line: &str| Some(line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?.to_owned());
-        Ok(match Run::start(self.tests(tests, &[])?)?.watch(LIMIT, failed) {
+        Ok(match Run::start(command)?.watch(limits.of(tests), failed) {
             Ending::Seen(test) => Verdict::Caught(test),
             Ending::Exit(true) => Verdict::Passes,
-            Ending::Exit(false) => Verdict::Caught("the tests came to a bad end".into()),
+            Ending::Exit(false) => Verdict::Caught("the test process ended badly".into()),
             Ending::OutOfTime => Verdict::Hangs,
         })
     }
+}
 
-    fn tests(&self, tests: &str, further: &[&str]) -> Result<Command> {
-        let (suite, filter) = tests.split_once(':').unwrap_or((tests, ""));
-        let (package, binary): (_, &[_]) = match suite {
-            "stories" | "scripts" => ("estafeta", &["--lib"]),
-            "library" => ("estafeta", &["--test", "it"]),
-            "commands" => ("estafeta-cli", &["--test", "it"]),
-            other => bail!("there are no tests called {other}"),
-        };
-        let filter = if suite == "stories" { "every_story_ends_well" } else { filter };
-        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.args(["test", "--locked", "--package", package]).args(binary).args(further);
-        if !filter.is_empty() {
-            command.args(["--", filter]);
-        }
-        command.current_dir(&self.sources).env("CARGO_TARGET_DIR", &self.target);
-        // That a story fails is enough; nobody will read it.
-        command.env("PROPTEST_MAX_SHRINK_ITERS", "0").env("RUST_BACKTRACE", "0");
-        Ok(command)
-    }
+/// What is of interest in a line that cargo writes while it builds.
+#[derive(Deserialize)]
+struct Artifact {
+    executable: Option<PathBuf>,
+    profile: Option<Profile>,
+    message: Option<Message>,
+}
+
+#[derive(Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    rendered: Option<String>,
 }
 
 /// A command in a process group of its own, which ends as a whole when this is dropped.
@@ -144,7 +211,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Caught(test) => f.write_str(test),
-            Self::Hangs => write!(f, "the time limit of {} s", LIMIT.as_secs()),
+            Self::Hangs => f.write_str("the time limit"),
             Self::Passes => f.write_str("NOBODY"),
             Self::DoesNotBuild(output) => write!(f, "it does not build:\n{output}"),
         }

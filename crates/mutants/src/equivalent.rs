@@ -1,0 +1,76 @@
+//! Mutants that change nothing a test could see, as `equivalent.toml` lists them, each with its reason.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+use serde::Deserialize;
+
+use crate::mutant::Change;
+
+const LIST: &str = include_str!("../equivalent.toml");
+
+/// The reason for each.
+pub struct Equivalents(BTreeMap<Change, String>);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct List {
+    #[serde(default)]
+    equivalent: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    file: String,
+    from: String,
+    to: String,
+    reason: String,
+}
+
+impl Equivalents {
+    pub fn read() -> Result<Self> {
+        let mut reasons = BTreeMap::new();
+        for Entry { file, from, to, reason } in toml::from_str::<List>(LIST)?.equivalent {
+            ensure!(!reason.trim().is_empty(), "{file}: {from}: no reason is given");
+            let change = Change { file, from: from.trim().into(), to: to.trim().into() };
+            ensure!(!reasons.contains_key(&change), "listed twice: {change:?}");
+            reasons.insert(change, reason);
+        }
+        Ok(Self(reasons))
+    }
+
+    pub fn reason(&self, change: &Change) -> Option<&str> {
+        self.0.get(change).map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::{lua, suites};
+
+    /// Code moves on. An entry whose lines are gone excuses nothing any more, and must go too.
+    #[test]
+    fn every_entry_is_still_a_mutant_of_todays_sources() {
+        let mut of_scripts = BTreeSet::new();
+        for (file, source) in suites::scripts().unwrap() {
+            let mutants = lua::mutants_of(&file, &source).unwrap();
+            of_scripts.extend(mutants.iter().map(|mutant| mutant.change(&source)));
+        }
+        for change in Equivalents::read().unwrap().0.keys() {
+            assert!(suites::of_file(&change.file).is_some(), "{} is not mutated", change.file);
+            if change.file.ends_with(".lua") {
+                assert!(of_scripts.contains(change), "no such mutant: {change:?}");
+                continue;
+            }
+            // Only cargo-mutants knows the mutants of Rust; that the lines are there can be seen without it.
+            let source = std::fs::read_to_string(crate::root().join(&change.file)).unwrap();
+            let lines: Vec<&str> = source.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+            let from: Vec<&str> = change.from.lines().collect();
+            assert!(lines.windows(from.len()).any(|lines| lines == from), "no such lines: {change:?}");
+        }
+    }
+}

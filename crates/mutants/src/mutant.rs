@@ -1,0 +1,81 @@
+//! One small change of one source file, and how it is named.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+/// A change that a test should notice: `replacement` stands where `span` was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mutant {
+    /// Path from the root of the workspace.
+    pub file: String,
+    /// Bytes of the file that the change replaces.
+    pub span: Range<usize>,
+    pub replacement: String,
+}
+
+/// A mutant as people and the checked-in list name it: the changed lines, before and after, without their indentation.
+/// Line numbers are left out on purpose: an edit elsewhere in the file must not rename the mutant.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Change {
+    pub file: String,
+    pub from: String,
+    pub to: String,
+}
+
+impl Mutant {
+    /// The whole file with the change in it.
+    pub fn apply(&self, source: &str) -> String {
+        format!("{}{}{}", &source[..self.span.start], self.replacement, &source[self.span.end..])
+    }
+
+    /// The first line that changes, counted from 1.
+    pub fn line(&self, source: &str) -> usize {
+        source[..self.span.start].matches('\n').count() + 1
+    }
+
+    pub fn change(&self, source: &str) -> Change {
+        let start = source[..self.span.start].rfind('\n').map_or(0, |newline| newline + 1);
+        let end = source[self.span.end..].find('\n').map_or(source.len(), |newline| self.span.end + newline);
+        let (before, after) = (&source[start..self.span.start], &source[self.span.end..end]);
+        let to = format!("{before}{}{after}", self.replacement);
+        Change { file: self.file.clone(), from: trimmed(&source[start..end]), to: trimmed(&to) }
+    }
+}
+
+fn trimmed(lines: &str) -> String {
+    let lines: Vec<&str> = lines.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines.join("\n")
+}
+
+impl Change {
+    /// The change as a diff without context.
+    pub fn diff(&self) -> String {
+        let marked = |mark: char, lines: &str| -> String {
+            lines.lines().map(|line| format!("      {mark} {line}\n")).collect()
+        };
+        marked('-', &self.from) + &marked('+', &self.to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_names_whole_lines_without_indentation() {
+        let source = "one\n  if a == b then\n    c()\n  end\nlast";
+        let at = source.find("==").unwrap();
+        let mutant = Mutant { file: "x".into(), span: at..at + 2, replacement: "~=".into() };
+        assert_eq!(mutant.apply(source), "one\n  if a ~= b then\n    c()\n  end\nlast");
+        assert_eq!(mutant.line(source), 2);
+        let change = mutant.change(source);
+        assert_eq!((change.from.as_str(), change.to.as_str()), ("if a == b then", "if a ~= b then"));
+
+        let call = source.find("c()").unwrap();
+        let deleted = Mutant { file: "x".into(), span: call..call + 3, replacement: String::new() };
+        let change = deleted.change(source);
+        assert_eq!((change.from.as_str(), change.to.as_str()), ("c()", ""));
+        assert_eq!(change.diff(), "      - c()\n");
+    }
+}

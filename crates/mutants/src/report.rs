@@ -1,0 +1,88 @@
+//! What a run prints at its end: a score for each file and area, and every mutant that was not caught.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::campaign::{Case, Fate};
+use crate::results::Outcome;
+use crate::suites::{self, AREAS};
+
+/// How the mutants of a file or an area fared.
+#[derive(Clone, Copy, Default)]
+struct Tally {
+    caught: usize,
+    survived: usize,
+    equivalent: usize,
+    unbuildable: usize,
+    not_tried: usize,
+}
+
+impl Tally {
+    fn count(&mut self, fate: &Fate) {
+        *match fate {
+            Fate::NotTried => &mut self.not_tried,
+            Fate::Equivalent(_) => &mut self.equivalent,
+            Fate::Tried(Outcome::Caught(_)) => &mut self.caught,
+            Fate::Tried(Outcome::Survived) => &mut self.survived,
+            Fate::Tried(Outcome::Unbuildable) => &mut self.unbuildable,
+        } += 1;
+    }
+
+    /// Of those that were tried, in percent; none if there were none.
+    fn score(&self) -> Option<f64> {
+        let tried = self.caught + self.survived;
+        (tried > 0).then(|| 100.0 * self.caught as f64 / tried as f64)
+    }
+
+    fn row(&self, name: &str, goal: &str) -> String {
+        let score = self.score().map_or_else(|| "-".into(), |score| format!("{score:.1} %"));
+        let Self { caught, survived, equivalent, unbuildable, not_tried } = self;
+        format!("{name:<52} {caught:>6} {survived:>8} {equivalent:>10} {unbuildable:>11} {not_tried:>9} {score:>8} {goal}")
+            .trim_end()
+            .to_owned()
+    }
+}
+
+/// The report as text, and whether every area reached its goal.
+pub fn report(cases: &[Case]) -> (String, bool) {
+    let (mut files, mut areas) = (BTreeMap::<_, Tally>::new(), BTreeMap::<_, Tally>::new());
+    for case in cases {
+        let file = case.mutant.file.as_str();
+        files.entry(file).or_default().count(&case.fate);
+        if let Some((area, _)) = suites::of_file(file) {
+            areas.entry(area.name).or_default().count(&case.fate);
+        }
+    }
+    let mut text = String::new();
+    let of_fate = |text: &mut String, title: &str, reason: &dyn Fn(&Fate) -> Option<String>| {
+        for case in cases {
+            if let Some(reason) = reason(&case.fate) {
+                let (file, line) = (&case.mutant.file, case.line);
+                let _ = writeln!(text, "{title}  {file}:{line}{reason}\n{}", case.change.diff().trim_end());
+            }
+        }
+    };
+    of_fate(&mut text, "equivalent", &|fate| match fate {
+        Fate::Equivalent(reason) => Some(format!("  {reason}")),
+        _ => None,
+    });
+    of_fate(&mut text, "survived", &|fate| (*fate == Fate::Tried(Outcome::Survived)).then(String::new));
+
+    let _ = writeln!(
+        text,
+        "\n{:<52} {:>6} {:>8} {:>10} {:>11} {:>9} {:>8}",
+        "file", "caught", "survived", "equivalent", "unbuildable", "not tried", "score"
+    );
+    for (file, tally) in &files {
+        let short = file.trim_start_matches("crates/").replace("/src/", "/");
+        let _ = writeln!(text, "{}", tally.row(&short, ""));
+    }
+    let mut reached = true;
+    for area in AREAS {
+        if let Some(tally) = areas.get(area.name) {
+            reached &= tally.score().is_none_or(|score| score >= f64::from(area.goal));
+            let _ = writeln!(text, "{}", tally.row(area.name, &format!("(goal {} %)", area.goal)));
+        }
+    }
+    (text, reached)
+}

@@ -1,0 +1,182 @@
+//! What is mutated, and which tests have to notice.
+//!
+//! An [`Area`] is a part of the sources with one goal: the share of its mutants that the tests must catch. Each file of it
+//! has *stages*, tests that are run one after another until one fails. The stages that fail soonest come first.
+//!
+//! Tests are named `suite` or `suite:filter,filter`. The suites are
+//!
+//! - `sample`: the first of the stories, which are random orders of script calls, compared with the model,
+//! - `stories`: all of them,
+//! - `scripts`: all other tests inside the library,
+//! - `library`: members inside a test process,
+//! - `program`: tests inside the program,
+//! - `commands`: the real program, with real signals.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+
+/// A part of the sources and the share of its mutants that must be caught, in percent.
+pub struct Area {
+    pub name: &'static str,
+    pub goal: u32,
+    /// Each with the tests that must notice its mutants. A path that ends with a slash means all that is below it.
+    files: &'static [(&'static str, &'static [&'static str])],
+}
+
+/// Where the scripts are, from the root of the workspace.
+pub const SCRIPTS: &str = "crates/estafeta/src/lua/";
+
+/// Tests of the real program that show whether a member behaves, for mutants of the library that its own tests let pass.
+const BEHAVIOUR: &str =
+    "commands:bad_lines,exactly_once,freezes,get_errors,lost_redis,redis_forgets,takeover";
+
+/// The first path that fits a file decides, so the more special ones come first.
+pub const AREAS: &[Area] = &[
+    Area { name: "scripts", goal: 95, files: &[(SCRIPTS, &["sample", "scripts", "stories"])] },
+    Area {
+        name: "judge",
+        goal: 95,
+        files: &[("crates/estafeta-cli/src/chaos/judge.rs", &["program:chaos", "commands:chaos"])],
+    },
+    Area {
+        name: "getErrors",
+        goal: 95,
+        files: &[
+            ("crates/estafeta-cli/src/commands/get_errors.rs", &["commands:get_errors"]),
+            ("crates/estafeta/src/errors.rs", &["library", "commands:get_errors"]),
+        ],
+    },
+    Area {
+        name: "library",
+        goal: 90,
+        files: &[
+            ("crates/estafeta/src/store/", &["sample", "scripts", "library", BEHAVIOUR, "stories"]),
+            ("crates/estafeta/src/pack.rs", &["sample", "scripts", "library", "stories"]),
+            ("crates/estafeta/src/", &["scripts", "library", BEHAVIOUR]),
+        ],
+    },
+    Area {
+        name: "settings",
+        goal: 90,
+        files: &[
+            ("crates/estafeta-cli/src/settings.rs", &["program:settings", "commands:settings,bad_input,tls"]),
+            ("crates/estafeta-cli/src/duration.rs", &["program", "commands:settings,bad_input"]),
+            (
+                "crates/estafeta-cli/src/find_redis.rs",
+                &["program", "commands:private_redis,settings,bad_redis"],
+            ),
+        ],
+    },
+    Area {
+        name: "private Redis",
+        goal: 90,
+        files: &[
+            (
+                "crates/estafeta-cli/src/private_redis.rs",
+                &["program:private_redis", "commands:private_redis"],
+            ),
+            ("crates/estafeta-cli/src/private_redis/", &["program:private_redis", "commands:private_redis"]),
+        ],
+    },
+];
+
+/// The area of a file and the tests of its mutants, if it is to be mutated.
+pub fn of_file(file: &str) -> Option<(&'static Area, &'static [&'static str])> {
+    let fits = |path: &str| if path.ends_with('/') { file.starts_with(path) } else { file == path };
+    AREAS.iter().find_map(|area| {
+        let (_, tests) = area.files.iter().find(|(path, _)| fits(path))?;
+        Some((area, *tests))
+    })
+}
+
+/// The paths of all Rust files to mutate, as cargo-mutants wants them.
+pub fn rust_globs() -> Vec<String> {
+    let paths = AREAS.iter().flat_map(|area| area.files).map(|(path, _)| *path);
+    paths
+        .filter(|path| *path != SCRIPTS)
+        .map(|path| if path.ends_with('/') { format!("{path}**/*.rs") } else { path.to_owned() })
+        .collect()
+}
+
+/// Every script, by its path from the root of the workspace, with its text.
+pub fn scripts() -> Result<Vec<(String, String)>> {
+    let mut scripts = Vec::new();
+    for directory in [SCRIPTS.to_owned(), format!("{SCRIPTS}shared/")] {
+        let path = crate::root().join(&directory);
+        for entry in path.read_dir().with_context(|| format!("cannot list {}", path.display()))? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if name.ends_with(".lua") {
+                let text = std::fs::read_to_string(path.join(&name))?;
+                scripts.push((format!("{directory}{name}"), text));
+            }
+        }
+    }
+    scripts.sort();
+    Ok(scripts)
+}
+
+/// Where the tests of a suite are.
+pub struct Suite {
+    pub package: &'static str,
+    /// The directory of the package, from the root of the workspace.
+    pub directory: &'static Path,
+    /// What cargo is asked to build.
+    pub target: &'static [&'static str],
+    /// Arguments of the test binary: which tests to run, and which not.
+    pub arguments: Vec<String>,
+    /// How many calls the stories make, if not all.
+    pub calls: Option<u64>,
+}
+
+const STORIES: &str = "every_story_ends_well";
+/// Most mutants that the stories notice at all are noticed long before this.
+const SAMPLE: u64 = 10_000;
+
+pub fn suite(tests: &str) -> Result<Suite> {
+    let (suite, filters) = tests.split_once(':').unwrap_or((tests, ""));
+    let mut arguments: Vec<String> =
+        filters.split(',').filter(|filter| !filter.is_empty()).map(Into::into).collect();
+    let (package, target): (_, &[_]) = match suite {
+        "sample" | "stories" | "scripts" => ("estafeta", &["--lib"]),
+        "library" => ("estafeta", &["--test", "it"]),
+        "program" => ("estafeta-cli", &["--bin", "estafeta"]),
+        "commands" => ("estafeta-cli", &["--test", "it"]),
+        other => bail!("there are no tests called {other}"),
+    };
+    match suite {
+        "sample" | "stories" => arguments.push(STORIES.into()),
+        "scripts" => arguments.extend(["--skip".into(), STORIES.into()]),
+        _ => {}
+    }
+    let directory = Path::new(if package == "estafeta" { "crates/estafeta" } else { "crates/estafeta-cli" });
+    let calls = (suite == "sample").then_some(SAMPLE);
+    Ok(Suite { package, directory, target, arguments, calls })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_area_names_files_that_exist_and_tests_that_can_be_run() {
+        for area in AREAS {
+            for (path, tests) in area.files {
+                assert!(crate::root().join(path).exists(), "{path}");
+                assert!(!tests.is_empty(), "{path}");
+                for tests in *tests {
+                    suite(tests).unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_most_special_path_decides() {
+        let area = |file| of_file(file).map(|(area, _)| area.name);
+        assert_eq!(area("crates/estafeta/src/errors.rs"), Some("getErrors"));
+        assert_eq!(area("crates/estafeta/src/lane.rs"), Some("library"));
+        assert_eq!(area("crates/estafeta/src/lua/shared/clock.lua"), Some("scripts"));
+        assert_eq!(area("crates/estafeta-cli/src/main.rs"), None);
+    }
+}
