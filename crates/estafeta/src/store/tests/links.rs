@@ -1,5 +1,8 @@
-//! A connection on which Redis lets a command wait.
+//! Connections: one on which Redis lets a command wait, one that is replaced, and what may be believed through it.
 
+use std::time::Instant;
+
+use super::trouble::Trouble;
 use super::*;
 
 #[tokio::test]
@@ -91,4 +94,100 @@ async fn steps_go_by_the_shortcut_while_it_is_free_and_are_none_the_worse_when_i
     bench.ask::<u64>(&["CLIENT", "KILL", "ID", &short.to_string()]);
     assert_eq!(connection_of(&store).await, own);
     assert!(bench.store.link.trouble().borrow().is_none(), "the trouble of another connection is not ours");
+}
+
+/// A link that is kept, as members have it, on a server that has been up for longer than a second.
+async fn kept_link(bench: &Bench) -> (Arc<Link>, CancellationToken) {
+    let uptime = || -> String { bench.ask(&["INFO", "server"]) };
+    while uptime().contains("uptime_in_seconds:0") {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let (link, keeper) = Link::open(bench.redis.url().parse().unwrap(), LEASE).await.unwrap();
+    let (link, end) = (Arc::new(link), CancellationToken::new());
+    let keeping = (Arc::clone(&link), end.clone());
+    tokio::spawn(async move { keeping.0.keep(keeper, keeping.1).await });
+    (link, end)
+}
+
+/// Breaks the connection of a link, and waits until it has another one.
+async fn reconnect(bench: &Bench, link: &Arc<Link>) {
+    let generation = link.live().await.generation;
+    let id = connection_of(&Store::new(Arc::clone(link), RingName::default())).await;
+    bench.ask::<u64>(&["CLIENT", "KILL", "ID", &id.to_string()]);
+    while link.live().await.generation == generation {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+const SETTLING: Duration = Duration::from_millis(900);
+
+#[tokio::test]
+async fn what_is_seen_through_a_new_connection_is_believed_only_after_a_while() {
+    let bench = Bench::new().await;
+    let (link, end) = kept_link(&bench).await;
+    assert!(link.is_settled(SETTLING), "the first connection to a server that has been up for longer");
+    assert!(!link.is_settled(Duration::from_secs(3600)), "and not if the server is young");
+    reconnect(&bench, &link).await;
+    assert!(!link.is_settled(Duration::from_secs(60)), "everybody else may still be on the way back");
+    assert!(link.is_settled(Duration::ZERO));
+    end.cancel();
+}
+
+#[tokio::test]
+async fn nothing_is_believed_while_there_is_no_connection() {
+    let bench = Bench::new().await;
+    let (link, end) = kept_link(&bench).await;
+    bench.redis.kill();
+    while link.current().is_some() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(!link.is_settled(Duration::ZERO));
+    end.cancel();
+}
+
+#[tokio::test]
+async fn a_trouble_is_told_once_until_the_last_one_that_waits_is_served_and_then_nothing_is_believed_for_a_while()
+ {
+    let bench = Bench::new().await;
+    let (link, end) = kept_link(&bench).await;
+    let told = || link.trouble().borrow().clone();
+    drop(link.wait_along());
+    assert!(link.is_settled(SETTLING), "a wait without any trouble means nothing");
+
+    let (one, other) = (link.wait_along(), link.wait_along());
+    link.complain(&Trouble::Broken("first".into()));
+    link.complain(&Trouble::Broken("second".into()));
+    let first = told().expect("a trouble");
+    assert!(first.contains("first"), "{first}");
+    drop(one);
+    assert_eq!(told(), Some(first), "somebody still waits");
+    assert!(link.is_settled(SETTLING));
+    let start = Instant::now();
+    drop(other);
+    assert_eq!(told(), None);
+    // Unless this machine stood still for that long.
+    assert!(!link.is_settled(SETTLING) || start.elapsed() >= SETTLING);
+    end.cancel();
+}
+
+#[tokio::test]
+async fn a_member_is_seen_and_called_on_the_channel_of_its_present_life_after_every_reconnect() {
+    let bench = Bench::new().await;
+    let (link, end) = kept_link(&bench).await;
+    let store = Store::new(Arc::clone(&link), RingName::default());
+    let (former, present) = (Incarnation::random(), Incarnation::random());
+    let subscribers = |who: Incarnation| -> u64 {
+        let channel = bench.store.keys.alive(who);
+        bench.ask::<(String, u64)>(&["PUBSUB", "NUMSUB", &channel]).1
+    };
+    assert!(store.show_presence(former).await.unwrap());
+    assert_eq!((subscribers(former), subscribers(present)), (1, 0));
+    assert!(store.show_presence(present).await.unwrap());
+    for _ in 0..2 {
+        assert_eq!((subscribers(former), subscribers(present)), (0, 1));
+        bench.ask::<u64>(&["PUBLISH", &bench.store.keys.alive(present), "office"]);
+        tokio::time::timeout(LEASE, link.called()).await.expect("it hears the call");
+        reconnect(&bench, &link).await;
+    }
+    end.cancel();
 }
