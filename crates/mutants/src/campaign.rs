@@ -35,10 +35,14 @@ pub enum Fate {
 }
 
 impl Case {
-    pub fn new(mutant: Mutant, source: &str, equivalents: &Equivalents, results: &Results) -> Result<Self> {
+    pub fn new(
+        (mutant, change): (Mutant, Change),
+        source: &str,
+        equivalents: &Equivalents,
+        results: &Results,
+    ) -> Result<Self> {
         let (_, tests) =
             suites::of_file(&mutant.file).ok_or_else(|| anyhow!("{} is in no area", mutant.file))?;
-        let change = mutant.change(source);
         let fingerprint = fingerprint(&[&mutant.file, &mutant.apply(source)]);
         let known = results.of(fingerprint).cloned().map_or(Fate::NotTried, Fate::Tried);
         let fate = equivalents.reason(&change).map_or(known, |reason| Fate::Equivalent(reason.into()));

@@ -25,15 +25,22 @@ struct Entry {
     file: String,
     from: String,
     to: String,
+    /// Which one is meant, where several places of the file would be named the same.
+    #[serde(default = "first")]
+    nth: usize,
     reason: String,
+}
+
+fn first() -> usize {
+    1
 }
 
 impl Equivalents {
     pub fn read() -> Result<Self> {
         let mut reasons = BTreeMap::new();
-        for Entry { file, from, to, reason } in toml::from_str::<List>(LIST)?.equivalent {
+        for Entry { file, from, to, nth, reason } in toml::from_str::<List>(LIST)?.equivalent {
             ensure!(!reason.trim().is_empty(), "{file}: {from}: no reason is given");
-            let change = Change { file, from: from.trim().into(), to: to.trim().into() };
+            let change = Change { file, from: from.trim().into(), to: to.trim().into(), nth };
             ensure!(!reasons.contains_key(&change), "listed twice: {change:?}");
             reasons.insert(change, reason);
         }
@@ -50,15 +57,15 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::{lua, suites};
+    use crate::{lua, mutant, suites};
 
     /// Code moves on. An entry whose lines are gone excuses nothing any more, and must go too.
     #[test]
     fn every_entry_is_still_a_mutant_of_todays_sources() {
         let mut of_scripts = BTreeSet::new();
         for (file, source) in suites::scripts().unwrap() {
-            let mutants = lua::mutants_of(&file, &source).unwrap();
-            of_scripts.extend(mutants.iter().map(|mutant| mutant.change(&source)));
+            let mutants = mutant::named(lua::mutants_of(&file, &source).unwrap(), &source);
+            of_scripts.extend(mutants.into_iter().map(|(_, name)| name));
         }
         for change in Equivalents::read().unwrap().0.keys() {
             assert!(suites::of_file(&change.file).is_some(), "{} is not mutated", change.file);

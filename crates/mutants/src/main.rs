@@ -36,7 +36,7 @@ mod rust;
 mod suites;
 mod trial;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -175,24 +175,29 @@ fn bugs(options: &Options, changed: Option<&Changed>) -> Result<Vec<Bug>> {
 }
 
 fn cases(options: &Options, changed: Option<&Changed>, results: &Results) -> Result<Vec<Case>> {
-    let mut mutants: Vec<Mutant> = Vec::new();
+    let mut mutants = BTreeMap::<String, Vec<Mutant>>::new();
     if options.wants(Kind::Lua) {
         for (file, source) in suites::scripts()? {
-            mutants.extend(lua::mutants_of(&file, &source)?);
+            mutants.insert(file.clone(), lua::mutants_of(&file, &source)?);
         }
     }
     if options.wants(Kind::Rust) {
-        mutants.extend(rust::mutants(&options.cargo_mutants, &root())?);
+        for mutant in rust::mutants(&options.cargo_mutants, &root())? {
+            mutants.entry(mutant.file.clone()).or_default().push(mutant);
+        }
     }
+    let is_meant =
+        |file: &str| options.only.is_empty() || options.only.iter().any(|word| file.contains(word));
     let equivalents = Equivalents::read()?;
     let mut cases = Vec::new();
-    for mutant in mutants {
-        let is_meant = options.only.is_empty() || options.only.iter().any(|word| mutant.file.contains(word));
-        let source = std::fs::read_to_string(root().join(&mutant.file))?;
-        let first = mutant.line(&source);
-        let lines = first..=first + source[mutant.span.clone()].matches('\n').count();
-        if is_meant && changed.is_none_or(|changed| changed.has_lines(&mutant.file, &lines)) {
-            cases.push(Case::new(mutant, &source, &equivalents, results)?);
+    for (file, mutants) in mutants.into_iter().filter(|(file, _)| is_meant(file)) {
+        let source = std::fs::read_to_string(root().join(&file))?;
+        for named in mutant::named(mutants, &source) {
+            let first = named.0.line(&source);
+            let lines = first..=first + source[named.0.span.clone()].matches('\n').count();
+            if changed.is_none_or(|changed| changed.has_lines(&file, &lines)) {
+                cases.push(Case::new(named, &source, &equivalents, results)?);
+            }
         }
     }
     let dealt = cases.into_iter().enumerate().filter(|(index, _)| options.deals(*index));

@@ -1,8 +1,7 @@
 //! One small change of one source file, and how it is named.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
-
-use serde::{Deserialize, Serialize};
 
 /// A change that a test should notice: `replacement` stands where `span` was.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,11 +15,26 @@ pub struct Mutant {
 
 /// A mutant as people and the checked-in list name it: the changed lines, before and after, without their indentation.
 /// Line numbers are left out on purpose: an edit elsewhere in the file must not rename the mutant.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Change {
     pub file: String,
     pub from: String,
     pub to: String,
+    /// Which one it is, counted from 1, where several places of the file would be named the same.
+    pub nth: usize,
+}
+
+/// The mutants of one file with their names.
+pub fn named(mutants: Vec<Mutant>, source: &str) -> Vec<(Mutant, Change)> {
+    let mut times = BTreeMap::<Change, usize>::new();
+    let name = |mutant: Mutant| {
+        let mut change = mutant.change(source);
+        let nth = times.entry(change.clone()).or_default();
+        *nth += 1;
+        change.nth = *nth;
+        (mutant, change)
+    };
+    mutants.into_iter().map(name).collect()
 }
 
 impl Mutant {
@@ -34,12 +48,12 @@ impl Mutant {
         source[..self.span.start].matches('\n').count() + 1
     }
 
-    pub fn change(&self, source: &str) -> Change {
+    fn change(&self, source: &str) -> Change {
         let start = source[..self.span.start].rfind('\n').map_or(0, |newline| newline + 1);
         let end = source[self.span.end..].find('\n').map_or(source.len(), |newline| self.span.end + newline);
         let (before, after) = (&source[start..self.span.start], &source[self.span.end..end]);
         let to = format!("{before}{}{after}", self.replacement);
-        Change { file: self.file.clone(), from: trimmed(&source[start..end]), to: trimmed(&to) }
+        Change { file: self.file.clone(), from: trimmed(&source[start..end]), to: trimmed(&to), nth: 0 }
     }
 }
 
@@ -77,5 +91,15 @@ mod tests {
         let change = deleted.change(source);
         assert_eq!((change.from.as_str(), change.to.as_str()), ("c()", ""));
         assert_eq!(change.diff(), "      - c()\n");
+    }
+
+    #[test]
+    fn the_same_change_in_two_places_has_two_names() {
+        let source = "x = 1\ny = 2\nx = 1\n";
+        let at =
+            |start: usize| Mutant { file: "x".into(), span: start..start + 5, replacement: String::new() };
+        let names: Vec<_> =
+            named(vec![at(0), at(6), at(12)], source).into_iter().map(|(_, name)| name.nth).collect();
+        assert_eq!(names, [1, 1, 2]);
     }
 }
