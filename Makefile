@@ -33,7 +33,7 @@ soak: ## tell the scripts new random stories, for as long as you like: make soak
 
 # Everything that narrows a run: KIND=planted|lua|rust, ONLY=WORD, SINCE=REV, SHARD=1/4, FOR=20m, JOBS=2, QUICK=1, FRESH=1,
 # BUGS=FILE, REPORT=1. crates/mutants/src/main.rs explains each.
-mutants: $(CARGO_MUTANTS) ## change the sources in small ways and see that the tests notice: make mutants SINCE=HEAD~1
+mutants: $(if $(filter lua planted,$(KIND))$(BUGS),,$(CARGO_MUTANTS)) ## change the sources in small ways and see that the tests notice: make mutants SINCE=HEAD~1
 	@scripts/install-deps cc redis-server
 	@$(CARGO) run --quiet --locked --package estafeta-mutants -- --cargo-mutants $(CARGO_MUTANTS) \
 	  $(if $(KIND),--kind $(KIND)) $(if $(SINCE),--since $(SINCE)) $(if $(SHARD),--shard $(SHARD)) \

@@ -74,6 +74,8 @@ impl Ring {
         }
         match step {
             "take over" | "bury the leader" => bench.expire(leader),
+            // Or it would be written as it was before.
+            "join" => bench.ask::<()>(&["DEL", "{estafeta}:schema"]),
             "take the vacant office" => bench.store.resign(leader.incarnation, term.epoch).await.unwrap(),
             _ => {}
         }
