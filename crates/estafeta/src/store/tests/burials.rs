@@ -34,6 +34,22 @@ async fn a_burial_returns_what_all_lanes_held_in_order_and_gives_up_in_the_end()
 }
 
 #[tokio::test]
+async fn a_journal_is_kept_for_a_dead_member_only_if_it_kept_one() {
+    for journal in [false, true] {
+        let bench = Bench::new().await;
+        let incarnation = Incarnation::random();
+        let me = Introduction { journal, ..introduction(incarnation, Kind::Member, 1, false) };
+        let number = bench.store.join(&me).await.unwrap();
+        let list = bench.store.keys.inflight(incarnation, 0);
+        bench.ask::<()>(&["RPUSH", &list, "1 1 3 7 its last attempt"]);
+        let dead = Actor { incarnation, number, lanes: 1 };
+        bench.expire(dead);
+        assert!(matches!(bench.bury(dead).await, Bury::Buried { gave_up: 1, .. }));
+        assert_eq!(bench.ask::<u64>(&["XLEN", "{estafeta}:journal"]), u64::from(journal));
+    }
+}
+
+#[tokio::test]
 async fn the_returned_messages_come_first_with_one_more_attempt() {
     let bench = Bench::new().await;
     let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);

@@ -193,12 +193,28 @@ fn scripts_and_lanes_take_any_element_apart_alike() {
             text + tail
         });
     let opened = std::cell::Cell::new(0);
-    proptest!(|(element in element)| {
-        let theirs: Vec<Vec<u8>> = script.arg(&element).invoke(&mut *connection.borrow_mut()).unwrap();
+    let both = |element: &str| {
+        let theirs: Vec<Vec<u8>> = script.arg(element).invoke(&mut *connection.borrow_mut()).unwrap();
         let mut ours = Vec::new();
-        crate::pack::read(element.clone().into_bytes(), &mut ours);
+        crate::pack::read(element.to_owned().into_bytes(), &mut ours);
         // What Lua left closed must not be opened by the one who compares.
-        let seen: Vec<Message> = theirs.into_iter().map(|element| Message::parse(element.into())).collect();
+        (theirs.into_iter().map(|element| Message::parse(element.into())).collect::<Vec<_>>(), ours)
+    };
+    // Both count exactly up to 15 digits, leading zeros included.
+    let edges = [
+        ("*123456789012345 2 1 4 2 1:a1:b", 2),
+        ("*1234567890123456 2 1 4 2 1:a1:b", 1),
+        ("*1 2 1 4 2 000000000000001:a1:b", 2),
+        ("*1 2 1 4 2 0000000000000001:a1:b", 1),
+        ("*1 2 1 4 2 1:a9:b", 1),
+        ("*1 2 1 4 2 1:a1:bc", 1),
+    ];
+    for (element, count) in edges {
+        let (seen, ours) = both(element);
+        assert_eq!((&seen, ours.len()), (&ours, count), "{element}");
+    }
+    proptest!(|(element in element)| {
+        let (seen, ours) = both(&element);
         prop_assert_eq!(&seen, &ours, "{}", element);
         if ours[0].id > 0 {
             opened.set(opened.get() + 1);
@@ -284,10 +300,13 @@ async fn nobody_is_told_of_more_than_there_is() {
     let bench = Bench::new().await;
     let (.., handler) = ring_with(&bench, 1).await;
     bench.ask::<()>(&["HSET", "{estafeta}:ledger", "packed", "999", "loose", "5"]);
+    bench.ask::<()>(&["DEL", "{estafeta}:bell"]);
     let settlement = Settlement { want: 100, ..Settlement::default() };
     let call = calls::turn(&bench.store.keys, handler.identity(), 0, 1, &settlement, false);
     let reply = bench.store.run(&script::TURN, &call).await.unwrap();
     assert_eq!(answer::turn(reply).unwrap(), Some((0, 1)), "nothing was settled, and one is held");
+    assert_eq!(bench.ask::<String>(&["HGET", "{estafeta}:ledger", "packed"]), "0");
+    assert_eq!(bench.ask::<u64>(&["LLEN", "{estafeta}:bell"]), 0, "nothing is left to wake anybody for");
 }
 
 /// Nobody is held up by a lane that looks through a long queue.
@@ -325,11 +344,33 @@ async fn a_publish_makes_counts_right_that_somebody_damaged() {
 #[tokio::test]
 async fn what_only_looks_like_a_large_pack_is_claimed_as_the_one_message_that_it_is() {
     let bench = Bench::new().await;
-    let (.., handler) = ring_with(&bench, 4).await;
-    bench.ask::<()>(&["LPUSH", "{estafeta}:ready", "*1 2 1 4 9 x"]);
-    let held = bench.claim(handler, 0, 3).await;
-    assert_eq!((held.len(), held[0].id, held[0].body()), (1, 0, &b"*1 2 1 4 9 x"[..]));
-    let member = bench.store.keys.member(handler.incarnation);
-    assert_eq!(bench.ask::<u64>(&["HGET", &member, "packed:0"]), 0);
-    assert_eq!(bench.ledger("packed"), 3);
+    for foreign in ["*1 2 1 4 9 x", "*1 2 1 4 0 "] {
+        bench.ask::<()>(&["FLUSHALL"]);
+        let (.., handler) = ring_with(&bench, 4).await;
+        bench.ask::<()>(&["LPUSH", "{estafeta}:ready", foreign]);
+        // With the pack of four behind it, it would be one too many.
+        let held = bench.claim(handler, 0, 4).await;
+        assert_eq!((held.len(), held[0].id, held[0].body()), (1, 0, foreign.as_bytes()));
+        let member = bench.store.keys.member(handler.incarnation);
+        assert_eq!(bench.ask::<u64>(&["HGET", &member, "packed:0"]), 0);
+        assert_eq!(bench.ledger("packed"), 3);
+    }
+}
+
+#[tokio::test]
+async fn a_count_that_is_too_low_does_not_fall_below_zero() {
+    let bench = Bench::new().await;
+    let (.., handler) = ring_with(&bench, 300).await;
+    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "packed", "1"]);
+    assert_eq!(bench.claim(handler, 0, 3).await.len(), 3);
+    assert_eq!(bench.ask::<String>(&["HGET", "{estafeta}:ledger", "packed"]), "0");
+}
+
+#[tokio::test]
+async fn for_what_is_left_of_a_pack_somebody_is_woken() {
+    let bench = Bench::new().await;
+    let (.., handler) = ring_with(&bench, 2).await;
+    bench.ask::<()>(&["DEL", "{estafeta}:bell"]);
+    assert_eq!(bench.claim(handler, 0, 1).await.len(), 1);
+    assert_eq!(bench.ask::<u64>(&["LLEN", "{estafeta}:bell"]), 1);
 }

@@ -210,3 +210,18 @@ async fn whoever_wants_few_of_many_large_messages_gets_no_more_than_that() {
     bench.store.publish(generator.incarnation, &batch).await.unwrap();
     assert_eq!(ids(&bench.claim(handler, 0, 5).await), [1, 2, 3, 4, 5]);
 }
+
+/// Where packs wait, what is claimed is measured while it is looked at, and not again.
+#[tokio::test]
+async fn a_pack_among_large_messages_is_counted_as_what_it_holds() {
+    let bench = Bench::new().await;
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(generator).await;
+    let large = "x".repeat(20_900);
+    let bodies = [vec!["a", "b"], vec![large.as_str(); 120]].concat();
+    let messages = messages(term.epoch, 1, &bodies);
+    let batch = Batch { max_waiting: 500, limit: 0, ..batch(term.epoch, 0, &messages) };
+    bench.store.publish(generator.incarnation, &batch).await.unwrap();
+    assert_eq!(ids(&bench.claim(handler, 0, 1000).await), (1..=101).collect::<Vec<_>>());
+    bench.assert_balanced().await;
+}

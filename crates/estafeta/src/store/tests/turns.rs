@@ -178,7 +178,7 @@ async fn large_messages_are_claimed_a_few_at_a_time_whatever_was_asked_for() {
         let batch = Batch { max_waiting: 5000, limit: 0, ..batch(term.epoch, n, &messages) };
         bench.store.publish(generator.incarnation, &batch).await.unwrap();
         published += queue.len() as u64;
-        let mut claims = Vec::new();
+        let (mut claims, mut ids) = (Vec::new(), Vec::new());
         while claims.last() != Some(&0) {
             let settled = claims.last().copied().unwrap_or(0);
             let settlement = Settlement { cursor, settled, want: 600, ..Settlement::default() };
@@ -187,7 +187,13 @@ async fn large_messages_are_claimed_a_few_at_a_time_whatever_was_asked_for() {
             let bytes: usize = held.1.iter().map(|message| message.body().len()).sum();
             assert!(bytes <= 2 * 1024 * 1024 || held.1.len() <= 32, "{bytes} bytes in {}", held.1.len());
             claims.push(held.1.len());
+            ids.extend(held.1.iter().map(|message| message.id));
         }
+        assert_eq!(
+            ids,
+            (published - queue.len() as u64 + 1..=published).collect::<Vec<_>>(),
+            "each once, in order"
+        );
         assert_eq!(claims[0], first_claim, "{claims:?}");
     }
     assert_eq!(bench.ledger("done"), published, "all of them, in the end");
