@@ -78,7 +78,7 @@ end
 -- shows in a reason that does not end where its length says.
 local function retried_message(element)
   local _, last, id, epoch, published, reason = string.find(element, '^(%d+) (%d+) %d+ (%d+) %d+ %d+ (%d+) ')
-  local space = last and is_short(reason) and last + tonumber(reason) + 1
+  local space = last and last + tonumber(reason) + 1
   if not space or string.sub(element, space, space) ~= ' ' then
     return nil
   end

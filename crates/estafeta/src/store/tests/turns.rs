@@ -72,6 +72,9 @@ async fn foreign_elements_fail_one_by_one_and_block_nobody() {
     let errors = bench.store.errors(0, 9).await.unwrap();
     let bodies: Vec<_> = errors.iter().map(|error| (error.id, error.body())).collect();
     assert_eq!(bodies, [(0, &b"what is this"[..]), (0, &b"and this"[..])]);
+    for error in &errors {
+        assert_eq!((error.epoch.0, error.attempt, error.published_ms), (0, 0, 0), "nobody knows: {error:?}");
+    }
     assert_eq!(bench.ledger("done"), 2, "and what stood around them is done");
 }
 
