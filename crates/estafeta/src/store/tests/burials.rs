@@ -214,3 +214,37 @@ async fn whoever_overslept_its_own_lease_has_no_say_about_others() {
     assert!(!overslept().await);
     assert!(matches!(bury().await, Bury::Buried { .. }));
 }
+
+#[tokio::test]
+async fn what_a_member_said_of_itself_counts_more_than_its_place_in_the_line() {
+    let bench = Bench::new().await;
+    let generator = bench.join(Kind::Member, 1).await;
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a", "b"]).await;
+    let (dead, leaving) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    for member in [dead, leaving] {
+        assert_eq!(bench.claim(member, 0, 1).await.len(), 1);
+        bench.ask::<()>(&["ZREM", "{estafeta}:succession", &member.incarnation.to_string()]);
+    }
+    bench.expire(dead);
+    assert!(matches!(bench.bury(dead).await, Bury::Buried { returned: 1, .. }));
+    assert_eq!(bench.store.leave(leaving.incarnation, 1).await.unwrap(), 1);
+    assert_eq!((bench.ready().len(), bench.store.error_count().await.unwrap()), (2, 0));
+}
+
+#[tokio::test]
+async fn errors_in_the_hands_of_a_reader_go_back_as_they_are_and_in_their_order() {
+    let bench = Bench::new().await;
+    let reader = bench.join(Kind::Reader, 1).await;
+    let errors =
+        ["1 1 1 1 1 1 2 no body", "*1 2 1 4 2 1:a1:b", "3 1 1 1 1 1 2 no body", "4 1 1 1 1 1 2 no body"];
+    bench.ask::<()>(&[&["RPUSH", "{estafeta}:errors"][..], &errors].concat());
+    let take = Settlement { want: 3, ..Settlement::default() };
+    let Turn::Holds { held, .. } = bench.store.take(reader.identity(), &take).await.unwrap() else {
+        panic!("lost")
+    };
+    assert_eq!(held.len(), 3);
+    bench.expire(reader);
+    assert!(matches!(bench.bury(reader).await, Bury::Buried { returned: 0, .. }));
+    assert_eq!(bench.ask::<Vec<String>>(&["LRANGE", "{estafeta}:errors", "0", "-1"]), errors);
+}

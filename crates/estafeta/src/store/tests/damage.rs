@@ -32,7 +32,7 @@ struct Ring {
 
 const ERROR: &str = "9 1 1 1 1 1 2 no body";
 
-const STEPS: [&str; 19] = [
+const STEPS: [&str; 20] = [
     "join",
     "turn",
     "take",
@@ -49,6 +49,7 @@ const STEPS: [&str; 19] = [
     "leave of the leader",
     "leave of the reader",
     "bury",
+    "bury, giving up",
     "bury the leader",
     "retry",
     "drop",
@@ -74,6 +75,7 @@ impl Ring {
         }
         match step {
             "take over" | "bury the leader" => bench.expire(leader),
+            "bury, giving up" => bench.ask::<()>(&["HSET", &bench.hash_of(dead), "max-attempts", "1"]),
             // Or it would be written as it was before.
             "join" => bench.ask::<()>(&["DEL", "{estafeta}:schema"]),
             "take the vacant office" => bench.store.resign(leader.incarnation, term.epoch).await.unwrap(),
@@ -110,7 +112,9 @@ impl Ring {
             "beat of the heir" => store.beat(heir, LEASE).await.map(drop),
             "leave of the leader" => store.leave(me, 1).await.map(drop),
             "leave of the reader" => store.leave(self.reader.incarnation, 1).await.map(drop),
-            "bury" => store.bury(self.dead.incarnation, &facts, 0, GRACE, None).await.map(drop),
+            "bury" | "bury, giving up" => {
+                store.bury(self.dead.incarnation, &facts, 0, GRACE, None).await.map(drop)
+            }
             "bury the leader" => store.bury(me, &facts, 0, GRACE, None).await.map(drop),
             "retry" => store.resolve("retry", &[ERROR.as_bytes()]).await.map(drop),
             "drop" => store.resolve("drop", &[ERROR.as_bytes()]).await.map(drop),

@@ -25,7 +25,7 @@ async fn a_key_of_another_type_is_named_to_whoever_joins() {
 async fn a_step_that_fails_on_a_key_of_another_type_has_written_nothing() {
     let keys = Keys::new(&RingName::default());
     let bench = Bench::new().await;
-    let mut failed = [0; 9];
+    let mut failed = [0; 10];
     for (key, expected) in keys.fixed() {
         for (step, times) in failed.iter_mut().enumerate() {
             bench.ask::<()>(&["FLUSHALL"]);
@@ -43,7 +43,7 @@ async fn a_step_that_fails_on_a_key_of_another_type_has_written_nothing() {
             let take = Settlement { want: 1, ..Settlement::default() };
             bench.plant_foreign(key, expected);
 
-            let (before, me) = (bench.everything(), leader.incarnation);
+            let (mut before, me) = (bench.everything(), leader.incarnation);
             let failures = vec![(0, "x".into())];
             let settlement = Settlement { settled: 1, failures, want: 1, ..Settlement::default() };
             let next = messages(term.epoch, 4, &["d"]);
@@ -56,6 +56,12 @@ async fn a_step_that_fails_on_a_key_of_another_type_has_written_nothing() {
                 4 => bench.store.bury(dead.incarnation, &facts, 0, GRACE, None).await.map(drop),
                 5 => bench.store.resign(me, term.epoch).await,
                 6 => bench.store.resolve("retry", &[element]).await.map(drop),
+                9 => {
+                    let member = bench.store.keys.member(dead.incarnation);
+                    bench.ask::<()>(&["HSET", &member, "max-attempts", "1"]);
+                    before = bench.everything();
+                    bench.store.bury(dead.incarnation, &facts, 0, GRACE, None).await.map(drop)
+                }
                 7 => bench.store.take(reader.identity(), &take).await.map(drop),
                 _ => bench.store.beat(me, LEASE).await.map(drop),
             };
