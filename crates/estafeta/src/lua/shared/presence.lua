@@ -14,7 +14,7 @@ end
 
 -- Looks at one member; nil if it is none. One that could not subscribe is judged by its lease alone.
 local function look_at(members, incarnation, channel, has_presence, lease, now)
-  local deadline = tonumber(redis.call('ZSCORE', members, incarnation) or nil)
+  local deadline = tonumber(redis.call('ZSCORE', members, incarnation))
   local is_missed = has_presence and redis.call('PUBSUB', 'NUMSUB', channel)[2] == 0
   return deadline and state_of(deadline, is_missed, lease, now)
 end

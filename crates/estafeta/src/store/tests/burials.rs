@@ -248,3 +248,33 @@ async fn errors_in_the_hands_of_a_reader_go_back_as_they_are_and_in_their_order(
     assert!(matches!(bench.bury(reader).await, Bury::Buried { returned: 0, .. }));
     assert_eq!(bench.ask::<Vec<String>>(&["LRANGE", "{estafeta}:errors", "0", "-1"]), errors);
 }
+
+#[tokio::test]
+async fn foreign_elements_in_the_hands_of_a_dead_member_go_back_first_as_they_are() {
+    let bench = Bench::new().await;
+    let generator = bench.join(Kind::Member, 1).await;
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a"]).await;
+    bench.ask::<()>(&["RPUSH", "{estafeta}:ready", "what is this", "and this"]);
+    let handler = bench.join(Kind::Member, 1).await;
+    assert_eq!(bench.claim(handler, 0, 5).await.len(), 3);
+    bench.expire(handler);
+    assert!(matches!(bench.bury(handler).await, Bury::Buried { returned: 3, gave_up: 0, .. }));
+    let (mut foreign, ours) = (bench.ready(), format!("1 {} 2 7 a", term.epoch.0));
+    assert_eq!(foreign.pop(), Some(ours));
+    foreign.sort();
+    assert_eq!(foreign, ["and this", "what is this"]);
+}
+
+#[tokio::test]
+async fn an_office_whose_holder_is_no_member_is_taken_over() {
+    let bench = Bench::new().await;
+    let (gone, heir) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    bench.lead(gone).await;
+    bench.ask::<()>(&["ZREM", "{estafeta}:members", &gone.incarnation.to_string()]);
+    let Beat::Stands(stand) = bench.store.beat(heir.incarnation, LEASE).await.unwrap() else {
+        panic!("a member")
+    };
+    assert_eq!(stand.office, Office::Held { by: gone.incarnation, health: Health::Expired });
+    assert_eq!(bench.lead(heir).await.predecessor, Some(gone.number));
+}

@@ -308,3 +308,14 @@ async fn a_member_whose_name_was_deleted_is_lost_whatever_else_is_left() {
     assert_eq!(bench.store.leave(ring.heir.incarnation, 1).await.unwrap(), 0);
     assert_eq!(bench.everything(), before);
 }
+
+#[tokio::test]
+async fn counts_are_counted_with_up_to_fifteen_digits() {
+    let bench = Bench::new().await;
+    let ring = Ring::before("publish", &bench).await;
+    for (count, is_counted) in [("999999999999998", true), ("1000000000000000", false)] {
+        bench.ask::<()>(&["HSET", "{estafeta}:ledger", "returned", count]);
+        assert_eq!(bench.store.leave(ring.reader.incarnation, 1).await.is_ok(), is_counted, "{count}");
+        bench.store.join(&introduction(ring.reader.incarnation, Kind::Reader, 1, false)).await.unwrap();
+    }
+}

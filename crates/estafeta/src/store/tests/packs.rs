@@ -292,6 +292,7 @@ async fn what_comes_back_into_a_queue_that_somebody_deleted_is_all_that_is_in_it
             bench.store.leave(handler.incarnation, 1).await.unwrap();
         }
         assert_eq!(bench.snapshot().await.waiting, 1, "by retry: {by_retry}");
+        assert_eq!(bench.ledger("loose"), 0, "by retry: {by_retry}");
     }
 }
 

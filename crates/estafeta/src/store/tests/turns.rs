@@ -72,6 +72,13 @@ async fn foreign_elements_fail_one_by_one_and_block_nobody() {
     let errors = bench.store.errors(0, 9).await.unwrap();
     let bodies: Vec<_> = errors.iter().map(|error| (error.id, error.body())).collect();
     assert_eq!(bodies, [(0, &b"what is this"[..]), (0, &b"and this"[..])]);
+    let journal: Vec<(String, Vec<String>)> = bench.ask(&["XRANGE", "{estafeta}:journal", "-", "+"]);
+    let noted = |field: usize| {
+        let words =
+            journal.iter().flat_map(|(_, fields)| fields[field].split(' ').filter(|id| !id.is_empty()));
+        words.map(ToOwned::to_owned).collect::<Vec<String>>()
+    };
+    assert_eq!((noted(1).join(" "), noted(3).join(" ")), ("1 0 0 2".into(), "0 0".into()));
     for error in &errors {
         assert_eq!((error.epoch.0, error.attempt, error.published_ms), (0, 0, 0), "nobody knows: {error:?}");
     }
