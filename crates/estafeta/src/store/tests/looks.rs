@@ -81,3 +81,37 @@ async fn events_are_read_on_from_where_somebody_stopped() {
     let next = ring.events_after(&all[2].id, 10).await.unwrap();
     assert_eq!((next.len(), &next[0].fields[0].1), (1, &one.number.to_string()));
 }
+
+/// Counts are a cache: what somebody deleted is read, and what is no number is not believed.
+#[tokio::test]
+async fn a_snapshot_counts_messages_even_if_their_counts_are_damaged() {
+    let bench = Bench::new().await;
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a", "b", "c"]).await;
+    assert_eq!(bench.claim(handler, 0, 3).await.len(), 3);
+    bench.ask::<()>(&["HDEL", &bench.store.keys.member(handler.incarnation), "packed:0"]);
+    assert_eq!(bench.snapshot().await.in_flight, 3, "in one pack");
+    bench.publish(generator, &term, 1, &["d", "e"]).await;
+    bench.publish(generator, &term, 2, &["f"]).await;
+    assert_eq!(bench.snapshot().await.waiting, 3);
+    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "packed", "many"]);
+    assert_eq!(bench.snapshot().await.waiting, 2, "elements, for want of anything better");
+    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "packed", "999"]);
+    bench.ask::<()>(&["DEL", "{estafeta}:ready"]);
+    assert_eq!(bench.snapshot().await.waiting, 0);
+}
+
+#[tokio::test]
+async fn a_snapshot_of_other_members_than_those_of_the_moment_is_refused() {
+    let bench = Bench::new().await;
+    let (one, gone) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let roll = [(one.incarnation, 1), (gone.incarnation, 1)];
+    assert!(bench.store.snapshot(2, &roll, 0).await.unwrap().is_some());
+    assert!(bench.store.snapshot(3, &roll, 0).await.unwrap().is_none(), "there are not three");
+    bench.store.leave(gone.incarnation, 1).await.unwrap();
+    bench.join(Kind::Member, 1).await;
+    assert!(bench.store.snapshot(2, &roll, 0).await.unwrap().is_none(), "as many, and not the same");
+    bench.ask::<()>(&["HDEL", &bench.store.keys.member(one.incarnation), "number"]);
+    assert!(bench.store.snapshot(2, &roll[..1], 0).await.unwrap().is_none(), "one of them is not whole");
+}
