@@ -225,3 +225,18 @@ async fn a_pack_among_large_messages_is_counted_as_what_it_holds() {
     assert_eq!(ids(&bench.claim(handler, 0, 1000).await), (1..=101).collect::<Vec<_>>());
     bench.assert_balanced().await;
 }
+
+#[tokio::test]
+async fn a_reader_gets_as_many_errors_as_it_wants() {
+    let bench = Bench::new().await;
+    let errors: Vec<String> = (1..=MANY).map(|id| format!("{id} 1 1 1 1 1 2 no body")).collect();
+    let mut push = vec!["RPUSH", "{estafeta}:errors"];
+    push.extend(errors.iter().map(String::as_str));
+    bench.ask::<()>(&push);
+    let reader = bench.join(Kind::Reader, 1).await;
+    let take = Settlement { want: 1000, ..Settlement::default() };
+    let Turn::Holds { held, .. } = bench.store.take(reader.identity(), &take).await.unwrap() else {
+        panic!("lost")
+    };
+    assert_eq!(held.iter().map(|error| error.id).collect::<Vec<_>>(), (1..=1000).collect::<Vec<_>>());
+}

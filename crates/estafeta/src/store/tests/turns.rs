@@ -226,3 +226,25 @@ async fn whoever_is_in_office_settles_but_claims_nothing() {
     assert_eq!(bench.claim(first, 0, 5).await.len(), 2);
     bench.assert_balanced().await;
 }
+
+#[tokio::test]
+async fn a_reader_lets_go_of_as_many_as_it_says_and_keeps_the_others() {
+    let bench = Bench::new().await;
+    let errors: Vec<String> = (1..=3).map(|id| format!("{id} 1 1 1 1 1 2 no body")).collect();
+    bench.ask::<()>(&["RPUSH", "{estafeta}:errors", &errors[0], &errors[1], &errors[2]]);
+    let reader = bench.join(Kind::Reader, 1).await;
+    let take = async |cursor, settled, want| {
+        let settlement = Settlement { cursor, settled, want, ..Settlement::default() };
+        match bench.store.take(reader.identity(), &settlement).await.unwrap() {
+            Turn::Holds { cursor, held, .. } => {
+                (cursor, held.iter().map(|error| error.id).collect::<Vec<_>>())
+            }
+            Turn::Lost => panic!("lost"),
+        }
+    };
+    assert_eq!(take(0, 0, 3).await, (0, vec![1, 2, 3]));
+    assert_eq!(take(0, 1, 3).await, (1, vec![2, 3]));
+    assert_eq!(take(1, 2, 3).await, (3, vec![]));
+    assert_eq!(bench.ledger("taken"), 3);
+    assert_eq!(bench.ask::<u64>(&["EXISTS", &bench.store.keys.inflight(reader.incarnation, 0)]), 0);
+}
