@@ -156,6 +156,7 @@ async fn a_count_below_zero_lets_nobody_claim_over_what_it_holds() {
     bench.ask::<()>(&["HSET", &member, "packed:0", "-1"]);
     bench.ask::<()>(&["RPUSH", "{estafeta}:ready", "2 1 1 7 y"]);
     assert_eq!(bench.claim(handler, 0, 1).await, held, "a repeated claim");
+    assert_eq!(bench.snapshot().await.in_flight, 1, "and the count is right again");
 }
 
 /// Lanes and scripts must see the same messages in whatever lies in our lists.
@@ -374,4 +375,36 @@ async fn for_what_is_left_of_a_pack_somebody_is_woken() {
     bench.ask::<()>(&["DEL", "{estafeta}:bell"]);
     assert_eq!(bench.claim(handler, 0, 1).await.len(), 1);
     assert_eq!(bench.ask::<u64>(&["LLEN", "{estafeta}:bell"]), 1);
+}
+
+/// A list leaves as a whole only if the lane, the elements and the count all say so.
+#[tokio::test]
+async fn a_part_of_a_pack_is_settled_as_a_part_whatever_the_call_or_the_count_says() {
+    let lies =
+        [("the lane says that it settles all", 1, 5, "2"), ("the count says that there are two", 0, 1, "1")];
+    for (lie, elements, want, packed) in lies {
+        let bench = Bench::new().await;
+        let (.., handler) = ring_with(&bench, 3).await;
+        assert_eq!(bench.claim(handler, 0, 3).await.len(), 3);
+        bench.ask::<()>(&["HSET", &bench.store.keys.member(handler.incarnation), "packed:0", packed]);
+        let settlement = Settlement { settled: 2, elements, want, ..Settlement::default() };
+        let turn = bench.store.turn(handler.identity(), 0, &settlement, false).await.unwrap();
+        let Turn::Holds { cursor: 2, held, .. } = turn else { panic!("{lie}") };
+        assert_eq!(held.iter().map(|message| message.id).collect::<Vec<_>>(), [3], "{lie}");
+        assert_eq!(bench.ledger("done"), 2, "{lie}");
+    }
+}
+
+#[tokio::test]
+async fn what_somebody_took_out_of_a_lanes_hands_is_not_settled() {
+    let bench = Bench::new().await;
+    let (.., handler) = ring_with(&bench, 5).await;
+    assert_eq!(bench.claim(handler, 0, 5).await.len(), 5);
+    bench.ask::<()>(&["DEL", &bench.store.keys.inflight(handler.incarnation, 0)]);
+    for (settled, elements) in [(4, 0), (4, 1), (5, 1)] {
+        let settlement = Settlement { settled, elements, ..Settlement::default() };
+        let turn = bench.store.turn(handler.identity(), 0, &settlement, false).await.unwrap();
+        assert!(matches!(turn, Turn::Lost), "{settled} in {elements}");
+    }
+    assert_eq!(bench.ledger("done"), 0);
 }
