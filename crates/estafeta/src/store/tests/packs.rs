@@ -408,3 +408,27 @@ async fn what_somebody_took_out_of_a_lanes_hands_is_not_settled() {
     }
     assert_eq!(bench.ledger("done"), 0);
 }
+
+#[tokio::test]
+async fn damaged_counts_of_the_queue_give_nobody_more_than_it_wants() {
+    // Three messages that lie alone, then a pack of three behind one that lies alone.
+    for damage in
+        [&["HSET", "{estafeta}:ledger", "packed", "-1"][..], &["HSET", "{estafeta}:ledger", "loose", "-3"]]
+    {
+        let bench = Bench::new().await;
+        let (generator, term, handler) = ring_with(&bench, 1).await;
+        fill(&bench, generator, &term, 1, 1).await;
+        fill(&bench, generator, &term, 2, 1).await;
+        bench.ask::<()>(damage);
+        assert_eq!(bench.claim(handler, 0, 2).await.len(), 2, "{damage:?}");
+    }
+    for damage in [&["HDEL", "{estafeta}:ledger", "loose"][..], &["HSET", "{estafeta}:ledger", "loose", "-3"]]
+    {
+        let bench = Bench::new().await;
+        let (generator, term, handler) = ring_with(&bench, 3).await;
+        fill(&bench, generator, &term, 1, 1).await;
+        bench.ask::<()>(damage);
+        assert_eq!(bench.claim(handler, 0, 2).await.len(), 2, "{damage:?}");
+        bench.assert_balanced().await;
+    }
+}

@@ -152,3 +152,18 @@ async fn errors_are_resolved_one_for_one_and_foreign_ones_are_dropped_but_never_
     }
     assert_eq!(bench.everything(), before, "what did nothing writes nothing");
 }
+
+#[tokio::test]
+async fn a_foreign_value_where_errors_belong_holds_up_only_what_fails() {
+    let bench = Bench::new().await;
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a", "b"]).await;
+    bench.claim(handler, 0, 2).await;
+    bench.plant_foreign("{estafeta}:errors", "list");
+    let fails = Settlement { settled: 1, failures: vec![(0, "no".into())], ..Settlement::default() };
+    assert!(bench.store.turn(handler.identity(), 0, &fails, true).await.is_err());
+    let settlement = Settlement { settled: 1, ..Settlement::default() };
+    assert!(bench.store.turn(handler.identity(), 0, &settlement, true).await.is_ok());
+    assert_eq!(bench.ledger("done"), 1);
+}
