@@ -51,7 +51,25 @@ impl TryFrom<Written> for HumanDuration {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn any_duration_reads_as_it_was_written(ms in 0..1_000_000_000_000_u64) {
+            let duration = HumanDuration(Duration::from_millis(ms));
+            let written = serde_json::to_value(duration).unwrap();
+            prop_assert_eq!(written.as_str().unwrap().parse(), Ok(duration));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text: String) {
+            if let Err(error) = text.parse::<HumanDuration>() {
+                prop_assert!(error.contains("expected a duration"), "{}", error);
+            }
+        }
+    }
 
     #[test]
     fn reads_what_people_write_and_refuses_the_rest() {

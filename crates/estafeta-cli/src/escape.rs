@@ -53,7 +53,31 @@ fn is_steering(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{escape, escape_json};
+    use proptest::prelude::*;
+
+    use super::{escape, escape_json, is_steering};
+
+    proptest! {
+        #[test]
+        fn whatever_comes_stays_on_its_line_and_steers_nothing(text: Vec<char>, tail: Vec<u8>) {
+            let bytes = [text.iter().collect::<String>().as_bytes(), &tail].concat();
+            let shown = escape(&bytes);
+            prop_assert!(!shown.contains(|c: char| c.is_control() || is_steering(c)), "{}", shown);
+        }
+
+        #[test]
+        fn plain_text_is_shown_as_it_is(text in "[ -\\[\\]-~а-яё漢字]*") {
+            prop_assert_eq!(escape(text.as_bytes()), text);
+        }
+
+        #[test]
+        fn any_text_means_the_same_in_json(text: Vec<char>) {
+            let text: String = text.into_iter().collect();
+            let json = escape_json(serde_json::json!(text).to_string());
+            prop_assert!(!json.contains(|c: char| c.is_control() || is_steering(c)), "{}", json);
+            prop_assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+        }
+    }
 
     #[test]
     fn json_means_the_same_but_steers_nothing() {

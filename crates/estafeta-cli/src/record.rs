@@ -225,7 +225,65 @@ impl fmt::Display for Line {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Any step but the first one of a process.
+    fn step() -> impl Strategy<Value = Step> {
+        let id = any::<u64>;
+        prop_oneof![
+            id().prop_map(|member| Step::Joined { member }),
+            (id(), prop::option::of(1_u64..), id()).prop_map(|(epoch, from, silence_ms)| Step::TookOffice {
+                epoch,
+                from,
+                silence_ms
+            }),
+            Just(Step::BecameHandler),
+            Just(Step::DeclaredDead),
+            Just(Step::Left),
+            (id(), vec((id(), id()), 0..4)).prop_map(|(epoch, messages)| Step::Published { epoch, messages }),
+            (id(), any::<u32>(), id(), id()).prop_map(|(id, attempt, epoch, digest)| Step::Began {
+                id,
+                attempt,
+                epoch,
+                digest
+            }),
+            (id(), vec(id(), 0..4), vec(id(), 0..4)).prop_map(|(member, done, failed)| Step::Settled {
+                member,
+                done,
+                failed
+            }),
+        ]
+    }
+
+    proptest! {
+        /// A kill may cut a record anywhere, and the next process goes on in the same file.
+        #[test]
+        fn every_whole_line_before_a_cut_counts_and_nothing_else(
+            lines in vec((any::<u64>(), step()), 0..6),
+            cut: prop::sample::Index,
+            goes_on: bool,
+        ) {
+            let lines: Vec<Line> = lines.into_iter().map(|(at_ms, step)| Line { at_ms, step }).collect();
+            let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+            let before = &text[..cut.index(text.len() + 1)];
+            let mut expected = lines[..before.matches('\n').count()].to_vec();
+            let mut left = before.to_owned();
+            if goes_on {
+                left += "\n99 started 7\n";
+                expected.push(Line { at_ms: 99, step: Step::Started { pid: 7 } });
+            }
+            prop_assert_eq!(read(&left), Ok(expected));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text: String, words in vec("[a-z0-9=! ]{0,12}", 0..6)) {
+            let _ = read(&text);
+            let _ = read(&(words.join(" ") + "\n"));
+        }
+    }
 
     #[test]
     fn every_step_reads_as_it_was_written() {

@@ -292,8 +292,45 @@ impl RunArgs {
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
+    use proptest::prelude::*;
 
+    use super::{File, known_names};
     use crate::cli::Cli;
+
+    /// A value as a person might write it, right or wrong.
+    fn value() -> impl Strategy<Value = String> {
+        prop_oneof![
+            "\"[a-z0-9 ]{0,6}\"",
+            "-?[0-9]{1,25}",
+            "[0-9]\\.[0-9]",
+            Just("true".to_owned()),
+            Just("[1, 2]".to_owned()),
+            "[a-z=\\[\\]\"]{0,6}",
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn any_file_is_read_or_refused_by_the_name_of_what_is_wrong(
+            name in prop_oneof![4 => prop::sample::select(known_names()), 1 => "[a-z]{1,8}"],
+            value in value(),
+        ) {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), format!("# one line\n{name} = {value}\n")).unwrap();
+            if let Err(error) = File::read(Some(file.path())) {
+                let told = error.to_string();
+                prop_assert!(told.contains("line 2") || told.contains(&name), "{}", told);
+            }
+        }
+
+        #[test]
+        fn what_stands_where_the_password_belongs_is_never_shown(secret in "[0-9]{9,12}") {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), format!("password = {secret}\n")).unwrap();
+            let told = File::read(Some(file.path())).err().expect("a number is no password").to_string();
+            prop_assert!(!told.contains(&secret), "{}", told);
+        }
+    }
 
     #[test]
     fn flags_say_what_they_were_made_of() {

@@ -24,6 +24,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[cfg(test)]
+mod again;
 mod capture;
 mod clock;
 mod data_dir;

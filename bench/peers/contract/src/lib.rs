@@ -171,6 +171,11 @@ mod tests {
         let tally = Tally::of(10);
         tally.count();
         tally.add(8);
+        tokio::select! {
+            biased;
+            _ = tally.completed(Instant::now()) => panic!("complete with nine of ten"),
+            () = std::future::ready(()) => {}
+        }
         tally.add(2);
         let (_, handled) = tally.completed(Instant::now()).await;
         assert_eq!(handled, 11, "too many are not hidden");

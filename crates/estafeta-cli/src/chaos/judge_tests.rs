@@ -44,16 +44,25 @@ fn peace() -> Evidence {
     }
 }
 
-/// What is found after one thing was changed.
-fn breaches(change: impl FnOnce(&mut Evidence)) -> String {
+/// Everything that is found after one thing was changed, in the order in which it is told.
+fn breaches(change: impl FnOnce(&mut Evidence)) -> Vec<String> {
     let mut evidence = peace();
     change(&mut evidence);
-    let breaches: Vec<_> = judge(&evidence).breaches.into_iter().map(|breach| breach.what).collect();
-    breaches.join("; ")
+    judge(&evidence).breaches.into_iter().map(|breach| breach.what).collect()
 }
+
+const NOTHING: [&str; 0] = [];
 
 fn step(evidence: &mut Evidence, copy: usize, line: usize) -> &mut Step {
     &mut evidence.records[copy][line].step
+}
+
+fn entry(member: u64, ids: &[u64], errors: &[u64]) -> JournalEntry {
+    JournalEntry { member: MemberId(member), ids: ids.to_vec(), errors: errors.to_vec() }
+}
+
+fn published(epoch: u64, ids: &[u64]) -> Step {
+    Step::Published { epoch, messages: ids.iter().map(|id| (*id, id * 100)).collect() }
 }
 
 #[test]
@@ -67,69 +76,208 @@ fn a_ring_that_kept_its_promises_is_acquitted() {
 }
 
 #[test]
-fn lost_and_repeated_outcomes_are_found() {
-    let lost = breaches(|evidence| evidence.journal[1].ids.clear());
-    assert!(lost.contains("#3 has no outcome"), "{lost}");
-    assert!(lost.contains("#3 was settled by member 3, and the journal does not know"), "{lost}");
-    let twice = breaches(|evidence| {
-        evidence.journal.push(JournalEntry { member: MemberId(3), ids: vec![1], errors: vec![] });
+fn a_message_without_an_outcome_is_found() {
+    assert_eq!(breaches(|evidence| evidence.published = 5), ["#5 has no outcome"]);
+    assert_eq!(
+        breaches(|evidence| evidence.journal[1].ids.clear()),
+        ["#3 has no outcome", "#3 was settled by member 3, and the journal does not know"]
+    );
+}
+
+#[test]
+fn a_second_outcome_is_found_even_if_it_is_the_same_again() {
+    let again = breaches(|evidence| evidence.journal.push(entry(2, &[1], &[])));
+    assert_eq!(again, ["#1 has two outcomes, by member 2 and by member 2"]);
+    let by_another = breaches(|evidence| evidence.journal.push(entry(3, &[1], &[])));
+    assert_eq!(
+        by_another,
+        [
+            "#1 has two outcomes, by member 2 and by member 3",
+            "#1: member 2 wrote down done, the journal has done by member 3",
+            "#1 was settled by member 3, which never began to handle it",
+        ]
+    );
+}
+
+#[test]
+fn an_outcome_of_what_was_never_published_is_found() {
+    let invented = breaches(|evidence| {
+        evidence.journal[2].ids.push(5);
+        evidence.records[2]
+            .insert(4, Line { at_ms: 45, step: Step::Began { id: 5, attempt: 1, epoch: 6, digest: 500 } });
+        *step(evidence, 2, 5) = Step::Settled { member: 3, done: vec![4, 5], failed: vec![] };
     });
-    assert!(twice.contains("#1 has two outcomes, by member 2 and by member 3"), "{twice}");
-    let invented = breaches(|evidence| evidence.journal[2].ids.push(5));
-    assert!(invented.contains("#5 has an outcome but was never published"), "{invented}");
+    assert_eq!(
+        invented,
+        ["#5 has an outcome but was never published", "#5 was published, and the ledger does not count it"]
+    );
+    let zero = breaches(|evidence| evidence.journal.push(entry(9, &[0], &[0])));
+    assert_eq!(
+        zero,
+        ["#0 has an outcome but was never published", "the error #0 never came out of getErrors"]
+    );
 }
 
 #[test]
 fn records_that_contradict_the_journal_are_found() {
     let other = breaches(|evidence| evidence.journal[0].errors.clear());
-    assert!(other.contains("#2: member 2 wrote down an error, the journal has done by member 2"), "{other}");
+    assert_eq!(
+        other,
+        [
+            "#2: member 2 wrote down an error, the journal has done by member 2",
+            "#2 came out of getErrors and is no error"
+        ]
+    );
     let thief = breaches(|evidence| evidence.journal[2].member = MemberId(2));
-    assert!(thief.contains("#4: member 3 wrote down done, the journal has done by member 2"), "{thief}");
+    assert_eq!(
+        thief,
+        [
+            "#4: member 3 wrote down done, the journal has done by member 2",
+            "#4 was settled by member 2, which never began to handle it"
+        ]
+    );
     let twice = breaches(|evidence| {
-        *step(evidence, 1, 4) = Step::Settled { member: 2, done: vec![3], failed: vec![] }
+        let again = Step::Settled { member: 3, done: vec![3], failed: vec![] };
+        evidence.records[2].push(Line { at_ms: 99, step: again });
     });
-    assert!(twice.contains("#3 was settled twice"), "{twice}");
+    assert_eq!(twice, ["#3 was settled twice, by the records of the copies"]);
+}
+
+#[test]
+fn one_that_left_in_good_order_must_know_all_that_it_settled() {
     let forgotten = breaches(|evidence| *step(evidence, 2, 4) = Step::BecameHandler);
-    assert!(forgotten.contains("member 3, which left in good order and knows nothing of it"), "{forgotten}");
+    assert_eq!(forgotten, ["#4 was settled by member 3, which left in good order and knows nothing of it"]);
     let killed = breaches(|evidence| {
         evidence.records[2].truncate(4);
     });
-    assert_eq!(killed, "", "one that was killed may have missed its last step");
+    assert_eq!(killed, NOTHING, "one that was killed may have missed its last step");
+}
+
+#[test]
+fn a_publish_after_a_later_term_began_is_found() {
+    let late = breaches(|evidence| {
+        *step(evidence, 0, 2) = published(5, &[1, 2, 4]);
+        *step(evidence, 1, 6) = published(6, &[3]);
+        for (copy, line) in [(1, 4), (2, 1)] {
+            let attempt = if copy == 1 { 1 } else { 2 };
+            *step(evidence, copy, line) = Step::Began { id: 3, attempt, epoch: 6, digest: 300 };
+        }
+        *step(evidence, 2, 3) = Step::Began { id: 4, attempt: 1, epoch: 5, digest: 400 };
+    });
+    assert_eq!(late, ["#4 was published in epoch 5, after epoch 6 had begun"]);
+    let unrecorded = breaches(|evidence| {
+        // The publisher was killed before it could write; the handlers know.
+        *step(evidence, 0, 2) = published(5, &[1, 2]);
+        for (copy, line) in [(1, 4), (2, 1)] {
+            let attempt = if copy == 1 { 1 } else { 2 };
+            *step(evidence, copy, line) = Step::Began { id: 3, attempt, epoch: 7, digest: 300 };
+        }
+    });
+    assert_eq!(unrecorded, ["#4 was published in epoch 6, after epoch 7 had begun"]);
 }
 
 #[test]
 fn two_generators_are_found() {
-    let late = breaches(|evidence| {
-        *step(evidence, 0, 2) = Step::Published { epoch: 5, messages: vec![(1, 100), (2, 200), (4, 400)] };
-        *step(evidence, 1, 6) = Step::Published { epoch: 6, messages: vec![(3, 300)] };
-    });
-    assert!(late.contains("#4 was published in epoch 5, after epoch 6 had begun"), "{late}");
-    let both = breaches(|evidence| {
-        *step(evidence, 1, 6) = Step::Published { epoch: 6, messages: vec![(3, 300), (4, 400)] };
-    });
-    assert!(both.contains("#3 was published in epoch 5 and in epoch 6"), "{both}");
+    let both = breaches(|evidence| *step(evidence, 1, 6) = published(6, &[3, 4]));
+    assert_eq!(
+        both,
+        [
+            "#3 was published in epoch 5 and in epoch 6",
+            "#3 was published in epoch 6 and handed out as of epoch 5",
+            "#3 was published in epoch 6 and handed out as of epoch 5",
+        ]
+    );
     let same = breaches(|evidence| {
         *step(evidence, 1, 5) = Step::TookOffice { epoch: 5, from: Some(1), silence_ms: 1 };
     });
-    assert!(same.contains("copies 1 and 2 were both in office in epoch 5"), "{same}");
+    assert_eq!(
+        same,
+        [
+            "copies 1 and 2 were both in office in epoch 5",
+            "#1 was published in epoch 5 by a copy that was not in office",
+            "#2 was published in epoch 5 by a copy that was not in office",
+            "#3 was published in epoch 5 by a copy that was not in office",
+        ]
+    );
+    let usurper = breaches(|evidence| {
+        *step(evidence, 0, 2) = published(5, &[1, 2]);
+        evidence.records[2].insert(0, Line { at_ms: 5, step: published(5, &[3]) });
+    });
+    assert_eq!(usurper, ["#3 was published in epoch 5 by a copy that was not in office"]);
 }
 
 #[test]
-fn changed_bodies_and_double_hand_outs_are_found() {
+fn one_that_was_killed_before_it_wrote_down_its_office_may_have_published() {
+    let mut evidence = peace();
+    evidence.records[1].remove(5);
+    let findings = judge(&evidence);
+    assert_eq!((findings.breaches, findings.epochs), (vec![], 2));
+    let two = breaches(|evidence| {
+        evidence.records[1].remove(5);
+        evidence.published = 5;
+        evidence.journal.push(entry(3, &[5], &[]));
+        evidence.records[0].push(Line { at_ms: 50, step: published(6, &[5]) });
+        let steps = [
+            Step::Began { id: 5, attempt: 1, epoch: 6, digest: 500 },
+            Step::Settled { member: 3, done: vec![5], failed: vec![] },
+        ];
+        evidence.records[2].extend(steps.map(|step| Line { at_ms: 70, step }));
+    });
+    assert_eq!(two, ["#5 was published in epoch 6 by a copy that was not in office"], "but only one of them");
+}
+
+#[test]
+fn changed_bodies_are_found_and_told_once() {
     let body = breaches(|evidence| {
         *step(evidence, 2, 3) = Step::Began { id: 4, attempt: 1, epoch: 6, digest: 401 };
     });
-    assert!(body.contains("#4 changed its body on the way"), "{body}");
+    assert_eq!(body, ["#4 changed its body on the way"]);
+    let seen_by_two = breaches(|evidence| {
+        *step(evidence, 1, 4) = Step::Began { id: 3, attempt: 1, epoch: 5, digest: 301 };
+        *step(evidence, 2, 1) = Step::Began { id: 3, attempt: 2, epoch: 5, digest: 301 };
+    });
+    assert_eq!(seen_by_two, ["#3 changed its body on the way"]);
+}
+
+#[test]
+fn bodies_count_as_compared_when_a_second_witness_saw_them() {
+    let mut evidence = peace();
+    // Nobody but their publisher saw #4, and #3 is seen by three.
+    evidence.records[2].truncate(3);
+    assert_eq!(judge(&evidence).bodies_compared, 3);
+}
+
+#[test]
+fn a_message_handed_out_twice_under_one_attempt_is_found() {
     let double = breaches(|evidence| {
         *step(evidence, 2, 1) = Step::Began { id: 3, attempt: 1, epoch: 5, digest: 300 };
     });
-    assert!(double.contains("#3 was handed out twice under attempt 1"), "{double}");
+    assert_eq!(double, ["#3 was handed out twice under attempt 1"]);
+}
+
+#[test]
+fn each_further_beginning_is_a_repeat_after_the_one_before() {
+    let mut evidence = peace();
+    let third = Step::Began { id: 3, attempt: 3, epoch: 5, digest: 300 };
+    evidence.records[0].push(Line { at_ms: 35, step: third });
+    let findings = judge(&evidence);
+    assert_eq!(findings.breaches, []);
+    assert_eq!(findings.repeats, [Repeat { at_ms: 20, first: 1 }, Repeat { at_ms: 35, first: 2 }]);
 }
 
 #[test]
 fn outcomes_of_what_was_never_begun_are_found() {
     let untouched = breaches(|evidence| *step(evidence, 2, 3) = Step::BecameHandler);
-    assert!(untouched.contains("#4 was settled by member 3, which never began to handle it"), "{untouched}");
+    assert_eq!(untouched, ["#4 was settled by member 3, which never began to handle it"]);
+    let by_another = breaches(|evidence| {
+        let began = evidence.records[2].remove(3);
+        evidence.records[1].push(began);
+    });
+    assert_eq!(by_another, ["#4 was settled by member 3, which never began to handle it"]);
+    let nameless = breaches(|evidence| {
+        evidence.records[2].remove(0);
+    });
+    assert_eq!(nameless, NOTHING, "a copy may be killed before it wrote down its number");
     let given_up = breaches(|evidence| {
         evidence.journal[1].errors = vec![3];
         evidence.records[2].truncate(1);
@@ -138,52 +286,57 @@ fn outcomes_of_what_was_never_begun_are_found() {
         *step(evidence, 1, 6) = Step::BecameHandler;
         evidence.readers[0].errors.push((3, 300));
     });
-    assert_eq!(given_up, "", "what became an error because its handlers died needs no handler");
+    assert_eq!(given_up, NOTHING, "what became an error because its handlers died needs no handler");
 }
 
 #[test]
 fn numbers_and_epochs_that_do_not_fit_are_found() {
-    let twins = breaches(|evidence| *step(evidence, 2, 0) = Step::Joined { member: 2 });
-    assert!(twins.contains("two copies joined as member 2"), "{twins}");
-    let uncounted = breaches(|evidence| {
-        *step(evidence, 1, 6) = Step::Published { epoch: 6, messages: vec![(4, 400), (5, 500)] };
+    let twins = breaches(|evidence| {
+        evidence.records[2].insert(0, Line { at_ms: 1, step: Step::Joined { member: 1 } });
     });
-    assert!(uncounted.contains("#5 was published, and the ledger does not count it"), "{uncounted}");
-    let usurper = breaches(|evidence| {
-        *step(evidence, 2, 5) = Step::Published { epoch: 5, messages: vec![(3, 300)] };
-        *step(evidence, 0, 2) = Step::Published { epoch: 5, messages: vec![(1, 100), (2, 200)] };
-    });
-    assert!(usurper.contains("#3 was published in epoch 5 by a copy that was not in office"), "{usurper}");
+    assert_eq!(twins, ["two copies joined as member 1"]);
+    let uncounted = breaches(|evidence| *step(evidence, 1, 6) = published(6, &[4, 5]));
+    assert_eq!(uncounted, ["#5 was published, and the ledger does not count it"]);
     let other = breaches(|evidence| {
         *step(evidence, 2, 3) = Step::Began { id: 4, attempt: 1, epoch: 5, digest: 400 };
     });
-    assert!(other.contains("#4 was published in epoch 6 and handed out as of epoch 5"), "{other}");
-    let unrecorded = breaches(|evidence| {
-        // The publisher was killed before it could write; the handlers know.
-        *step(evidence, 0, 2) = Step::Published { epoch: 5, messages: vec![(1, 100), (2, 200)] };
-        for (copy, line) in [(1, 4), (2, 1)] {
-            let attempt = if copy == 1 { 1 } else { 2 };
-            *step(evidence, copy, line) = Step::Began { id: 3, attempt, epoch: 7, digest: 300 };
-        }
-    });
-    assert!(unrecorded.contains("#4 was published in epoch 6, after epoch 7 had begun"), "{unrecorded}");
+    assert_eq!(other, ["#4 was published in epoch 6 and handed out as of epoch 5"]);
+}
+
+#[test]
+fn the_silence_before_a_take_over_is_measured_from_the_last_publish_of_anybody() {
+    let take_over = |epoch, from| Step::TookOffice { epoch, from: Some(from), silence_ms: 7 };
+    let mut evidence = peace();
+    // Before anybody published; and one after that of the peace, at the very moment of a publish.
+    evidence.records[2].insert(0, Line { at_ms: 12, step: take_over(4, 2) });
+    evidence.records[0].push(Line { at_ms: 70, step: take_over(8, 3) });
+    let findings = judge(&evidence);
+    assert_eq!(
+        findings.take_overs,
+        [
+            TakeOver { at_ms: 12, from: 1, silence_ms: 0 },
+            TakeOver { at_ms: 60, from: 0, silence_ms: 30 },
+            TakeOver { at_ms: 70, from: 2, silence_ms: 0 },
+        ]
+    );
+    assert_eq!(findings.epochs, 4);
 }
 
 #[test]
 fn errors_that_nobody_or_two_were_given_are_found() {
     let reading = |digest, whole| Reading { errors: vec![(2, digest)], whole };
     let nobody = breaches(|evidence| evidence.readers.clear());
-    assert!(nobody.contains("the error #2 never came out of getErrors"), "{nobody}");
-    let two = breaches(|evidence| evidence.readers.push(reading(200, true)));
-    assert!(two.contains("the error #2 came out of getErrors again"), "{two}");
-    let after = breaches(|evidence| evidence.readers.push(reading(200, false)));
-    assert!(after.contains("the error #2 came out of getErrors again"), "{after}");
+    assert_eq!(nobody, ["the error #2 never came out of getErrors"]);
+    for whole in [true, false] {
+        let two = breaches(|evidence| evidence.readers.push(reading(200, whole)));
+        assert_eq!(two, ["the error #2 came out of getErrors again"]);
+    }
     let before = breaches(|evidence| evidence.readers.insert(0, reading(200, false)));
-    assert_eq!(before, "", "what one printed that was cut short may come again");
+    assert_eq!(before, NOTHING, "what one printed that was cut short may come again");
     let body = breaches(|evidence| evidence.readers[0] = reading(201, true));
-    assert!(body.contains("#2 changed its body on the way"), "{body}");
+    assert_eq!(body, ["#2 changed its body on the way"]);
     let no_error = breaches(|evidence| evidence.readers[0].errors.push((1, 100)));
-    assert!(no_error.contains("#1 came out of getErrors and is no error"), "{no_error}");
+    assert_eq!(no_error, ["#1 came out of getErrors and is no error"]);
 }
 
 #[test]
@@ -194,10 +347,28 @@ fn a_run_that_broke_off_may_miss_things_but_not_contradict() {
         evidence.readers.clear();
         evidence.records[2].truncate(2);
     });
-    assert_eq!(half, "");
+    assert_eq!(half, NOTHING);
     let contradiction = breaches(|evidence| {
         evidence.complete = false;
-        evidence.journal.push(JournalEntry { member: MemberId(3), ids: vec![1], errors: vec![] });
+        evidence.journal.push(entry(2, &[1], &[]));
     });
-    assert!(contradiction.contains("#1 has two outcomes"), "{contradiction}");
+    assert_eq!(contradiction, ["#1 has two outcomes, by member 2 and by member 2"]);
+}
+
+#[test]
+fn breaches_come_in_the_order_of_their_messages() {
+    let mixed = breaches(|evidence| {
+        evidence.published = 6;
+        evidence.readers.clear();
+        evidence.records[2].insert(0, Line { at_ms: 1, step: Step::Joined { member: 1 } });
+    });
+    assert_eq!(
+        mixed,
+        [
+            "two copies joined as member 1",
+            "the error #2 never came out of getErrors",
+            "#5 has no outcome",
+            "#6 has no outcome",
+        ]
+    );
 }

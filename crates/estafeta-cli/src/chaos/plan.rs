@@ -245,8 +245,9 @@ mod tests {
         let Wanted::These(kinds) = "kill, redis-kill,kill".parse().unwrap() else { panic!("not all") };
         assert_eq!(kinds, [Kind::Kill, Kind::RedisKill]);
         let strikes = plan(1, MINUTE, 3, &kinds);
-        assert!(strikes.iter().all(|strike| kinds.contains(&strike.kind)));
+        assert!(!strikes.is_empty() && strikes.iter().all(|strike| kinds.contains(&strike.kind)));
         let only_redis = plan(1, MINUTE, 3, &[Kind::RedisStall]);
+        assert!(!only_redis.is_empty());
         assert!(only_redis.iter().all(|strike| strike.target == Target::Redis));
         assert_eq!("kill,all".parse(), Ok(Wanted::All));
         let error = "kil".parse::<Wanted>().unwrap_err();

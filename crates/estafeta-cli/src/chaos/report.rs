@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_into_the_page_cannot_break_it() {
+    fn signs_that_mean_something_in_html_are_escaped() {
         assert_eq!(escape("<script>\"&"), "&lt;script&gt;&quot;&amp;");
     }
 }

@@ -315,6 +315,7 @@ fn a_frozen_server_does_not_hold_its_visitors() {
     let asked = Instant::now();
     let running = redis.is_running();
     kill(server, Signal::SIGCONT).unwrap();
-    assert!(!running && asked.elapsed() < SOON);
+    let took = asked.elapsed();
+    assert!(!running && took < SOON / 2, "it took {took:?}");
     assert_eq!(redis.ensure().unwrap(), Ensured::Found);
 }

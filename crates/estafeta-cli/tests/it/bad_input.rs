@@ -185,7 +185,7 @@ fn a_file_that_is_not_there_is_told_by_name() {
         &["run"],
         &[("REDIS_URL", &url), ("ESTAFETA_CONFIG", "/no/such/file")],
         2,
-        &["expected a file that can be read"],
+        &["expected a file that can be read", "/no/such/file"],
     );
 }
 

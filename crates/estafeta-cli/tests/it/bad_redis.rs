@@ -9,13 +9,15 @@ use crate::bad_input::{in_one_line, ring_with_errors};
 use crate::support::TestRing;
 
 /// Every command that talks to Redis, in its simplest form.
-const COMMANDS: [&[&str]; 8] = [
+const COMMANDS: [&[&str]; 10] = [
     &["run"],
     &["getErrors"],
     &["status"],
     &["errors", "list"],
     &["errors", "count"],
     &["errors", "drop", "--all"],
+    &["errors", "retry", "--all"],
+    &["monitor", "--attach", "--for", "1s"],
     &["cleanTemp"],
     &["reset", "--yes", "--force"],
 ];
@@ -149,8 +151,14 @@ fn a_foreign_value_under_the_errors_is_told_by_every_command_that_reads_them() {
     let url = ring.redis.url();
     ring.redis_cli(&["SET", "{estafeta}:errors", "foreign"]);
     let told = "key {estafeta}:errors is a string, expected a list";
-    for command in [&["status"][..], &["errors", "list"], &["errors", "count"], &["errors", "retry", "--all"]]
-    {
+    let commands: [&[&str]; 5] = [
+        &["status"],
+        &["errors", "list"],
+        &["errors", "count"],
+        &["errors", "retry", "--all"],
+        &["errors", "drop", "--all"],
+    ];
+    for command in commands {
         in_one_line(&ring, command, &[("REDIS_URL", &url)], 1, &[told]);
     }
 }

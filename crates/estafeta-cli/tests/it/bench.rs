@@ -154,7 +154,8 @@ fn a_redis_that_is_gone_ends_it_soon_and_is_named_as_the_reason() {
         let bench = start(&args, &[]);
         await_work(&redis);
         drop(redis);
-        let output = bench.output(SOON);
+        // It would measure for a minute and more.
+        let output = bench.output(Duration::from_secs(15));
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(told.contains("cannot reach Redis at redis://127.0.0.1:"), "{what}: {told}");
         assert_eq!(output.status.code(), Some(3), "{what}: {told}");
@@ -170,6 +171,9 @@ fn a_redis_that_takes_nothing_is_told_of_before_anything_is_measured() {
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(told.contains("refuses") && told.matches("NOREPLICAS").count() == 1, "{told}");
     assert_eq!(output.status.code(), Some(3), "{told}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    let keys: u64 = redis::cmd("DBSIZE").query(&mut redis.connect()).unwrap();
+    assert_eq!(keys, 0);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use estafeta_testbed::{Fsync, RedisServer, SmallDisk, eventually};
 
-use crate::support::recovery::{BUSY, await_complaint, await_misses};
+use crate::support::recovery::{BUSY, await_complaint, await_misses, misses_of};
 use crate::support::{SOON, TestRing};
 
 /// A disk that a test can fill; none, and a word about why, where we have no right to make one.
@@ -28,9 +28,10 @@ fn a_redis_that_cannot_save_is_waited_for() {
     let ring = ring_on(&disk, Fsync::EverySec);
     let copies = ring.copies(3, &BUSY);
     ring.flows();
+    let before = misses_of(&copies);
     disk.fill();
     await_complaint(&copies, "MISCONF");
-    await_misses(&copies, 1);
+    await_misses(&copies, &before);
     disk.free();
     for copy in &copies {
         copy.wait_for_line(SOON, |line| line == "Redis is back");
@@ -44,9 +45,10 @@ fn a_redis_that_ended_because_it_could_not_save_goes_on_where_it_stood() {
     let ring = ring_on(&disk, Fsync::Always);
     let copies = ring.copies(3, &BUSY);
     ring.flows();
+    let before = misses_of(&copies);
     disk.fill();
     eventually(SOON, "the end of the server", || (!ring.redis.is_running()).then_some(()));
-    await_misses(&copies, 1);
+    await_misses(&copies, &before);
     disk.free();
     ring.redis.restart();
     ring.assert_recovered(&copies);

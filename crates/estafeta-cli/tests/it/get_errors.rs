@@ -65,24 +65,31 @@ fn what_an_error_holds_cannot_steer_the_terminal_or_break_the_line() {
     let bodies: [&[u8]; 4] =
         [b"two\nlines\r\n", b"\x1b[2J\x1b]0;title\x07", "a\u{9b}31m\u{202e}b".as_bytes(), b"\xff\xfe\0"];
     ring.plant_errors(1..=4, |id| bodies[id as usize - 1].to_vec());
+    ring.plant_failures(5..=5, "\x1b[5mfor\na\u{2066}reason", |_| b"body".to_vec());
     let foreign = b"\x1b[31mnot one of ours\n";
     let mut push = redis::cmd("RPUSH");
     push.arg("{estafeta}:errors").arg(foreign).exec(&mut ring.redis.connect()).unwrap();
     ring.redis_cli(&["HINCRBY", "{estafeta}:ledger", "published", "1"]);
 
     let output = ring.success(&["getErrors"]);
-    assert_eq!(ids(&output), [1, 2, 3, 4, 0]);
-    let steering = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
+    assert_eq!(ids(&output), [1, 2, 3, 4, 5, 0]);
+    let steering = |c: char| c != '\n' && (c.is_control() || matches!(c, '\u{202e}' | '\u{2066}'));
     assert!(!output.contains(steering), "{output:?}");
-    for shown in ["two\\nlines\\r\\n", "\\u{1b}[2J", "\\u{9b}31m\\u{202e}b", "\\xff\\xfe\\u{0}"] {
+    for shown in [
+        "\\u{1b}[5mfor\\na\\u{2066}reason",
+        "two\\nlines\\r\\n",
+        "\\u{1b}[2J",
+        "\\u{9b}31m\\u{202e}b",
+        "\\xff\\xfe\\u{0}",
+    ] {
         assert!(output.contains(shown), "{shown} is not in {output}");
     }
     assert!(output.contains("not an error of estafeta: \"\\u{1b}[31mnot one of ours\\n\""), "{output}");
-    assert_eq!(ring.status()["errors_taken"], 5);
+    assert_eq!(ring.status()["errors_taken"], 6);
 }
 
 #[test]
-fn two_at_once_share_the_errors() {
+fn two_at_once_print_each_error_once() {
     const COUNT: u64 = 20_000;
     let ring = TestRing::new();
     ring.plant_errors(1..=COUNT, |id| format!("body {id}").into_bytes());

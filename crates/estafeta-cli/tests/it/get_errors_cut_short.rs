@@ -13,7 +13,8 @@ use crate::support::{SOON, TestRing};
 
 pub const COUNT: u64 = 5000;
 
-/// Enough errors to fill any pipe, so that a reader whose output is not read stands still half-way.
+/// More errors than one chunk has. A reader goes on to the next chunk when the one before was read, so one whose output
+/// is not read stands still half-way.
 pub fn ring_with_errors() -> TestRing {
     let ring = TestRing::new();
     ring.plant_errors(1..=COUNT, |_| vec![b'x'; 300]);
@@ -66,11 +67,17 @@ fn complete_lines(text: &str) -> Vec<u64> {
 }
 
 /// Together the two have printed everything, and the second one has repeated no more than `held`.
+#[track_caller]
 fn assert_nothing_lost(first: &[u64], second: &[u64], held: u64) {
+    assert_none_lost_of(COUNT, first, second, held);
+}
+
+#[track_caller]
+fn assert_none_lost_of(count: u64, first: &[u64], second: &[u64], held: u64) {
     let (one, other): (BTreeSet<u64>, BTreeSet<u64>) =
         (first.iter().copied().collect(), second.iter().copied().collect());
     assert_eq!((one.len(), other.len()), (first.len(), second.len()), "one of them printed an error twice");
-    let lost: Vec<u64> = (1..=COUNT).filter(|id| !one.contains(id) && !other.contains(id)).collect();
+    let lost: Vec<u64> = (1..=count).filter(|id| !one.contains(id) && !other.contains(id)).collect();
     assert!(lost.is_empty(), "{} were lost: {lost:?}", lost.len());
     let repeated = one.intersection(&other).count() as u64;
     assert!(repeated <= held, "{repeated} were repeated, though only {held} were in hand");
@@ -106,13 +113,17 @@ fn told_to_stop_it_hands_back_what_it_did_not_print() {
         let (reader, mut pipe) = ring.start_unread(&["getErrors"]);
         let mut byte = [0];
         pipe.read_exact(&mut byte).unwrap();
+        await_ears(&reader);
         reader.signal(signal);
         let mut text = String::from_utf8(byte.to_vec()).unwrap();
         pipe.read_to_string(&mut text).unwrap();
         // It may also have been through with its work already.
         assert!([Some(0), Some(128 + signal as i32)].contains(&reader.wait(SOON).code()));
         let printed = complete_lines(&text);
-        let kept = ring.status()["errors_kept"].as_u64().unwrap();
+        let status = ring.status();
+        assert_eq!(status["members"].as_array().unwrap().len(), 0, "it left the ring: {status}");
+        assert_eq!(status["buried"], 0, "nobody else had to take back what it held: {status}");
+        let kept = status["errors_kept"].as_u64().unwrap();
         assert_nothing_lost(&printed, &ids(&ring.success(&["getErrors"])), kept);
         assert_all_taken(&ring);
         ring.redis_cli(&["FLUSHALL"]);
@@ -132,6 +143,48 @@ fn told_to_stop_while_nobody_reads_its_output_it_stops() {
     let kept = status["errors_kept"].as_u64().unwrap();
     assert_nothing_lost(&printed, &ids(&ring.success(&["getErrors"])), kept);
     assert_all_taken(&ring);
+}
+
+/// Waits until this process would hear a signal that asks it to stop, instead of being ended by it.
+fn await_ears(process: &Process) {
+    eventually(SOON, "it hears signals", || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid())).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
+        let hears = |signal: Signal| caught & 1 << (signal as i32 - 1) != 0;
+        (hears(Signal::SIGTERM) && hears(Signal::SIGINT)).then_some(())
+    });
+}
+
+/// No chunk of these fits into a pipe, so it is stopped in the middle of a line.
+#[test]
+fn told_to_stop_in_the_middle_of_an_error_it_stops_and_keeps_what_was_not_printed_in_full() {
+    const COUNT: u64 = 12;
+    for read in [0, 1, 5] {
+        let ring = TestRing::new();
+        ring.plant_errors(1..=COUNT, |_| vec![b'x'; 300_000]);
+        let (reader, pipe) = ring.start_unread(&["getErrors"]);
+        let mut pipe = BufReader::new(pipe);
+        let mut text = String::new();
+        for _ in 0..read {
+            pipe.read_line(&mut text).unwrap();
+        }
+        // The beginning of the next one; its end does not come through before somebody reads on.
+        assert!(pipe.fill_buf().unwrap().starts_with(b"#"));
+        await_ears(&reader);
+        reader.signal(Signal::SIGTERM);
+        assert_eq!(reader.wait(SOON).code(), Some(143));
+        let status = ring.status();
+        assert_eq!(status["members"].as_array().unwrap().len(), 0, "it left the ring: {status}");
+        assert_eq!(status["buried"], 0, "nobody else had to take back what it held: {status}");
+        let kept = status["errors_kept"].as_u64().unwrap();
+        pipe.read_to_string(&mut text).unwrap();
+        let printed = complete_lines(&text);
+        assert_eq!(printed, (1..=read).collect::<Vec<_>>());
+        assert!(kept >= COUNT - read, "{kept} are kept of {COUNT}, and {read} were printed");
+        assert_none_lost_of(COUNT, &printed, &ids(&ring.success(&["getErrors"])), kept);
+        assert_eq!(ring.status()["errors_taken"], COUNT);
+    }
 }
 
 /// What still lies in a pipe when its reader goes has reached nobody.

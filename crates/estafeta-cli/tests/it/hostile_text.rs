@@ -49,7 +49,11 @@ fn commands_show_foreign_text_as_text() {
         ring.redis_cli(&["HDEL", "{estafeta}:ledger", "failed", "taken"]);
         ring.redis_cli(&["HSET", "{estafeta}:ledger", "published", "1"]);
         ring.plant_errors(1..=1, |_| HOSTILE.into());
-        assert_harmless(&ring.success(call));
+        ring.plant_failures(3..=3, HOSTILE, |_| b"body".to_vec());
+        let told = ring.success(call);
+        assert_harmless(&told);
+        // Once as a body and once as a reason, or by what the members and events say.
+        assert!(told.matches("<script>").count() >= 2, "{told:?}");
     }
 }
 

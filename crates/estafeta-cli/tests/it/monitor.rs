@@ -6,7 +6,7 @@ use estafeta_testbed::vt100::Color;
 use estafeta_testbed::{Signal, Terminal, eventually};
 
 use crate::support::monitored::{Monitored, running, wait_until_none_runs};
-use crate::support::{SOON, TestRing};
+use crate::support::{SOON, TestRing, away_from_the_usual_redis};
 
 /// Messages come fast enough that a screen without them would be noticed.
 const QUICK: [&str; 2] = ["--interval", "50ms"];
@@ -20,8 +20,9 @@ fn a_killed_and_a_frozen_generator_are_replaced_on_the_screen_and_q_leaves_nothi
     let ring = TestRing::new();
     let monitor = monitor(&ring, &[]);
     let first = monitor.wait_for_ring(5);
-    let copies = monitor.rows();
-    assert!(copies.iter().all(|row| row.is_mine), "{copies:?}");
+    // A copy may be seen in the ring before it has told its monitor who it is.
+    let copies = monitor.wait_for_rows("all are ours", |rows| rows.iter().all(|row| row.is_mine));
+    assert_eq!(copies.len(), 5, "{copies:?}");
 
     monitor.terminal.type_keys("k");
     let second = monitor.wait_for_successor(&first);
@@ -105,8 +106,14 @@ fn attached_it_starts_nothing_and_ends_nothing() {
     assert!(rows.iter().all(|row| !row.is_mine), "{rows:?}");
     monitor.terminal.type_keys("+");
     monitor.terminal.wait_for(SOON, "a refusal", |screen| screen.contains("only watching (--attach)"));
+    for key in ["k", "K", "f", "-", "r"] {
+        monitor.terminal.type_keys(key);
+    }
     monitor.quit();
     assert!(copies.iter().all(|copy| copy.is_running()));
+    // Nobody is frozen either.
+    ring.flows();
+    assert_eq!(ring.status()["members"].as_array().unwrap().len(), 2);
 }
 
 #[test]
@@ -125,11 +132,8 @@ fn no_copy_outlives_a_monitor_that_is_killed() {
 #[test]
 fn a_private_redis_that_it_started_ends_with_it() {
     let data = tempfile::tempdir().unwrap();
-    // Where somebody listens at the usual port, that one is used, and there is nothing to be shown here.
-    if std::net::TcpStream::connect(("127.0.0.1", 6379)).is_ok() {
-        return;
-    }
-    let monitor = Monitored::start(&["-n", "1"], &[("ESTAFETA_DATA", data.path().to_str().unwrap())]);
+    let envs = [("ESTAFETA_DATA", data.path().to_str().unwrap())];
+    let monitor = Monitored::start_by(&away_from_the_usual_redis(), &["-n", "1"], &envs);
     monitor.wait_for_ring(1);
     let socket = data.path().join("redis/redis.sock");
     assert!(socket.exists());

@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::time::{Duration, Instant};
 
-use estafeta_testbed::{NO_ENV, Signal};
+use estafeta_testbed::{DataDir, NO_ENV, Signal};
 
 use crate::support::{SOON, TestRing, run, start};
 
@@ -18,11 +19,14 @@ fn figure(line: &str, name: &str) -> Option<f64> {
 #[test]
 fn one_plain_line_a_second_until_the_time_is_over() {
     let ring = TestRing::new();
-    let output = ring.command(&["monitor", "-n", "2", "--interval", "20ms", "--for", "3s"]);
+    let start = Instant::now();
+    let output = ring.command(&["monitor", "-n", "2", "--interval", "20ms", "--for", "5s"]);
+    assert!(start.elapsed() >= Duration::from_secs(5), "it ended after {:?}", start.elapsed());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let lines = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<&str> = lines.lines().collect();
-    assert!((1..=4).contains(&lines.len()), "{lines:?}");
+    // A busy machine may leave some out.
+    assert!((3..=6).contains(&lines.len()), "{lines:?}");
     assert!(
         lines.iter().all(|line| line.contains(" ring estafeta ") && !line.contains('\u{1b}')),
         "{lines:?}"
@@ -72,7 +76,8 @@ fn it_does_not_hang_if_somebody_stops_reading() {
     while other_end.write(&[b' '; 1]).is_ok() {}
     ring.eventually(SOON, "messages", |ring| ring["published"].as_u64() > Some(4));
     monitor.signal(Signal::SIGTERM);
-    assert_eq!(monitor.wait(SOON).code(), Some(0));
+    // Copies that do not end are killed after 25 seconds and more; here none of that time is needed.
+    assert_eq!(monitor.wait(Duration::from_secs(15)).code(), Some(0));
     assert_eq!(ring.status()["members"].as_array().unwrap().len(), 0);
 }
 
@@ -124,11 +129,14 @@ fn wrong_calls_start_nothing() {
         (&["--error-rate", "2"], "expected 0 to 1"),
         (&["--lease", "1ms"], "lease"),
     ];
+    let data = DataDir::new();
     for (args, told) in cases {
-        let output = run(&[&["monitor"], args].concat(), &[]);
+        let envs = [("ESTAFETA_DATA", data.path().to_str().unwrap())];
+        let output = run(&[&["monitor"], args].concat(), &envs);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
         assert!(stderr.contains(told) && stderr.lines().count() == 1, "{args:?}: {stderr}");
+        assert!(!data.path().join("redis").exists(), "{args:?} started a Redis");
     }
 }
 

@@ -1,23 +1,17 @@
 //! Nothing given and no Redis at the usual port: the copies start one of their own and meet there.
 
-use std::net::TcpStream;
 use std::path::Path;
 
 use estafeta_testbed::{DataDir, Output, Process, Signal};
 use serde_json::Value;
 
-use crate::support::SOON;
+use crate::support::{SOON, away_from_the_usual_redis};
 
-/// Starts the program where nothing answers at 127.0.0.1:6379: here, or in a network of its own if this machine has a
-/// Redis there. Sockets in the file system are the same in both.
+/// Starts the program where nothing answers at 127.0.0.1:6379.
 fn start(data: &DataDir, args: &[&str], envs: &[(&str, &str)]) -> Process {
-    let program = env!("CARGO_BIN_EXE_estafeta");
+    let words = away_from_the_usual_redis();
     let envs = [&[("ESTAFETA_DATA", data.path().to_str().unwrap())], envs].concat();
-    if TcpStream::connect("127.0.0.1:6379").is_err() {
-        return Process::spawn(Path::new(program), args, envs);
-    }
-    let words = ["--map-root-user", "--net", "--", program];
-    Process::spawn(Path::new("/usr/bin/unshare"), words.iter().chain(args), envs)
+    Process::spawn(Path::new(words[0]), words[1..].iter().chain(args), envs)
 }
 
 fn run(data: &DataDir, args: &[&str]) -> Output {

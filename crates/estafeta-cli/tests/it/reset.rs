@@ -82,11 +82,22 @@ fn it_is_not_done_unasked() {
 fn a_ring_with_living_members_is_left_alone() {
     let ring = TestRing::new();
     let _copies = ring.copies(2, &["--interval", "1h"]);
-    let before = ring.eventually(SOON, "a generator", |status| !status["generator"].is_null());
+    let before = ring.eventually(SOON, "a ring at rest", |status| {
+        let rests = status["waiting"] == 0 && status["in_flight"] == 0;
+        !status["generator"].is_null() && status["published"] == 1 && rests
+    });
+    // Only leases move then.
+    let all_but_leases = || {
+        let mut all = dump(&ring);
+        all.remove(&b"{estafeta}:members"[..]);
+        all
+    };
+    let whole = all_but_leases();
     let output = ring.command(&["reset", "--yes"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let told = String::from_utf8(output.stderr).unwrap();
     assert!(told.contains("2 living members") && told.contains("--force"), "{told}");
+    assert_eq!(all_but_leases(), whole);
     let after = ring.status();
     assert_eq!(after["generator"]["epoch"], before["generator"]["epoch"]);
     assert_eq!(after["members"].as_array().unwrap().len(), 2, "{after}");

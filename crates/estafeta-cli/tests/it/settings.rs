@@ -182,4 +182,11 @@ fn a_password_in_the_file_does_not_go_to_a_redis_named_elsewhere() {
     let file = Settings::new("host = \"elsewhere.invalid\"\npassword = \"of another server\"\n");
     let output = run(&["status", "--config", file.path()], &[("REDIS_URL", &redis.tcp_url())]);
     assert!(output.status.success(), "{output:?}");
+
+    let bare = format!("redis://127.0.0.1:{}", redis.port());
+    let output = run(&["status", "--config", file.path()], &[("REDIS_URL", &bare)]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let told = String::from_utf8(output.stderr).unwrap();
+    // Had it been sent, it would have been called wrong.
+    assert!(told.contains("NOAUTH") && !told.contains("WRONGPASS"), "{told}");
 }

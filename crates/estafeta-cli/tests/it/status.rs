@@ -48,8 +48,11 @@ fn json_tells_everything_about_the_ring() {
         "errors_kept",
         "errors_taken",
         "takeovers",
+        "buried",
         "returned",
         "fenced",
+        "retried",
+        "dropped",
     ];
     for name in counts {
         assert!(status[name].is_u64(), "{name} in {status}");
@@ -76,6 +79,7 @@ fn json_tells_everything_about_the_ring() {
     assert_eq!(total("processed"), count("done") + count("errors_kept"), "{status}");
     assert_eq!(total("failed"), count("errors_kept"), "{status}");
     let events = status["events"].as_array().unwrap();
+    assert!(!events.is_empty(), "{status}");
     for event in events {
         let time = event["time_ms"].as_u64().unwrap().to_string();
         assert!(event["id"].as_str().unwrap().starts_with(&time), "{event}");
@@ -151,8 +155,11 @@ fn watching_stops_also_when_told_so_while_it_looks() {
     let ring = TestRing::new();
     let slow = SlowRedis::before(ring.redis.socket());
     let watch = run_watch(&slow.url);
-    watch.wait_for_line(SOON, |_| true);
-    watch.wait_for_line(SOON, |_| true);
+    let mut lines = 0;
+    watch.wait_for_line(SOON, |_| {
+        lines += 1;
+        lines == 2
+    });
     slow.stall.store(true, Ordering::SeqCst);
     slow.stalled.recv_timeout(SOON).unwrap();
     watch.signal(Signal::SIGTERM);

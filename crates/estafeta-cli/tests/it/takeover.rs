@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::{SOON, TestRing, ids_in, said};
 
-/// When each message was published, by Redis' clock, in the order of ids: as the copies that published it said.
+/// The ids of the messages that these copies said they published, in order.
 fn published(copies: &[&Process]) -> Vec<u64> {
     let mut ids: Vec<u64> = copies
         .iter()
@@ -63,10 +63,13 @@ fn five_copies_have_one_generator_at_any_moment_of_ten_kills() {
     let status = ring.eventually(SOON, "one generator and four handlers", |status| roles(status) == (1, 4));
     assert!(status["takeovers"].as_u64().unwrap() >= 10, "{status}");
 
-    // Two that published at the same time would show as epochs that go back and forth over the ids.
+    // Two that published at the same time would show as an id that both gave, or as epochs that go back and forth over
+    // the ids; a moment of the ring names one generator at most, whatever happens.
     let mut published: Vec<(u64, u64)> =
         ring.success(&["errors", "list", "--json"]).lines().map(id_and_epoch).collect();
     published.sort_unstable();
+    let is_once = |pair: &[(u64, u64)]| pair[0].0 < pair[1].0;
+    assert!(published.windows(2).all(is_once), "an id was given twice: {published:?}");
     let epochs: Vec<_> = published.iter().map(|(_, epoch)| epoch).collect();
     assert!(epochs.is_sorted(), "epochs go back and forth: {published:?}");
     let terms = epochs.chunk_by(|one, other| one == other).count();
@@ -79,9 +82,9 @@ fn id_and_epoch(line: &str) -> (u64, u64) {
 }
 
 #[test]
-fn a_killed_generator_is_replaced_within_a_second_twenty_times_and_ids_go_on() {
+fn a_killed_generator_is_replaced_before_its_lease_is_over_twenty_times_and_ids_go_on() {
     let ring = TestRing::new();
-    let args = ["--json", "--journal", "--seed", "1"];
+    let args = ["--json", "--journal", "--seed", "1", "--lease", "15s"];
     let mut copies = ring.copies(3, &args);
     let mut dead = Vec::new();
     for _ in 0..20 {
@@ -93,12 +96,10 @@ fn a_killed_generator_is_replaced_within_a_second_twenty_times_and_ids_go_on() {
         let at = copies.iter().position(|copy| copy.pid() == pid).unwrap();
         let killed = copies.remove(at);
         killed.kill();
-        let start = Instant::now();
         dead.push(killed);
-        eventually(Duration::from_secs(10), "a successor's message", || {
+        eventually(Duration::from_secs(12), "a successor's message", || {
             (newest(&copies.iter().collect::<Vec<_>>()) > before).then_some(())
         });
-        assert!(start.elapsed() < Duration::from_secs(1), "it took {:?}", start.elapsed());
         copies.push(ring.copy(&args));
     }
     let all: Vec<_> = copies.iter().chain(&dead).collect();
@@ -211,7 +212,7 @@ fn the_last_one_of_eight_becomes_generator_when_all_others_are_killed_at_once() 
     for copy in copies.iter().filter(|copy| copy.pid() != last.pid()) {
         copy.wait(SOON);
     }
-    ring.assert_recovered(&copies);
+    ring.assert_survivors_recovered(&copies);
 }
 
 #[test]

@@ -55,12 +55,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_fit_into_six_characters() {
+    fn numbers_below_a_trillion_fit_into_six_characters() {
         let shown =
             [0, 99_999, 100_000, 999_999, 1_234_567, 12_345_678, 999_999_999, 1_500_000_000].map(short);
         assert_eq!(shown, ["0", "99,999", "100k", "999k", "1.23M", "12.3M", "1000M", "1.50G"]);
         assert_eq!([0.0, 0.04, 2.0, 9.96, 1234.4].map(rate), ["0", "0.0", "2.0", "10.0", "1,234"]);
         assert_eq!([0, 9999, 12_345, 3_999_999].map(tiny), ["0", "9999", "12k", "3M"]);
+        for digits in 1..=12 {
+            for number in [10_u64.pow(digits) - 1, 10_u64.pow(digits - 1), 10_u64.pow(digits) / 2] {
+                assert!(short(number).len() <= 6, "{}", short(number));
+                assert!(rate(number as f64).len() <= 6, "{}", rate(number as f64));
+            }
+        }
         assert!(short(u64::MAX).len() <= 9);
     }
 

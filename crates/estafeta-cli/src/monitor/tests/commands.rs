@@ -160,15 +160,22 @@ fn whoever_only_watches_can_do_no_harm() {
     let (now, text) = (story.now(), String::new());
     let page = Page { text, errors: vec![failed(now, 1)], kept: 1, searched: 1 };
     story.state.errors_view().unwrap().show(page);
-    for command in [Command::Drop { all: false }, Command::Retry { all: false }, Command::Drop { all: true }]
-    {
-        assert_eq!(story.command(command), []);
-        assert_eq!(story.command(Command::Confirm(true)), []);
+    for all in [false, true] {
+        for command in [Command::Drop { all }, Command::Retry { all }] {
+            assert_eq!(story.command(command), [], "{command:?}");
+            assert_eq!(story.command(Command::Confirm(true)), [], "{command:?}");
+        }
     }
     story.command(Command::Back);
-    for command in
-        [Command::KillGenerator, Command::KillSelected, Command::Freeze, Command::Add, Command::Stop]
-    {
+    // It started nothing, so nothing is its own.
+    for command in [
+        Command::KillGenerator,
+        Command::KillSelected,
+        Command::Freeze,
+        Command::Add,
+        Command::Stop,
+        Command::Restart,
+    ] {
         assert_eq!(story.command(command), [], "{command:?}");
         assert!(!story.notice().is_empty(), "{command:?}");
         story.state.notice = None;
@@ -176,13 +183,37 @@ fn whoever_only_watches_can_do_no_harm() {
 }
 
 #[test]
-fn a_pause_lets_go_of_the_mouse_and_of_every_key_but_two() {
+fn a_pause_lets_go_of_the_mouse_and_of_every_key_but_those_that_end_or_stop_it() {
     let mut story = Story::begin().owning(&[1]).until(3);
     assert_eq!(story.command(Command::Pause), [Deed::Mouse(false)]);
-    assert_eq!(story.command(Command::KillGenerator), []);
-    assert!(!story.state.shows(Command::KillGenerator) && story.state.shows(Command::Pause));
+    for command in [
+        Command::KillGenerator,
+        Command::KillSelected,
+        Command::Freeze,
+        Command::Add,
+        Command::Stop,
+        Command::Restart,
+        Command::Errors,
+        Command::Help,
+        Command::Back,
+        Command::Move(Step::Down),
+        Command::Choose(1),
+        Command::Search,
+        Command::Enter,
+        Command::Retry { all: true },
+        Command::Drop { all: true },
+        Command::Confirm(true),
+    ] {
+        assert_eq!(story.command(command), [], "{command:?}");
+        assert!(!story.state.shows(command), "{command:?}");
+    }
+    assert!(!story.state.help && story.state.errors_view().is_none() && story.state.pinned.is_none());
+    assert_eq!(story.command(Command::Suspend), [Deed::Suspend]);
+    assert!(story.state.shows(Command::Pause) && story.state.shows(Command::Quit));
     assert_eq!(story.command(Command::Pause), [Deed::Mouse(true)]);
     assert_eq!(story.command(Command::KillGenerator), [Deed::Kill(Slot(1))]);
+    story.command(Command::Pause);
+    assert_eq!(story.command(Command::Quit), [Deed::Quit]);
 }
 
 #[test]

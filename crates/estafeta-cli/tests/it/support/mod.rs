@@ -5,6 +5,7 @@ pub mod monitored;
 pub mod recovery;
 
 use std::fs::File;
+use std::net::TcpStream;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::ChildStdin;
@@ -99,21 +100,28 @@ impl TestRing {
 
     /// The ids of every outcome in the journal, sorted.
     pub fn journal(&self) -> Vec<u64> {
+        let mut ids: Vec<u64> = self.outcomes().iter().map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Every outcome in the journal: the id of the message, and the number of the member that it came from.
+    pub fn outcomes(&self) -> Vec<(u64, u64)> {
         let mut connection = self.redis.connect();
-        let mut ids = Vec::new();
+        let mut outcomes = Vec::new();
         let mut from = "-".to_owned();
         loop {
             let mut call = redis::cmd("XRANGE");
             call.arg("{estafeta}:journal").arg(&from).arg("+").arg("COUNT").arg(1000);
             let entries: Vec<(String, Vec<String>)> = call.query(&mut connection).unwrap();
             for (entry, fields) in &entries {
-                let at = fields.iter().position(|field| field == "ids").unwrap();
-                ids.extend(fields[at + 1].split(' ').map(|id| id.parse::<u64>().unwrap()));
+                let after = |name| &fields[fields.iter().position(|field| field == name).unwrap() + 1];
+                let member: u64 = after("member").parse().unwrap();
+                outcomes.extend(after("ids").split(' ').map(|id| (id.parse().unwrap(), member)));
                 from = format!("({entry}");
             }
             if entries.is_empty() {
-                ids.sort_unstable();
-                return ids;
+                return outcomes;
             }
         }
     }
@@ -142,13 +150,19 @@ impl TestRing {
 impl TestRing {
     /// Puts errors into the ring as if as many messages had been published and had failed.
     pub fn plant_errors(&self, ids: RangeInclusive<u64>, body: impl Fn(u64) -> Vec<u8>) {
+        self.plant_failures(ids, "planted", body);
+    }
+
+    /// [`plant_errors`](Self::plant_errors) with another reason than usual.
+    pub fn plant_failures(&self, ids: RangeInclusive<u64>, reason: &str, body: impl Fn(u64) -> Vec<u8>) {
         let mut connection = self.redis.connect();
         let ids: Vec<u64> = ids.collect();
         for chunk in ids.chunks(1000) {
             let mut push = redis::cmd("RPUSH");
             push.arg("{estafeta}:errors");
             for id in chunk {
-                push.arg([format!("{id} 7 1 1000 2000 3 7 planted ").into_bytes(), body(*id)].concat());
+                let header = format!("{id} 7 1 1000 2000 3 {} {reason} ", reason.len());
+                push.arg([header.into_bytes(), body(*id)].concat());
             }
             let mut step = redis::pipe();
             step.atomic().add_command(push);
@@ -180,6 +194,16 @@ pub fn start(args: &[&str], envs: &[(&str, &str)]) -> Process {
 /// Runs the program to its end.
 pub fn run(args: &[&str], envs: &[(&str, &str)]) -> Output {
     start(args, envs).output(SOON)
+}
+
+/// The program, and before it whatever it takes to start it where nothing answers at 127.0.0.1:6379: nothing, or a network
+/// of its own if this machine has a Redis there. Sockets in the file system are the same in both.
+pub fn away_from_the_usual_redis() -> Vec<&'static str> {
+    let program = env!("CARGO_BIN_EXE_estafeta");
+    match TcpStream::connect("127.0.0.1:6379") {
+        Err(_) => vec![program],
+        Ok(_) => vec!["/usr/bin/unshare", "--map-root-user", "--net", "--", program],
+    }
 }
 
 /// The JSON objects that a copy with `--json` has said so far.

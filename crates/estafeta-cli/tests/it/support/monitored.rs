@@ -24,9 +24,13 @@ pub struct Row {
 impl Monitored {
     /// On a window of 80 by 24.
     pub fn start(args: &[&str], envs: &[(&str, &str)]) -> Self {
-        let program = Path::new(env!("CARGO_BIN_EXE_estafeta"));
-        let args = [&["monitor"], args].concat();
-        Self { terminal: Terminal::start(program, args, envs.iter().copied(), 24, 80) }
+        Self::start_by(&[env!("CARGO_BIN_EXE_estafeta")], args, envs)
+    }
+
+    /// The same by way of these words, the last of which is the program.
+    pub fn start_by(words: &[&str], args: &[&str], envs: &[(&str, &str)]) -> Self {
+        let args = [&words[1..], &["monitor"], args].concat();
+        Self { terminal: Terminal::start(Path::new(words[0]), args, envs.iter().copied(), 24, 80) }
     }
 
     pub fn rows(&self) -> Vec<Row> {

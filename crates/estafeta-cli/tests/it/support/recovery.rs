@@ -1,6 +1,8 @@
 //! What every fault is held to: while it lasts nothing is lost, repeated or published by two; when it is over there is
 //! one generator and an empty queue.
 
+use std::time::Duration;
+
 use estafeta_testbed::{Process, Signal, eventually};
 use serde_json::Value;
 
@@ -35,12 +37,26 @@ pub fn await_back(copies: &[Process]) {
     });
 }
 
+/// How often each copy has said so far that it misses Redis; taken before a fault, for [`await_misses`].
+pub fn misses_of(copies: &[Process]) -> Vec<usize> {
+    copies.iter().map(misses).collect()
+}
+
 /// Waits until every copy has said, once more than before, that it misses Redis.
 #[track_caller]
-pub fn await_misses(copies: &[Process], times: usize) {
-    eventually(SOON, &format!("every copy misses Redis, time {times}"), || {
-        copies.iter().all(|copy| misses(copy) >= times).then_some(())
+pub fn await_misses(copies: &[Process], before: &[usize]) {
+    eventually(SOON, "every copy misses Redis", || {
+        misses_of(copies).iter().zip(before).all(|(now, before)| now > before).then_some(())
     });
+}
+
+/// None of these copies was ever declared dead.
+#[track_caller]
+pub fn assert_never_given_up(copies: &[Process]) {
+    for copy in copies {
+        let lines = copy.stdout_lines();
+        assert!(!lines.iter().any(|line| line.starts_with("the ring gave this copy up")), "{lines:?}");
+    }
 }
 
 /// Waits until one of the copies says that Redis does not serve it, for this reason.
@@ -96,10 +112,50 @@ impl TestRing {
         });
     }
 
-    /// The end of every story. The copies that still run work as one ring again and stop when told to; two others
-    /// finish what is left, and then every message has had one outcome.
+    /// Nobody was buried, and the office has been with the same copy all the time.
+    #[track_caller]
+    pub fn assert_nobody_given_up(&self) {
+        let status = self.status();
+        assert_eq!((&status["buried"], &status["takeovers"]), (&0.into(), &0.into()), "{status}");
+    }
+
+    /// Kills a copy that handles, which must be the only one that is buried: whoever looks for the dead believes in
+    /// them again, and finds all others well.
+    #[track_caller]
+    pub fn assert_only_the_dead_are_buried(&self, copies: &mut Vec<Process>) {
+        let generator = self.generator(copies).pid();
+        let at = copies.iter().position(|copy| copy.pid() != generator).unwrap();
+        copies.remove(at).kill();
+        self.eventually(SOON, "the dead one is buried", |status| status["buried"].as_u64() > Some(0));
+        self.flows();
+        let status = self.status();
+        assert_eq!((&status["buried"], &status["takeovers"]), (&1.into(), &0.into()), "{status}");
+        assert_never_given_up(copies);
+    }
+
+    /// How long nobody was in office before the last take-over, as Redis recorded it.
+    pub fn last_silence(&self) -> Duration {
+        let status = self.status();
+        let mut events = status["events"].as_array().unwrap().iter();
+        let taken = events.find(|event| event["kind"] == "took-over").unwrap();
+        let fields = taken["fields"].as_array().unwrap();
+        let silence = fields.iter().find(|field| field[0] == "silence").unwrap();
+        Duration::from_millis(silence[1].as_str().unwrap().parse().unwrap())
+    }
+
+    /// The end of every story. All copies, none of which has ended, work as one ring again and stop when told to; two
+    /// others finish what is left, and then every message has had one outcome.
     #[track_caller]
     pub fn assert_recovered(&self, copies: &[Process]) {
+        for copy in copies {
+            assert!(copy.is_running(), "{copy:?} ended by itself: {:?}", copy.stderr_lines());
+        }
+        self.assert_survivors_recovered(copies);
+    }
+
+    /// [`assert_recovered`](Self::assert_recovered) where some of the copies were meant to end.
+    #[track_caller]
+    pub fn assert_survivors_recovered(&self, copies: &[Process]) {
         let alive: Vec<_> = copies.iter().filter(|copy| copy.is_running()).collect();
         self.eventually(SOON, "one generator, and all copies well", |status| {
             let members = status["members"].as_array().unwrap();
@@ -119,7 +175,7 @@ impl TestRing {
         self.finish();
     }
 
-    /// Two new copies publish a few more messages and settle all that wait.
+    /// Two new copies publish a few more messages and settle all that wait. Nothing is left then of those that are gone.
     #[track_caller]
     pub fn finish(&self) {
         let count = self.status()["published"].as_u64().unwrap() + 10;
@@ -131,5 +187,10 @@ impl TestRing {
         let status = self.status();
         assert_eq!((&status["published"], settled(&status)), (&count.into(), count), "{status}");
         self.assert_each_once(count);
+        self.success(&["cleanTemp"]);
+        assert_eq!(self.status()["members"].as_array().unwrap().len(), 0);
+        let left = self.redis_cli(&["KEYS", "{estafeta}:[mi]*:*"]);
+        let left: Vec<String> = redis::from_redis_value(left).unwrap();
+        assert!(left.is_empty(), "of members that are gone: {left:?}");
     }
 }
