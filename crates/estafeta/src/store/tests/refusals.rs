@@ -56,14 +56,15 @@ async fn a_step_that_fails_on_a_key_of_another_type_has_written_nothing() {
                 4 => bench.store.bury(dead.incarnation, &facts, 0, GRACE, None).await.map(drop),
                 5 => bench.store.resign(me, term.epoch).await,
                 6 => bench.store.resolve("retry", &[element]).await.map(drop),
-                9 => {
-                    let member = bench.store.keys.member(dead.incarnation);
-                    bench.ask::<()>(&["HSET", &member, "max-attempts", "1"]);
+                7 => bench.store.take(reader.identity(), &take).await.map(drop),
+                8 => bench.store.beat(me, LEASE).await.map(drop),
+                _ => {
+                    // A burial that gives one message back and gives another one up.
+                    let list = bench.store.keys.inflight(dead.incarnation, 0);
+                    bench.ask::<()>(&["RPUSH", &list, "99 1 3 7 its last attempt"]);
                     before = bench.everything();
                     bench.store.bury(dead.incarnation, &facts, 0, GRACE, None).await.map(drop)
                 }
-                7 => bench.store.take(reader.identity(), &take).await.map(drop),
-                _ => bench.store.beat(me, LEASE).await.map(drop),
             };
             if outcome.is_err() {
                 *times += 1;
