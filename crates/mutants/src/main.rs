@@ -128,6 +128,9 @@ fn main() -> Result<ExitCode> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let target = target.join("mutants");
     std::fs::create_dir_all(&target)?;
+    // Two runs would change the same copies under each other's hands.
+    let lock = std::fs::File::create(target.join("lock"))?;
+    ensure!(lock.try_lock().is_ok(), "another run is at work in {}", target.display());
     // What survived a part of the tests has to be tried again with all of them.
     let tests = fingerprint_of_tests()? ^ u64::from(options.quick);
     let results = Results::open(&target.join("results.jsonl"), tests, options.fresh)?;
