@@ -17,7 +17,7 @@ pub struct Bug {
     pub file: String,
     pub from: String,
     pub to: String,
-    /// Which tests have to catch it, see [`suites`](crate::suites); the first ones first. Those of its file if none is
+    /// Which tests have to catch it, see [`suites`]; the first ones first. Those of its file if none is
     /// named.
     #[serde(default)]
     pub tests: Vec<String>,
