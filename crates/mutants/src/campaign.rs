@@ -121,7 +121,7 @@ impl Campaign<'_> {
         Ok(())
     }
 
-    /// Runs on unchanged sources all tests that will be needed: whoever fails without a mutant proves nothing. `further`
+    /// Runs on unchanged sources all tests that will be needed: a test that fails without a mutant proves nothing. `further`
     /// names tests that no case needs.
     pub fn check_unchanged(&self, cases: &[Case], further: BTreeSet<String>) -> Result<()> {
         let of_cases = |scripts: bool| -> BTreeSet<String> {

@@ -56,7 +56,7 @@ impl Limits {
         self.0.lock().expect("no panic while held").insert(tests.to_owned(), time);
     }
 
-    /// Whoever takes four times as long as usual hangs.
+    /// A suite that takes four times as long as usual hangs.
     fn of(&self, tests: &str) -> Duration {
         let usual = self.0.lock().expect("no panic while held").get(tests).copied().unwrap_or_default();
         SHORTEST_LIMIT.max(usual * 4)

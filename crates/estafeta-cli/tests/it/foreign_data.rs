@@ -96,7 +96,7 @@ fn a_foreign_value_at_a_key_of_elections_delays_the_next_one() {
 #[test]
 fn a_ring_that_is_marked_as_newer_works_on_and_takes_nobody_in() {
     let ring = TestRing::new();
-    // A lease that nobody but the frozen one outlives: whoever is given up cannot join again.
+    // Long enough for a slow machine: a copy that is given up cannot join this ring again.
     let copies = ring.copies(4, &[&BUSY[..], &["--lease", "4s"]].concat());
     ring.flows();
     let generator = ring.generator(&copies).pid();

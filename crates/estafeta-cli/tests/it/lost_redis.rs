@@ -35,8 +35,8 @@ fn scripts_that_redis_forgot_are_loaded_again() {
     ring.assert_recovered(&copies);
 }
 
-/// All at once, so that whoever could miss somebody has lost its own connection too, and takes its time to believe in
-/// what it sees: a quarter of a lease, in which the slowest machine brings everybody back.
+/// All clients lose their connections at once, the judges included. A judge that has just reconnected believes in no death
+/// for a quarter of a lease. In that time even a slow machine brings every copy back.
 #[test]
 fn clients_that_redis_disconnects_come_back_without_being_declared_dead() {
     let ring = TestRing::new();

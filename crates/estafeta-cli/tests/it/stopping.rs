@@ -10,7 +10,7 @@ use crate::support::{SOON, TestRing};
 #[test]
 fn a_generator_that_is_told_to_stop_is_replaced_at_once() {
     let ring = TestRing::new();
-    // Whoever had to wait for the end of a lease would be found out.
+    // So long a lease that a successor which waits for its end is noticed.
     let copies = ring.copies(3, &["--interval", "20ms", "--lease", "10s"]);
     let generator = ring.generator(&copies);
     generator.signal(Signal::SIGTERM);

@@ -119,8 +119,7 @@ impl TestRing {
         assert_eq!((&status["buried"], &status["takeovers"]), (&0.into(), &0.into()), "{status}");
     }
 
-    /// Kills a copy that handles, which must be the only one that is buried: whoever looks for the dead believes in
-    /// them again, and finds all others well.
+    /// Kills a copy that handles. Its burial proves that the judges believe in deaths again, and it must be the only one.
     #[track_caller]
     pub fn assert_only_the_dead_are_buried(&self, copies: &mut Vec<Process>) {
         let generator = self.generator(copies).pid();

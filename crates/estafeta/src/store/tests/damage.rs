@@ -63,7 +63,7 @@ impl Ring {
         let (dead, reader) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Reader, 1).await);
         let term = bench.lead(leader).await;
         bench.publish(leader, &term, 0, &["a", "b", "c", "d"]).await;
-        // Whoever leads claims nothing.
+        // The leader claims nothing.
         for actor in [heir, dead] {
             assert_eq!(bench.claim(actor, 0, 1).await.len(), 1);
         }

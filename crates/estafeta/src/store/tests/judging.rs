@@ -15,9 +15,8 @@ impl Bench {
     async fn judge(&self, member: Option<Actor>) -> Judge {
         let mut config = Config::new(self.redis.url().parse().unwrap(), RingName::default());
         config.grace = LONG_GRACE;
-        while !self.store.link.is_settled(config.settling()) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let settling = config.settling();
+        until("the connection has settled", async || self.store.link.is_settled(settling)).await;
         let standing = member.map(|member| watch::channel(Standing::Handler(member.identity())).1);
         Judge::new(self.store.clone(), config.into(), standing)
     }
@@ -30,9 +29,7 @@ impl Bench {
     }
 
     async fn wait_for_redis_time(&self, ms: u64) {
-        while self.store.suspects(LEASE).await.unwrap().now_ms < ms {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until("Redis' clock", async || self.store.suspects(LEASE).await.unwrap().now_ms >= ms).await;
     }
 }
 
@@ -128,8 +125,7 @@ async fn a_bell_that_somebody_swallowed_is_rung_by_the_next_look() {
     assert_eq!(rung(), 1);
 }
 
-/// A deadline too far off, as a clock that jumped back leaves it, is cut by whoever looks, but not for a member whose lease
-/// is longer than the judge's own.
+/// A clock that jumps back leaves deadlines too far off. A judge cuts them, unless the member's lease is longer than its own.
 #[tokio::test]
 async fn a_lease_that_runs_too_long_is_cut() {
     let bench = Bench::new().await;

@@ -13,9 +13,7 @@ async fn a_connection_is_free_for_nobody_while_redis_lets_a_command_wait_on_it()
     let waiting = bench.store.hear_bell(LEASE);
     let ring = async {
         let blocked = || -> String { bench.ask(&["INFO", "clients"]) };
-        while !blocked().contains("blocked_clients:1") {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        until("a command waits", async || blocked().contains("blocked_clients:1")).await;
         assert!(link.free().is_none());
         bench.ask::<u64>(&["RPUSH", "{estafeta}:bell", "1"])
     };
@@ -81,9 +79,7 @@ async fn steps_go_by_the_shortcut_while_it_is_free_and_are_none_the_worse_when_i
     assert_eq!(connection_of(&store).await, short);
     let waiting = listener.hear_bell(LEASE);
     let step = async {
-        while ear.free().is_some() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        until("the shortcut is taken", async || ear.free().is_none()).await;
         assert_eq!(connection_of(&store).await, own, "while somebody waits there");
         bench.ask::<u64>(&["RPUSH", "{estafeta}:bell", "1"])
     };
@@ -99,9 +95,7 @@ async fn steps_go_by_the_shortcut_while_it_is_free_and_are_none_the_worse_when_i
 /// A link that is kept, as members have it, on a server that has been up for longer than a second.
 async fn kept_link(bench: &Bench) -> (Arc<Link>, CancellationToken) {
     let uptime = || -> String { bench.ask(&["INFO", "server"]) };
-    while uptime().contains("uptime_in_seconds:0") {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("the server is a second old", async || !uptime().contains("uptime_in_seconds:0")).await;
     let (link, keeper) = Link::open(bench.redis.url().parse().unwrap(), LEASE).await.unwrap();
     let (link, end) = (Arc::new(link), CancellationToken::new());
     let keeping = (Arc::clone(&link), end.clone());
@@ -114,9 +108,7 @@ async fn reconnect(bench: &Bench, link: &Arc<Link>) {
     let generation = link.live().await.generation;
     let id = connection_of(&Store::new(Arc::clone(link), RingName::default())).await;
     bench.ask::<u64>(&["CLIENT", "KILL", "ID", &id.to_string()]);
-    while link.live().await.generation == generation {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    until("a new connection", async || link.live().await.generation > generation).await;
 }
 
 const SETTLING: Duration = Duration::from_millis(900);
@@ -138,9 +130,7 @@ async fn nothing_is_believed_while_there_is_no_connection() {
     let bench = Bench::new().await;
     let (link, end) = kept_link(&bench).await;
     bench.redis.kill();
-    while link.current().is_some() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    until("the connection is lost", async || link.current().is_none()).await;
     assert!(!link.is_settled(Duration::ZERO));
     end.cancel();
 }

@@ -157,6 +157,16 @@ impl Bench {
     }
 }
 
+/// Waits for a condition that nothing announces, and panics with `what` if it does not come true.
+async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(LEASE, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
 fn introduction(incarnation: Incarnation, kind: Kind, lanes: usize, presence: bool) -> Introduction<'static> {
     Introduction {
         incarnation,

@@ -7,7 +7,7 @@ use super::{Clock, Failed, Member, Message, Ring};
 const GAVE_UP: &str = "gave up: every copy that handled it died or hung";
 
 impl Ring {
-    /// Whoever looks has presence and one lease for all in mind; `bury` knows better.
+    /// A look expects every member to be connected and to have the same lease. `bury` knows what each member said.
     pub(super) fn suspects(&self, lease_ms: u64, clock: &Clock) -> Answer {
         let mut members: Vec<&Member> = self.members.values().collect();
         members.sort_by_key(|member| (member.deadline.from, member.persona.name()));
