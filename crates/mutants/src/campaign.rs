@@ -1,6 +1,6 @@
 //! Tries mutants side by side and keeps what became of each.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,10 +11,15 @@ use anyhow::{Result, anyhow, ensure};
 use crate::copy::{Copy, plant};
 use crate::equivalent::Equivalents;
 use crate::mutant::{Change, Mutant};
+use crate::reach::{Batch, Reach};
 use crate::results::{Outcome, Results, fingerprint};
 use crate::suites::{self, SCRIPTS};
-use crate::trial::{Built, Limits, Trial, Verdict};
+use crate::together::Together;
+use crate::trial::{Built, Conditions, Limits, Trial, Verdict};
 use crate::{root, say};
+
+/// Tests wait half a minute for what must happen. A mutant under which nothing happens for longer hangs.
+const LONGEST_WAIT: Duration = Duration::from_secs(45);
 
 /// A mutant and what is known about it.
 pub struct Case {
@@ -70,6 +75,7 @@ struct Worker<'a> {
     trial: Trial,
     scripts: PathBuf,
     binary_for_scripts: Option<&'a Built>,
+    together: Option<&'a (Together, Reach)>,
 }
 
 impl Campaign<'_> {
@@ -81,17 +87,18 @@ impl Campaign<'_> {
         }
         let any_script = open.iter().any(|case| cases[*case].is_script());
         let binary = if any_script { Some(self.binary_for_scripts()?) } else { None };
+        let together = self.together(cases)?;
         let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         let started = Instant::now();
         let read_only: &[Case] = cases;
         let work = |number: usize| -> Result<()> {
-            let worker = self.worker(number, binary.as_ref())?;
+            let worker = self.worker(number, binary.as_ref(), together.as_ref())?;
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let is_over = self.until.is_some_and(|until| Instant::now() >= until);
                 let Some(index) = open.get(at).copied().filter(|_| !is_over) else { return Ok(()) };
                 let case = &read_only[index];
-                let outcome = Outcome::from(worker.try_out(case, self)?);
+                let outcome = Outcome::from(worker.try_out(index, case, self)?);
                 self.results.add(case.fingerprint, &outcome)?;
                 if outcome == Outcome::Survived {
                     say(&format!(
@@ -121,30 +128,50 @@ impl Campaign<'_> {
         Ok(())
     }
 
-    /// Runs on unchanged sources all tests that will be needed: a test that fails without a mutant proves nothing. `further`
-    /// names tests that no case needs.
-    pub fn check_unchanged(&self, cases: &[Case], further: BTreeSet<String>) -> Result<()> {
-        let of_cases = |scripts: bool| -> BTreeSet<String> {
-            let open = cases.iter().filter(|case| case.fate == Fate::NotTried && case.is_script() == scripts);
-            open.flat_map(|case| self.stages(case)).map(ToOwned::to_owned).collect()
-        };
-        let for_scripts = of_cases(true);
+    /// Runs on unchanged sources all tests that scripts and planted bugs need: a test that fails without a mutant proves
+    /// nothing. [`Reach`] does the same for mutants of the Rust sources.
+    pub fn check_unchanged(&self, cases: &[Case], for_bugs: BTreeSet<String>) -> Result<()> {
+        let for_scripts = self.open_stages(cases, true);
         if !for_scripts.is_empty() {
             let built = self.binary_for_scripts()?;
             for tests in for_scripts {
-                self.check(&built, &tests)?;
+                self.check(&built, tests)?;
             }
         }
         let (_, trial) = self.trial(0)?;
-        for tests in of_cases(false).union(&further) {
-            self.check(&built(&trial, tests)?, tests)?;
+        for tests in for_bugs {
+            self.check(&built(&trial, &tests)?, &tests)?;
         }
         Ok(())
     }
 
+    /// All stages of cases that have not been tried.
+    fn open_stages(&self, cases: &[Case], scripts: bool) -> BTreeSet<&'static str> {
+        let open = cases.iter().filter(|case| case.fate == Fate::NotTried && case.is_script() == scripts);
+        open.flat_map(|case| self.stages(case)).collect()
+    }
+
+    /// One build of all Rust mutants that have not been tried, and what the tests call in it.
+    fn together(&self, cases: &[Case]) -> Result<Option<(Together, Reach)>> {
+        let open =
+            cases.iter().enumerate().filter(|(_, case)| case.fate == Fate::NotTried && !case.is_script());
+        let mutants: BTreeMap<usize, &Mutant> =
+            open.map(|(index, case)| (number_of(index), &case.mutant)).collect();
+        if mutants.is_empty() {
+            return Ok(None);
+        }
+        say(&format!("building  {} mutants together", mutants.len()));
+        let copy = Copy::of(&root(), &self.target.join("sources-together"))?;
+        let sources = copy.path().to_owned();
+        let trial = Trial { sources, target: self.target.join("together"), optimised: true };
+        let together = Together::build(&mutants, &copy, &trial)?;
+        let reach = Reach::of(&self.open_stages(cases, false), &together, &self.target.join("reach.json"))?;
+        Ok(Some((together, reach)))
+    }
+
     fn check(&self, built: &Built, tests: &str) -> Result<()> {
         let started = Instant::now();
-        let verdict = built.run(tests, self.limits, None)?;
+        let verdict = built.run(tests, self.limits.of(tests), &Conditions::default())?;
         ensure!(verdict == Verdict::Passes, "on unchanged sources, {tests} does not pass: {verdict}");
         self.limits.learn(tests, started.elapsed());
         say(&format!("unchanged {tests} passes in {:.0} s", started.elapsed().as_secs_f64()));
@@ -170,7 +197,12 @@ impl Campaign<'_> {
         built(&Trial { target: self.target.join("optimised"), optimised: true, ..trial }, "scripts")
     }
 
-    fn worker<'a>(&self, number: usize, binary_for_scripts: Option<&'a Built>) -> Result<Worker<'a>> {
+    fn worker<'a>(
+        &self,
+        number: usize,
+        binary_for_scripts: Option<&'a Built>,
+        together: Option<&'a (Together, Reach)>,
+    ) -> Result<Worker<'a>> {
         let (copy, trial) = self.trial(number)?;
         let scripts = self.target.join(format!("scripts-{number}"));
         for (file, text) in suites::scripts()? {
@@ -178,38 +210,62 @@ impl Campaign<'_> {
             std::fs::create_dir_all(path.parent().unwrap_or(Path::new("")))?;
             std::fs::write(path, text)?;
         }
-        Ok(Worker { copy, trial, scripts, binary_for_scripts })
+        Ok(Worker { copy, trial, scripts, binary_for_scripts, together })
     }
 }
 
 impl Worker<'_> {
     /// Runs the tests of a mutant, stage by stage, until one fails.
-    fn try_out(&self, case: &Case, campaign: &Campaign<'_>) -> Result<Verdict> {
+    fn try_out(&self, index: usize, case: &Case, campaign: &Campaign<'_>) -> Result<Verdict> {
         let file = &case.mutant.file;
-        let path = match case.is_script() {
-            true => self.scripts.join(file.trim_start_matches(SCRIPTS)),
-            false => self.copy.path().join(file),
-        };
-        let planted = plant(&path, |sound| Ok(case.mutant.apply(sound)))?;
-        let mut verdict = Verdict::Passes;
-        for tests in campaign.stages(case) {
-            verdict = match self.binary_for_scripts {
-                Some(binary) if case.is_script() => {
-                    binary.run(tests, campaign.limits, Some(&self.scripts))?
-                }
-                _ => self.trial.run(tests, campaign.limits)?,
-            };
-            if verdict != Verdict::Passes {
-                break;
-            }
+        if let (true, Some(binary)) = (case.is_script(), self.binary_for_scripts) {
+            let script = self.scripts.join(file.trim_start_matches(SCRIPTS));
+            let _planted = plant(&script, |sound| Ok(case.mutant.apply(sound)))?;
+            let conditions = Conditions { scripts: Some(&self.scripts), ..Conditions::default() };
+            return first_failure(campaign.stages(case), |tests| {
+                binary.run(tests, campaign.limits.of(tests), &conditions)
+            });
         }
-        drop(planted);
-        Ok(verdict)
+        let number = number_of(index);
+        if let Some((together, reach)) = self.together
+            && let Some(function) = together.function_of(number)
+        {
+            let batches = campaign.stages(case).flat_map(|stage| {
+                reach.batches(stage, function).into_iter().map(move |batch| (stage, batch))
+            });
+            return first_failure(batches, |(stage, Batch { tests, time })| {
+                let conditions =
+                    Conditions { mutant: Some(number), only: Some(&tests), ..Conditions::default() };
+                together.binary(stage)?.run(stage, LONGEST_WAIT + time * 2, &conditions)
+            });
+        }
+        let _planted = plant(&self.copy.path().join(file), |sound| Ok(case.mutant.apply(sound)))?;
+        first_failure(campaign.stages(case), |tests| self.trial.run(tests, campaign.limits))
     }
 }
 
+/// The first verdict that is not a pass.
+pub fn first_failure<T>(
+    stages: impl IntoIterator<Item = T>,
+    mut run: impl FnMut(T) -> Result<Verdict>,
+) -> Result<Verdict> {
+    for stage in stages {
+        let verdict = run(stage)?;
+        if verdict != Verdict::Passes {
+            return Ok(verdict);
+        }
+    }
+    Ok(Verdict::Passes)
+}
+
+/// The number of a mutant in a build of many; 0 means none of them.
+fn number_of(index: usize) -> usize {
+    index + 1
+}
+
 fn built(trial: &Trial, tests: &str) -> Result<Built> {
-    trial.build(tests)?.map_err(|output| anyhow!("the unchanged sources do not build:\n{output}"))
+    let built = trial.build(tests)?;
+    built.map_err(|refusal| anyhow!("the unchanged sources do not build:\n{}", refusal.output))
 }
 
 fn progress(tried: usize, all: usize, time: Duration) -> String {

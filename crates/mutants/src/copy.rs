@@ -39,6 +39,15 @@ impl Copy {
         Ok(Self { path: path.to_owned() })
     }
 
+    /// Writes a file, unless it is the same already.
+    pub fn write(&self, file: &str, text: &str) -> Result<()> {
+        let path = self.path.join(file);
+        if fs::read_to_string(&path).ok().as_deref() != Some(text) {
+            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(())
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -5,7 +5,7 @@
 //! - *planted*: bugs with a name, written down in `planted.toml`. All of them must be caught.
 //! - *lua*: every line of every script with the mistakes that [`lua`] makes. No build is needed: a test binary reads its
 //!   scripts from a directory.
-//! - *rust*: the mistakes that cargo-mutants finds in the files of [`suites`].
+//! - *rust*: the mistakes that cargo-mutants finds in the files of [`suites`], [`together`] in one build.
 //!
 //! Sources are changed in copies under `target/mutants`, so nothing of the working tree is touched, and every run after the
 //! first builds little. What a run found out is kept there too; a run that was stopped goes on where it was.
@@ -30,10 +30,12 @@ mod equivalent;
 mod lua;
 mod mutant;
 mod planted;
+mod reach;
 mod report;
 mod results;
 mod rust;
 mod suites;
+mod together;
 mod trial;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -218,14 +220,8 @@ fn plant_all(bugs: &[Bug], campaign: &Campaign<'_>) -> Result<bool> {
     for bug in bugs {
         let start = Instant::now();
         let planted = copy::plant(&copy.path().join(&bug.file), |sound| bug.plant(sound))?;
-        let mut verdict = Verdict::Passes;
-        for tests in &bug.tests {
-            verdict = trial.run(tests, campaign.limits)?;
-            ensure!(!matches!(verdict, Verdict::DoesNotBuild(_)), "{}: {verdict}", bug.bug);
-            if verdict != Verdict::Passes {
-                break;
-            }
-        }
+        let verdict = campaign::first_failure(&bug.tests, |tests| trial.run(tests, campaign.limits))?;
+        ensure!(!matches!(verdict, Verdict::DoesNotBuild(_)), "{}: {verdict}", bug.bug);
         drop(planted);
         caught += usize::from(verdict != Verdict::Passes);
         let file = bug.file.strip_prefix("crates/").unwrap_or(&bug.file).replace("/src/", "/");

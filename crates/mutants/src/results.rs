@@ -13,6 +13,7 @@ use std::sync::Mutex;
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::suites;
 use crate::trial::Verdict;
 
 pub struct Results {
@@ -89,12 +90,8 @@ pub fn fingerprint(parts: &[&str]) -> u64 {
 
 /// A fingerprint of all files that are tests or that only tests use.
 pub fn fingerprint_of_tests(root: &Path, files: &[PathBuf]) -> Result<u64> {
-    let is_test = |path: &str| {
-        path.ends_with(".rs")
-            && (path.contains("/tests/") || path.ends_with("tests.rs") || path.starts_with("crates/testbed/"))
-    };
     let mut hasher = DefaultHasher::new();
-    for file in files.iter().filter(|file| is_test(&file.to_string_lossy())) {
+    for file in files.iter().filter(|file| suites::is_test(&file.to_string_lossy())) {
         (file, std::fs::read(root.join(file))?).hash(&mut hasher);
     }
     Ok(hasher.finish())

@@ -12,6 +12,7 @@
 //! - `program`: tests inside the program,
 //! - `commands`: the real program, with real signals.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
@@ -99,6 +100,20 @@ pub fn rust_globs() -> Vec<String> {
         .collect()
 }
 
+/// Every Rust file to mutate, by its path from the root of the workspace.
+pub fn rust_files() -> Result<Vec<String>> {
+    let mut files = BTreeSet::new();
+    crate::copy::list(&crate::root(), Path::new("crates"), &mut files)?;
+    let names = files.iter().map(|file| file.to_string_lossy().into_owned());
+    Ok(names.filter(|file| file.ends_with(".rs") && !is_test(file) && of_file(file).is_some()).collect())
+}
+
+/// Whether a file holds tests, or what only tests use.
+pub fn is_test(file: &str) -> bool {
+    file.ends_with(".rs")
+        && (file.contains("/tests/") || file.ends_with("tests.rs") || file.starts_with("crates/testbed/"))
+}
+
 /// Every script, by its path from the root of the workspace, with its text.
 pub fn scripts() -> Result<Vec<(String, String)>> {
     let mut scripts = Vec::new();
@@ -132,6 +147,11 @@ pub struct Suite {
 const STORIES: &str = "every_story_ends_well";
 /// Most mutants that the stories notice at all are noticed long before this.
 const SAMPLE: u64 = 10_000;
+
+/// The name of a suite, without a filter.
+pub fn name(tests: &str) -> &str {
+    tests.split_once(':').map_or(tests, |(suite, _)| suite)
+}
 
 pub fn suite(tests: &str) -> Result<Suite> {
     let (suite, filters) = tests.split_once(':').unwrap_or((tests, ""));

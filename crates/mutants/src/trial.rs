@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde::Deserialize;
@@ -47,6 +47,33 @@ pub struct Built {
     directory: PathBuf,
 }
 
+/// What the compiler does not accept.
+pub struct Refusal {
+    pub output: String,
+    /// The places that each error names.
+    pub errors: Vec<Vec<Place>>,
+}
+
+/// A line in a file, whose path begins at the root of the workspace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Place {
+    pub file: String,
+    pub line: usize,
+}
+
+/// What a run of tests is given.
+#[derive(Default)]
+pub struct Conditions<'a> {
+    /// A directory with scripts to use instead of those in the binary.
+    pub scripts: Option<&'a Path>,
+    /// Which mutant runs, of those in the binary.
+    pub mutant: Option<usize>,
+    /// The file for the numbers of all functions that are called.
+    pub reached: Option<&'a Path>,
+    /// The names of the tests to run, if not all.
+    pub only: Option<&'a [String]>,
+}
+
 /// How long each suite takes when nothing is wrong, by the name of its tests.
 #[derive(Default)]
 pub struct Limits(Mutex<HashMap<String, Duration>>);
@@ -57,7 +84,7 @@ impl Limits {
     }
 
     /// A suite that takes four times as long as usual hangs.
-    fn of(&self, tests: &str) -> Duration {
+    pub fn of(&self, tests: &str) -> Duration {
         let usual = self.0.lock().expect("no panic while held").get(tests).copied().unwrap_or_default();
         SHORTEST_LIMIT.max(usual * 4)
     }
@@ -67,13 +94,13 @@ impl Trial {
     /// Builds the tests and runs them.
     pub fn run(&self, tests: &str, limits: &Limits) -> Result<Verdict> {
         match self.build(tests)? {
-            Ok(built) => built.run(tests, limits, None),
-            Err(output) => Ok(Verdict::DoesNotBuild(output)),
+            Ok(built) => built.run(tests, limits.of(tests), &Conditions::default()),
+            Err(refusal) => Ok(Verdict::DoesNotBuild(refusal.output)),
         }
     }
 
     /// The binary of these tests, or what the compiler has to say.
-    pub fn build(&self, tests: &str) -> Result<Result<Built, String>> {
+    pub fn build(&self, tests: &str) -> Result<Result<Built, Refusal>> {
         let Suite { package, directory, target, .. } = suites::suite(tests)?;
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command
@@ -83,13 +110,18 @@ impl Trial {
         // Nobody looks at these binaries with a debugger, and they link faster without.
         command.env("CARGO_PROFILE_DEV_DEBUG", "0");
         command.env("CARGO_PROFILE_DEV_OPT_LEVEL", if self.optimised { "1" } else { "0" });
-        let (mut output, mut executable) = (Vec::new(), None);
+        let (mut output, mut errors, mut executable) = (Vec::new(), Vec::new(), None);
         let ending = Run::start(command)?.watch(BUILD_LIMIT, |line| {
             match serde_json::from_str::<Artifact>(line) {
                 Ok(Artifact { executable: Some(found), profile: Some(Profile { test: true }), .. }) => {
                     executable = Some(found);
                 }
-                Ok(Artifact { message: Some(message), .. }) => output.extend(message.rendered),
+                Ok(Artifact { message: Some(message), .. }) => {
+                    if message.level == "error" {
+                        errors.push(message.spans.iter().flat_map(Span::places).collect());
+                    }
+                    output.extend(message.rendered);
+                }
                 Ok(_) => {}
                 Err(_) => output.push(line.to_owned()),
             }
@@ -100,27 +132,47 @@ impl Trial {
                 Ok(Ok(Built { executable, directory: self.sources.join(directory) }))
             }
             (Ending::Exit(true), None) => bail!("cargo built no tests for {tests}"),
-            _ => Ok(Err(output.join("\n"))),
+            _ => Ok(Err(Refusal { output: output.join("\n"), errors })),
         }
     }
 }
 
 impl Built {
-    /// Runs the tests, with the scripts of this directory if one is given.
-    pub fn run(&self, tests: &str, limits: &Limits, scripts: Option<&Path>) -> Result<Verdict> {
+    /// The names of these tests.
+    pub fn names(&self, tests: &str) -> Result<Vec<String>> {
+        let mut command = Command::new(&self.executable);
+        command.args(suites::suite(tests)?.arguments).args(["--list", "--format", "terse"]);
+        let output = command.current_dir(&self.directory).output().context("cannot list the tests")?;
+        ensure!(output.status.success(), "{tests} cannot be listed");
+        let lines = String::from_utf8_lossy(&output.stdout);
+        Ok(lines.lines().filter_map(|line| line.strip_suffix(": test")).map(ToOwned::to_owned).collect())
+    }
+
+    /// Runs the tests.
+    pub fn run(&self, tests: &str, limit: Duration, conditions: &Conditions<'_>) -> Result<Verdict> {
         let suite = suites::suite(tests)?;
         let mut command = Command::new(&self.executable);
-        command.args(suite.arguments).current_dir(&self.directory);
+        command.current_dir(&self.directory);
+        match conditions.only {
+            Some(names) => command.arg("--exact").args(names),
+            None => command.args(suite.arguments),
+        };
         if let Some(calls) = suite.calls {
             command.env("ESTAFETA_STORIES_CALLS", calls.to_string());
         }
         // That a story fails is enough; nobody will read it.
         command.env("PROPTEST_MAX_SHRINK_ITERS", "0").env("RUST_BACKTRACE", "0");
-        if let Some(scripts) = scripts {
+        if let Some(scripts) = conditions.scripts {
             command.env("ESTAFETA_SCRIPTS", scripts);
         }
+        if let Some(mutant) = conditions.mutant {
+            command.env("MUTANT", mutant.to_string());
+        }
+        if let Some(reached) = conditions.reached {
+            command.env("REACHED", reached);
+        }
         let failed = |line: &str| Some(line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?.to_owned());
-        Ok(match Run::start(command)?.watch(limits.of(tests), failed) {
+        Ok(match Run::start(command)?.watch(limit, failed) {
             Ending::Seen(test) => Verdict::Caught(test),
             Ending::Exit(true) => Verdict::Passes,
             Ending::Exit(false) => Verdict::Caught("the test process ended badly".into()),
@@ -144,7 +196,36 @@ struct Profile {
 
 #[derive(Deserialize)]
 struct Message {
+    level: String,
     rendered: Option<String>,
+    spans: Vec<Span>,
+}
+
+#[derive(Deserialize)]
+struct Span {
+    file_name: String,
+    line_start: usize,
+    is_primary: bool,
+    expansion: Option<Expansion>,
+}
+
+/// Where a macro was called, for code that came out of one.
+#[derive(Deserialize)]
+struct Expansion {
+    span: Box<Span>,
+}
+
+impl Span {
+    /// The places of an error that are its own, not those that only explain it.
+    fn places(&self) -> Vec<Place> {
+        let mut places = Vec::new();
+        let mut span = Some(self).filter(|span| span.is_primary);
+        while let Some(Self { file_name, line_start, expansion, .. }) = span {
+            places.push(Place { file: file_name.clone(), line: *line_start });
+            span = expansion.as_ref().map(|expansion| &*expansion.span);
+        }
+        places
+    }
 }
 
 /// A command in a process group of its own, which ends as a whole when this is dropped.
