@@ -31,12 +31,12 @@ soak: ## tell the scripts new random stories, for as long as you like: make soak
 	@scripts/install-deps cc redis-server
 	@ESTAFETA_STORIES_FOR=$(FOR) $(CARGO) test --locked --package estafeta --lib every_story_ends_well -- --nocapture
 
-# Everything that narrows a run: KIND=planted|lua|rust, ONLY=WORD, SINCE=REV, SHARD=1/4, FOR=20m, JOBS=2, QUICK=1, FRESH=1,
+# Everything that narrows a run: KIND="planted lua rust", ONLY=WORD, SINCE=REV, SHARD=1/4, FOR=20m, JOBS=2, QUICK=1, FRESH=1,
 # BUGS=FILE, REPORT=1. crates/mutants/src/main.rs explains each.
-mutants: $(if $(filter lua planted,$(KIND))$(BUGS),,$(CARGO_MUTANTS)) ## change the sources in small ways and see that the tests notice: make mutants SINCE=HEAD~1
+mutants: $(if $(KIND)$(BUGS),$(if $(filter rust,$(KIND)),$(CARGO_MUTANTS)),$(CARGO_MUTANTS)) ## change the sources in small ways and see that the tests notice: make mutants SINCE=HEAD~1
 	@scripts/install-deps cc redis-server
 	@$(CARGO) run --quiet --locked --package estafeta-mutants -- --cargo-mutants $(CARGO_MUTANTS) \
-	  $(if $(KIND),--kind $(KIND)) $(if $(SINCE),--since $(SINCE)) $(if $(SHARD),--shard $(SHARD)) \
+	  $(foreach kind,$(KIND),--kind $(kind)) $(if $(SINCE),--since $(SINCE)) $(if $(SHARD),--shard $(SHARD)) \
 	  $(if $(filter command environment,$(origin FOR)),--for $(FOR)) $(if $(JOBS),--jobs $(JOBS)) \
 	  $(if $(QUICK),--quick) $(if $(FRESH),--fresh) $(if $(REPORT),--report) $(if $(BUGS),--bugs $(BUGS)) $(ONLY)
 

@@ -11,6 +11,7 @@ use anyhow::{Result, anyhow, ensure};
 use crate::copy::{Copy, plant};
 use crate::equivalent::Equivalents;
 use crate::mutant::{Change, Mutant};
+use crate::planted::Bug;
 use crate::reach::{Batch, Reach};
 use crate::results::{Outcome, Results, fingerprint};
 use crate::suites::{self, SCRIPTS};
@@ -23,10 +24,12 @@ const LONGEST_WAIT: Duration = Duration::from_secs(45);
 
 /// A mutant and what is known about it.
 pub struct Case {
+    /// What a planted bug is called; other mutants are named by their change.
+    pub bug: Option<String>,
     pub mutant: Mutant,
     pub change: Change,
     pub line: usize,
-    pub tests: &'static [&'static str],
+    tests: Vec<String>,
     fingerprint: u64,
     pub fate: Fate,
 }
@@ -40,7 +43,8 @@ pub enum Fate {
 }
 
 impl Case {
-    pub fn new(
+    /// One of the systematic mutants. The area of its file says which tests have to notice it.
+    pub fn systematic(
         (mutant, change): (Mutant, Change),
         source: &str,
         equivalents: &Equivalents,
@@ -48,10 +52,40 @@ impl Case {
     ) -> Result<Self> {
         let (_, tests) =
             suites::of_file(&mutant.file).ok_or_else(|| anyhow!("{} is in no area", mutant.file))?;
+        let tests = tests.iter().map(|tests| (*tests).to_owned()).collect();
+        let reason = equivalents.reason(&change).map(ToOwned::to_owned);
+        let mut case = Self::new(None, mutant, change, tests, source, results);
+        case.fate = reason.map_or(case.fate, Fate::Equivalent);
+        Ok(case)
+    }
+
+    /// One of the planted bugs, which says itself which tests have to notice it.
+    pub fn planted(bug: Bug, source: &str, results: &Results) -> Result<Self> {
+        let mutant = bug.mutant(source)?;
+        let change = mutant.change(source);
+        Ok(Self::new(Some(bug.bug), mutant, change, bug.tests, source, results))
+    }
+
+    fn new(
+        bug: Option<String>,
+        mutant: Mutant,
+        change: Change,
+        tests: Vec<String>,
+        source: &str,
+        results: &Results,
+    ) -> Self {
         let fingerprint = fingerprint(&[&mutant.file, &mutant.apply(source)]);
-        let known = results.of(fingerprint).cloned().map_or(Fate::NotTried, Fate::Tried);
-        let fate = equivalents.reason(&change).map_or(known, |reason| Fate::Equivalent(reason.into()));
-        Ok(Self { line: mutant.line(source), mutant, change, tests, fingerprint, fate })
+        let fate = results.of(fingerprint).cloned().map_or(Fate::NotTried, Fate::Tried);
+        Self { bug, line: mutant.line(source), mutant, change, tests, fingerprint, fate }
+    }
+
+    /// Where the mutant is, and what it is called if it is a planted bug.
+    pub fn title(&self) -> String {
+        let place = format!("{}:{}", self.mutant.file, self.line);
+        match &self.bug {
+            Some(bug) => format!("{bug} ({place})"),
+            None => place,
+        }
     }
 
     fn is_script(&self) -> bool {
@@ -87,6 +121,9 @@ impl Campaign<'_> {
         }
         let any_script = open.iter().any(|case| cases[*case].is_script());
         let binary = if any_script { Some(self.binary_for_scripts()?) } else { None };
+        if let Some(binary) = &binary {
+            self.check_unchanged(cases, binary)?;
+        }
         let together = self.together(cases)?;
         let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         let started = Instant::now();
@@ -101,12 +138,7 @@ impl Campaign<'_> {
                 let outcome = Outcome::from(worker.try_out(index, case, self)?);
                 self.results.add(case.fingerprint, &outcome)?;
                 if outcome == Outcome::Survived {
-                    say(&format!(
-                        "survived  {}:{}\n{}",
-                        case.mutant.file,
-                        case.line,
-                        case.change.diff().trim_end()
-                    ));
+                    say(&format!("survived  {}\n{}", case.title(), case.change.diff().trim_end()));
                 }
                 found.lock().expect("no panic while held").push((index, outcome));
                 if (at + 1).is_multiple_of(50) {
@@ -128,25 +160,14 @@ impl Campaign<'_> {
         Ok(())
     }
 
-    /// Runs on unchanged sources all tests that scripts and planted bugs need: a test that fails without a mutant proves
+    /// Runs on unchanged sources all tests that mutants of the scripts need: a test that fails without a mutant proves
     /// nothing. [`Reach`] does the same for mutants of the Rust sources.
-    pub fn check_unchanged(&self, cases: &[Case], for_bugs: BTreeSet<String>) -> Result<()> {
-        let for_scripts = self.open_stages(cases, true);
-        if !for_scripts.is_empty() {
-            let built = self.binary_for_scripts()?;
-            for tests in for_scripts {
-                self.check(&built, tests)?;
-            }
-        }
-        let (_, trial) = self.trial(0)?;
-        for tests in for_bugs {
-            self.check(&built(&trial, &tests)?, &tests)?;
-        }
-        Ok(())
+    fn check_unchanged(&self, cases: &[Case], built: &Built) -> Result<()> {
+        self.open_stages(cases, true).into_iter().try_for_each(|tests| self.check(built, tests))
     }
 
     /// All stages of cases that have not been tried.
-    fn open_stages(&self, cases: &[Case], scripts: bool) -> BTreeSet<&'static str> {
+    fn open_stages<'a>(&self, cases: &'a [Case], scripts: bool) -> BTreeSet<&'a str> {
         let open = cases.iter().filter(|case| case.fate == Fate::NotTried && case.is_script() == scripts);
         open.flat_map(|case| self.stages(case)).collect()
     }
@@ -179,13 +200,13 @@ impl Campaign<'_> {
     }
 
     /// The tests of a mutant, one stage after another.
-    fn stages(&self, case: &Case) -> impl Iterator<Item = &'static str> {
-        let quick = self.quick;
-        case.tests.iter().copied().filter(move |tests| !(quick && *tests == "stories"))
+    fn stages<'a>(&self, case: &'a Case) -> impl Iterator<Item = &'a str> {
+        let left_out = if self.quick && case.bug.is_none() { "stories" } else { "" };
+        case.tests.iter().map(String::as_str).filter(move |tests| *tests != left_out)
     }
 
     /// A copy of the sources and the place to build it in.
-    pub fn trial(&self, number: usize) -> Result<(Copy, Trial)> {
+    fn trial(&self, number: usize) -> Result<(Copy, Trial)> {
         let copy = Copy::of(&root(), &self.target.join(format!("sources-{number}")))?;
         let (sources, target) = (copy.path().to_owned(), self.target.join("target"));
         Ok((copy, Trial { sources, target, optimised: false }))
@@ -245,7 +266,7 @@ impl Worker<'_> {
 }
 
 /// The first verdict that is not a pass.
-pub fn first_failure<T>(
+fn first_failure<T>(
     stages: impl IntoIterator<Item = T>,
     mut run: impl FnMut(T) -> Result<Verdict>,
 ) -> Result<Verdict> {

@@ -5,13 +5,15 @@
 //! - *planted*: bugs with a name, written down in `planted.toml`. All of them must be caught.
 //! - *lua*: every line of every script with the mistakes that [`lua`] makes. No build is needed: a test binary reads its
 //!   scripts from a directory.
-//! - *rust*: the mistakes that cargo-mutants finds in the files of [`suites`], [`together`] in one build.
+//! - *rust*: the mistakes that cargo-mutants finds in the files of [`suites`].
+//!
+//! Changes of Rust files are built [`together`].
 //!
 //! Sources are changed in copies under `target/mutants`, so nothing of the working tree is touched, and every run after the
 //! first builds little. What a run found out is kept there too; a run that was stopped goes on where it was.
 //!
 //!     make mutants                       # all of them: hours
-//!     make mutants KIND=lua              # one kind
+//!     make mutants KIND=lua              # one kind, or several: KIND='planted rust'
 //!     make mutants ONLY=publish          # those with this word in their file, or in the name of the bug
 //!     make mutants SINCE=HEAD~1          # those in lines that have changed since
 //!     make mutants FOR=20m               # as many as fit into 20 minutes; the next run goes on
@@ -52,14 +54,14 @@ use equivalent::Equivalents;
 use mutant::Mutant;
 use planted::Bug;
 use results::Results;
-use trial::{Limits, Verdict};
+use trial::Limits;
 
 /// Changes the sources in small ways, one at a time, and runs the tests that have to notice.
 #[derive(Parser)]
 struct Options {
-    /// Only this kind
+    /// Only these kinds
     #[arg(long, value_enum)]
-    kind: Option<Kind>,
+    kind: Vec<Kind>,
     /// Only those with one of these words in their file, or in the name of the bug
     only: Vec<String>,
     /// Only those in lines that have changed since this revision
@@ -115,8 +117,10 @@ fn shard(text: &str) -> Result<Shard, String> {
 
 impl Options {
     fn wants(&self, kind: Kind) -> bool {
-        let kind_of_bugs = self.bugs.as_ref().map(|_| Kind::Planted);
-        self.kind.or(kind_of_bugs).is_none_or(|wanted| wanted == kind)
+        match &self.kind[..] {
+            [] => self.bugs.is_none() || kind == Kind::Planted,
+            wanted => wanted.contains(&kind),
+        }
     }
 
     fn deals(&self, index: usize) -> bool {
@@ -145,27 +149,19 @@ fn main() -> Result<ExitCode> {
         until: options.time.map(|time| Instant::now() + time),
         quick: options.quick,
     };
-    let bugs = bugs(&options, changed.as_ref())?;
-    let mut cases = cases(&options, changed.as_ref(), &results)?;
-    ensure!(
-        !bugs.is_empty() || !cases.is_empty(),
-        "there is nothing to try: no mutant has {:?}",
-        options.only
-    );
-
-    let mut good = true;
+    let mut cases = bugs(&options, changed.as_ref(), &results)?;
+    cases.extend(systematic(&options, changed.as_ref(), &results)?);
+    ensure!(!cases.is_empty(), "there is nothing to try: no mutant has {:?}", options.only);
     if !options.report {
-        campaign.check_unchanged(&cases, planted::every_test(&bugs))?;
-        good &= plant_all(&bugs, &campaign)?;
         campaign.run(&mut cases)?;
     }
-    let (report, reached) = report::report(&cases);
+    let (report, is_good) = report::report(&cases);
     say(&report);
-    Ok(ExitCode::from(u8::from(!(good && reached))))
+    Ok(ExitCode::from(u8::from(!is_good)))
 }
 
-fn bugs(options: &Options, changed: Option<&Changed>) -> Result<Vec<Bug>> {
-    if !options.wants(Kind::Planted) || options.report {
+fn bugs(options: &Options, changed: Option<&Changed>, results: &Results) -> Result<Vec<Case>> {
+    if !options.wants(Kind::Planted) {
         return Ok(Vec::new());
     }
     let is_meant = |bug: &Bug| {
@@ -175,11 +171,15 @@ fn bugs(options: &Options, changed: Option<&Changed>) -> Result<Vec<Bug>> {
         Some(file) => planted::read(&std::fs::read_to_string(file)?)?,
         None => planted::all()?,
     };
-    let bugs = all.into_iter().filter(is_meant).enumerate();
-    Ok(bugs.filter(|(index, _)| options.deals(*index)).map(|(_, bug)| bug).collect())
+    let bugs = all.into_iter().filter(is_meant).enumerate().filter(|(index, _)| options.deals(*index));
+    bugs.map(|(_, bug)| {
+        let source = std::fs::read_to_string(root().join(&bug.file))?;
+        Case::planted(bug, &source, results)
+    })
+    .collect()
 }
 
-fn cases(options: &Options, changed: Option<&Changed>, results: &Results) -> Result<Vec<Case>> {
+fn systematic(options: &Options, changed: Option<&Changed>, results: &Results) -> Result<Vec<Case>> {
     let mut mutants = BTreeMap::<String, Vec<Mutant>>::new();
     if options.wants(Kind::Lua) {
         for (file, source) in suites::scripts()? {
@@ -201,35 +201,12 @@ fn cases(options: &Options, changed: Option<&Changed>, results: &Results) -> Res
             let first = named.0.line(&source);
             let lines = first..=first + source[named.0.span.clone()].matches('\n').count();
             if changed.is_none_or(|changed| changed.has_lines(&file, &lines)) {
-                cases.push(Case::new(named, &source, &equivalents, results)?);
+                cases.push(Case::systematic(named, &source, &equivalents, results)?);
             }
         }
     }
     let dealt = cases.into_iter().enumerate().filter(|(index, _)| options.deals(*index));
     Ok(dealt.map(|(_, case)| case).collect())
-}
-
-/// Plants each bug and prints who caught it. False if one was not caught.
-fn plant_all(bugs: &[Bug], campaign: &Campaign<'_>) -> Result<bool> {
-    if bugs.is_empty() {
-        return Ok(true);
-    }
-    let (copy, trial) = campaign.trial(0)?;
-    say(&row("bug", "where", "caught by", "time"));
-    let mut caught = 0;
-    for bug in bugs {
-        let start = Instant::now();
-        let planted = copy::plant(&copy.path().join(&bug.file), |sound| bug.plant(sound))?;
-        let verdict = campaign::first_failure(&bug.tests, |tests| trial.run(tests, campaign.limits))?;
-        ensure!(!matches!(verdict, Verdict::DoesNotBuild(_)), "{}: {verdict}", bug.bug);
-        drop(planted);
-        caught += usize::from(verdict != Verdict::Passes);
-        let file = bug.file.strip_prefix("crates/").unwrap_or(&bug.file).replace("/src/", "/");
-        let time = format!("{:.0} s", start.elapsed().as_secs_f64());
-        say(&row(&bug.bug, &file, &verdict.to_string(), &time));
-    }
-    say(&format!("{caught} of {} planted bugs were caught", bugs.len()));
-    Ok(caught == bugs.len())
 }
 
 fn fingerprint_of_tests() -> Result<u64> {
@@ -242,10 +219,6 @@ fn fingerprint_of_tests() -> Result<u64> {
 fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().and_then(Path::parent).map_or_else(PathBuf::new, Path::to_owned)
-}
-
-fn row(bug: &str, place: &str, caught: &str, time: &str) -> String {
-    format!("{bug:<62} {place:<38} {time:>6}  {caught}")
 }
 
 #[allow(clippy::print_stdout)]

@@ -48,12 +48,13 @@ impl Mutant {
         source[..self.span.start].matches('\n').count() + 1
     }
 
-    fn change(&self, source: &str) -> Change {
+    /// The change of a mutant that has no namesake.
+    pub fn change(&self, source: &str) -> Change {
         let start = source[..self.span.start].rfind('\n').map_or(0, |newline| newline + 1);
         let end = source[self.span.end..].find('\n').map_or(source.len(), |newline| self.span.end + newline);
         let (before, after) = (&source[start..self.span.start], &source[self.span.end..end]);
         let to = format!("{before}{}{after}", self.replacement);
-        Change { file: self.file.clone(), from: trimmed(&source[start..end]), to: trimmed(&to), nth: 0 }
+        Change { file: self.file.clone(), from: trimmed(&source[start..end]), to: trimmed(&to), nth: 1 }
     }
 }
 

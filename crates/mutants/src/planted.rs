@@ -1,10 +1,9 @@
 //! Bugs with a name, as `planted.toml` lists them: what a promise looks like when it is broken.
 
-use std::collections::BTreeSet;
-
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, bail};
 use serde::Deserialize;
 
+use crate::mutant::Mutant;
 use crate::suites;
 
 const LIST: &str = include_str!("../planted.toml");
@@ -39,11 +38,14 @@ impl Bug {
         words.is_empty() || words.iter().any(|word| self.bug.contains(word) || self.file.contains(word))
     }
 
-    /// The file with the bug in it.
-    pub fn plant(&self, sound: &str) -> Result<String> {
-        let times = sound.matches(&self.from).count();
-        ensure!(times == 1, "{}: its text is {times} times in {}", self.bug, self.file);
-        Ok(sound.replace(&self.from, &self.to))
+    /// The bug as a change of its file.
+    pub fn mutant(&self, source: &str) -> Result<Mutant> {
+        let places: Vec<usize> = source.match_indices(&self.from).map(|(place, _)| place).collect();
+        let &[start] = &places[..] else {
+            bail!("{}: expected its text once in {}, got it {} times", self.bug, self.file, places.len())
+        };
+        let span = start..start + self.from.len();
+        Ok(Mutant { file: self.file.clone(), span, replacement: self.to.clone() })
     }
 }
 
@@ -60,13 +62,10 @@ pub fn read(list: &str) -> Result<Vec<Bug>> {
     Ok(bugs)
 }
 
-/// Every test that some of the bugs need, once.
-pub fn every_test(bugs: &[Bug]) -> BTreeSet<String> {
-    bugs.iter().flat_map(|bug| &bug.tests).cloned().collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -75,7 +74,7 @@ mod tests {
         assert!(bugs.len() >= 16, "only {}", bugs.len());
         for bug in &bugs {
             let source = std::fs::read_to_string(crate::root().join(&bug.file)).unwrap();
-            assert_ne!(bug.plant(&source).unwrap(), source, "{}", bug.bug);
+            assert_ne!(bug.mutant(&source).unwrap().apply(&source), source, "{}", bug.bug);
             assert!(!bug.tests.is_empty(), "{}", bug.bug);
             for tests in &bug.tests {
                 suites::suite(tests).unwrap();

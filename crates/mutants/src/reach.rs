@@ -49,7 +49,7 @@ pub struct Batch {
 
 impl Reach {
     /// What is known about the tests of these stages. Those that `path` does not know are run.
-    pub fn of(stages: &BTreeSet<&'static str>, together: &Together, path: &Path) -> Result<Self> {
+    pub fn of(stages: &BTreeSet<&str>, together: &Together, path: &Path) -> Result<Self> {
         let kept = std::fs::read_to_string(path).ok().and_then(|text| serde_json::from_str(&text).ok());
         let mut reach: Self = kept.unwrap_or_default();
         for stage in stages {

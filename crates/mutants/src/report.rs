@@ -1,4 +1,5 @@
-//! What a run prints at its end: a score for each file and area, and every mutant that was not caught.
+//! What a run prints at its end: who caught each planted bug, a score for each file and area, and every mutant that was not
+//! caught.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -43,8 +44,38 @@ impl Tally {
     }
 }
 
-/// The report as text, and whether every area reached its goal.
+/// The report as text, and whether every planted bug was caught and every area reached its goal.
 pub fn report(cases: &[Case]) -> (String, bool) {
+    let (bugs, systematic): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| case.bug.is_some());
+    let ((about_bugs, all_caught), (about_areas, all_reached)) = (planted(&bugs), scores(&systematic));
+    (about_bugs + &about_areas, all_caught && all_reached)
+}
+
+/// A row for each bug. One that was not tried yet is no failure, but one that does not build tests nothing.
+fn planted(bugs: &[&Case]) -> (String, bool) {
+    let (mut text, mut caught, mut tried) = (String::new(), 0, 0);
+    for case in bugs {
+        let by = match &case.fate {
+            Fate::Tried(Outcome::Caught(test)) => test,
+            Fate::Tried(Outcome::Survived) => "NOBODY",
+            Fate::Tried(Outcome::Unbuildable) => "NOBODY: it does not build",
+            Fate::NotTried | Fate::Equivalent(_) => "not tried",
+        };
+        tried += usize::from(matches!(case.fate, Fate::Tried(_)));
+        caught += usize::from(matches!(case.fate, Fate::Tried(Outcome::Caught(_))));
+        let _ = writeln!(text, "{:<68} {by}", case.bug.as_deref().unwrap_or_default());
+    }
+    if !bugs.is_empty() {
+        let _ = writeln!(text, "{caught} of {} planted bugs were caught", bugs.len());
+    }
+    (text, caught == tried)
+}
+
+/// Survivors, then a row for each file and area, and whether every area reached its goal.
+fn scores(cases: &[&Case]) -> (String, bool) {
+    if cases.is_empty() {
+        return (String::new(), true);
+    }
     let (mut files, mut areas) = (BTreeMap::<_, Tally>::new(), BTreeMap::<_, Tally>::new());
     for case in cases {
         let file = case.mutant.file.as_str();
@@ -57,8 +88,8 @@ pub fn report(cases: &[Case]) -> (String, bool) {
     let of_fate = |text: &mut String, title: &str, reason: &dyn Fn(&Fate) -> Option<String>| {
         for case in cases {
             if let Some(reason) = reason(&case.fate) {
-                let (file, line) = (&case.mutant.file, case.line);
-                let _ = writeln!(text, "{title}  {file}:{line}{reason}\n{}", case.change.diff().trim_end());
+                let _ =
+                    writeln!(text, "{title}  {}{reason}\n{}", case.title(), case.change.diff().trim_end());
             }
         }
     };

@@ -61,7 +61,10 @@ pub const AREAS: &[Area] = &[
         name: "settings",
         goal: 90,
         files: &[
-            ("crates/estafeta-cli/src/settings.rs", &["program:settings", "commands:settings,bad_input,tls"]),
+            (
+                "crates/estafeta-cli/src/settings.rs",
+                &["program:settings", "commands:settings,bad_input,tls,private_redis"],
+            ),
             ("crates/estafeta-cli/src/duration.rs", &["program", "commands:settings,bad_input"]),
             (
                 "crates/estafeta-cli/src/find_redis.rs",

@@ -69,13 +69,17 @@ pub struct Together {
 impl Together {
     /// Builds these mutants, each with a number of its own that is not 0.
     pub fn build(mutants: &BTreeMap<usize, &Mutant>, copy: &Copy, trial: &Trial) -> Result<Self> {
+        let in_areas = suites::rust_files()?;
+        // Planted bugs may be in further files of these crates.
+        let with_bugs = mutants.values().map(|mutant| mutant.file.as_str());
+        let with_bugs = with_bugs.filter(|file| CRATES.iter().any(|root| file.starts_with(directory(root))));
+        let files: BTreeSet<&str> =
+            in_areas.iter().map(String::as_str).chain(with_bugs).chain(CRATES).collect();
         let mut left_out = BTreeSet::new();
         loop {
             let mut functions = Vec::new();
             let (mut copies, mut kept) = (BTreeMap::new(), BTreeMap::new());
-            for file in
-                suites::rust_files()?.iter().map(String::as_str).chain(CRATES).collect::<BTreeSet<_>>()
-            {
+            for &file in &files {
                 let source = std::fs::read_to_string(root().join(file))?;
                 let is_in =
                     |number: &usize, mutant: &Mutant| mutant.file == file && !left_out.contains(number);
@@ -113,6 +117,11 @@ impl Together {
     pub fn function_of(&self, mutant: usize) -> Option<&str> {
         Some(&self.functions[*self.function_of.get(&mutant)?])
     }
+}
+
+/// The path of a file up to its last slash.
+fn directory(file: &str) -> &str {
+    &file[..file.rfind('/').map_or(0, |slash| slash + 1)]
 }
 
 fn build(trial: &Trial) -> Result<Result<BTreeMap<&'static str, Built>, Refusal>> {
