@@ -72,6 +72,13 @@ mod tests {
     }
 
     #[test]
+    fn now_is_counted_in_milliseconds_since_1970() {
+        let since_1970 = || UNIX_EPOCH.elapsed().unwrap().as_millis();
+        let (before, now, after) = (since_1970(), u128::from(now_ms()), since_1970());
+        assert!((before..=after).contains(&now), "{now}");
+    }
+
+    #[test]
     fn reads_what_people_write_and_refuses_the_rest() {
         let ms = |text: &str| text.parse::<HumanDuration>().map(|duration| duration.0.as_millis());
         assert_eq!(ms("500ms"), Ok(500));

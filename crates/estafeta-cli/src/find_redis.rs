@@ -26,12 +26,16 @@ pub fn endpoint(wanted: &Where) -> Result<Endpoint> {
 
 /// Like [`endpoint`], and tells whether one was started for it.
 pub fn find(wanted: &Where) -> Result<Found> {
+    find_beside(USUAL_PORT, wanted)
+}
+
+fn find_beside(usual_port: u16, wanted: &Where) -> Result<Found> {
     let refinement = match wanted {
         Where::Given(endpoint) => return Ok(Found { endpoint: Endpoint::clone(endpoint), started: None }),
         Where::Unsaid(refinement) => refinement,
     };
-    if somebody_answers() {
-        let endpoint = refinement.apply(Endpoint::tcp("127.0.0.1", USUAL_PORT));
+    if somebody_answers(usual_port) {
+        let endpoint = refinement.apply(Endpoint::tcp("127.0.0.1", usual_port));
         return Ok(Found { endpoint, started: None });
     }
     let private = PrivateRedis::locate()?;
@@ -39,7 +43,7 @@ pub fn find(wanted: &Where) -> Result<Found> {
     if is_new {
         let _ = writeln!(
             std::io::stderr(),
-            "estafeta: no Redis at 127.0.0.1:{USUAL_PORT}, started a private one in {} (other machines won't see it; \
+            "estafeta: no Redis at 127.0.0.1:{usual_port}, started a private one in {} (other machines won't see it; \
              stop it with `estafeta redis stop`)",
             private.directory().display()
         );
@@ -49,7 +53,24 @@ pub fn find(wanted: &Where) -> Result<Found> {
     Ok(Found { endpoint, started: is_new.then_some(private) })
 }
 
-fn somebody_answers() -> bool {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, USUAL_PORT));
+fn somebody_answers(port: u16) -> bool {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     TcpStream::connect_timeout(&address, Duration::from_millis(500)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use estafeta_testbed::RedisServer;
+
+    use super::*;
+    use crate::settings::Refinement;
+
+    #[test]
+    fn a_redis_at_the_usual_port_is_taken_and_none_is_started() {
+        let redis = RedisServer::builder().tcp().start();
+        let wanted = Where::Unsaid(Refinement { db: Some(3), password: Some("right".into()) });
+        let found = find_beside(redis.port(), &wanted).unwrap();
+        assert_eq!(found.endpoint.to_string(), format!("redis://127.0.0.1:{}/3", redis.port()));
+        assert!(found.endpoint.has_password() && found.started.is_none());
+    }
 }

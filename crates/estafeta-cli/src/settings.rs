@@ -30,8 +30,8 @@ pub enum Where {
 /// What can be said of Redis without saying where it is.
 #[derive(Default)]
 pub struct Refinement {
-    db: Option<u16>,
-    password: Option<String>,
+    pub db: Option<u16>,
+    pub password: Option<String>,
 }
 
 impl Refinement {
@@ -294,7 +294,7 @@ mod tests {
     use clap::Parser as _;
     use proptest::prelude::*;
 
-    use super::{File, known_names};
+    use super::{File, Refinement, known_names};
     use crate::cli::Cli;
 
     /// A value as a person might write it, right or wrong.
@@ -330,6 +330,13 @@ mod tests {
             let told = File::read(Some(file.path())).err().expect("a number is no password").to_string();
             prop_assert!(!told.contains(&secret), "{}", told);
         }
+    }
+
+    #[test]
+    fn a_server_without_a_password_is_still_asked_for_the_database() {
+        let refinement = Refinement { db: Some(3), password: Some("secret".into()) };
+        let endpoint = refinement.without_password().apply("redis+unix:///run/redis.sock".parse().unwrap());
+        assert_eq!(endpoint.secret_url(), "redis+unix:///run/redis.sock?db=3");
     }
 
     #[test]

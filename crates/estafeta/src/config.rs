@@ -146,3 +146,67 @@ impl Config {
         self.beat().max(Duration::from_millis(500))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> Config {
+        Config::new(Endpoint::tcp("localhost", 6379), RingName::default())
+    }
+
+    #[test]
+    fn every_setting_is_refused_by_its_name_beyond_its_limits_and_taken_up_to_them() {
+        type Set = fn(&mut Config, u64);
+        const YEAR: u64 = 365 * 24 * 3600 * 1000;
+        const MIB: u64 = 1024 * 1024;
+        let ms = Duration::from_millis;
+        let cases: [(&str, Set, &[u64], &[u64]); 11] = [
+            ("interval", |config, n| config.interval = Duration::from_millis(n), &[0, 1, YEAR], &[YEAR + 1]),
+            (
+                "lease",
+                |config, n| config.lease = Duration::from_millis(n),
+                &[200, 3_600_000],
+                &[199, 3_600_001],
+            ),
+            ("concurrency", |config, n| config.concurrency = n as usize, &[1, 1024], &[0, 1025]),
+            ("grace", |config, n| config.grace = Duration::from_millis(n), &[1], &[0]),
+            ("look", |config, n| config.look = Duration::from_millis(n), &[1], &[0]),
+            ("sweep", |config, n| config.sweep = Duration::from_millis(n), &[1], &[0]),
+            ("bell-wait", |config, n| config.bell_wait = Duration::from_millis(n), &[1], &[0]),
+            ("max-attempts", |config, n| config.max_attempts = n as u32, &[1], &[0]),
+            ("max-waiting", |config, n| config.max_waiting = n, &[1], &[0]),
+            ("max-batch", |config, n| config.max_batch = n as usize, &[1, 1000], &[0, 1001]),
+            ("max-body", |config, n| config.max_body = n as usize, &[1, 64 * MIB], &[0, 64 * MIB + 1]),
+        ];
+        for (name, set, good, bad) in cases {
+            for value in good {
+                let mut config = config();
+                set(&mut config, *value);
+                config.validate().unwrap_or_else(|error| panic!("{value}: {error}"));
+            }
+            for value in bad {
+                let mut config = config();
+                set(&mut config, *value);
+                let told = config.validate().expect_err(name).to_string();
+                assert!(told.starts_with(&format!("{name}: expected ")), "{told}");
+            }
+        }
+        let mut config = Config { interval: Duration::from_micros(999), ..config() };
+        assert!(config.validate().is_err());
+        (config.interval, config.limit) = (ms(1), Some(0));
+        assert!(config.validate().unwrap_err().to_string().starts_with("limit: "));
+        (config.limit, config.until_done) = (None, true);
+        assert!(config.validate().unwrap_err().to_string().starts_with("until-done: "));
+        config.limit = Some(1);
+        config.validate().unwrap();
+    }
+
+    #[test]
+    fn a_member_beats_four_times_a_lease_and_settles_for_at_least_half_a_second() {
+        let of_lease = |seconds| Config { lease: Duration::from_secs(seconds), ..config() };
+        assert_eq!(of_lease(1).beat(), Duration::from_millis(250));
+        assert_eq!(of_lease(1).settling(), Duration::from_millis(500));
+        assert_eq!(of_lease(8).settling(), Duration::from_secs(2));
+    }
+}

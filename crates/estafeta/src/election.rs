@@ -135,4 +135,16 @@ mod tests {
         let mine = stand(0, 0, Office::Mine(Epoch(1)));
         assert_eq!(election.pace(&mine, look, beat, GRACE), beat);
     }
+
+    #[test]
+    fn an_incumbent_that_is_missed_is_looked_at_again_when_its_grace_is_over() {
+        let (look, beat, who) = (Duration::from_millis(7), Duration::from_millis(500), Incarnation::random());
+        let mut election = Election::new();
+        let mut pace = |now| {
+            let stand = stand(now, 5, held(who, Health::Absent));
+            election.consider(&stand, true, GRACE);
+            election.pace(&stand, look, beat, GRACE).as_millis()
+        };
+        assert_eq!([1000, 1030, 1099, 1100, 1500].map(&mut pace), [100, 70, 1, 7, 7]);
+    }
 }

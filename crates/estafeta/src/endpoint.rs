@@ -210,6 +210,20 @@ mod tests {
     }
 
     #[test]
+    fn an_address_is_shown_and_passed_on_as_people_write_it() {
+        let cases = [
+            ("redis://bob:p%40ss@host:7000/2", "redis://host:7000/2", "redis://bob:p%40ss@host:7000/2"),
+            ("rediss://host", "rediss://host:6379/0", "rediss://host:6379/0"),
+            ("redis+unix:///a-b_c.d/e%20f?db=1", "/a-b_c.d/e f", "redis+unix:///a-b_c.d/e%20f?db=1"),
+        ];
+        for (given, shown, passed_on) in cases {
+            let endpoint: Endpoint = given.parse().unwrap();
+            assert_eq!((endpoint.to_string().as_str(), endpoint.secret_url().as_str()), (shown, passed_on));
+            assert_eq!(endpoint.uses_tls(), given.starts_with("rediss:"));
+        }
+    }
+
+    #[test]
     fn the_way_through_another_port_keeps_everything_but_the_place() {
         let secret = "p@ss:w/ord";
         let endpoint: Endpoint = "redis://bob@localhost:7000/2".parse().unwrap();

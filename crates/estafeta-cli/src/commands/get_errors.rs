@@ -67,10 +67,7 @@ async fn print_all(reader: &mut ErrorReader, as_json: bool) -> Result<ExitCode> 
                 Err(_) => return Ok(signals::exit_code(signal).into()),
             },
         };
-        match printed {
-            Err(error) if is_closed_pipe(&error) => return Err(error.into()),
-            other => other.context("cannot print the errors; they stay in Redis")?,
-        }
+        printed.context("cannot print the errors; they stay in Redis")?;
         progress.inc(count);
         if let Some(signal) = signal {
             reader.release().await?;

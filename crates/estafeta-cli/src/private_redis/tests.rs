@@ -86,6 +86,27 @@ fn half_a_transaction_at_the_end_of_the_file_never_comes_back() {
 }
 
 #[test]
+fn valkeys_own_tool_cuts_what_valkey_left() {
+    let tools = tempfile::tempdir().unwrap();
+    let tool = tools.path().join("valkey-check-aof");
+    // It makes no difference which of the two tools it really is; that it was called does.
+    std::fs::write(&tool, "#!/bin/sh\nexec redis-check-aof \"$@\"\n").unwrap();
+    std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o755)).unwrap();
+
+    let (_data, redis) = place();
+    redis.ensure().unwrap();
+    let mut pipe = redis::pipe();
+    pipe.atomic().rpush("list", "x").ignore().incr("count", 1).exec(&mut client(&redis)).unwrap();
+    redis.stop().unwrap();
+    let file = redis.directory().join("appendonlydir/appendonly.aof.1.incr.aof");
+    let written = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &written[..written.len() - 10]).unwrap();
+    launch::cut_torn_tail(&tools.path().join("valkey-server"), redis.directory());
+    let left = std::fs::read(&file).unwrap();
+    assert!(left.len() < written.len() - 10 && written.starts_with(&left), "{} bytes", left.len());
+}
+
+#[test]
 fn a_file_that_is_damaged_in_the_middle_is_not_cut() {
     let (_data, redis) = place();
     redis.ensure().unwrap();
@@ -236,6 +257,53 @@ fn a_server_that_cannot_start_says_why() {
 }
 
 #[test]
+fn what_stands_in_the_way_of_the_lock_or_the_socket_is_named() {
+    let (_data, redis) = place();
+    std::fs::create_dir(redis.directory()).unwrap();
+    std::os::unix::fs::symlink(redis.lock_path(), redis.lock_path()).unwrap();
+    let error = redis.stop().unwrap_err();
+    assert_eq!(error.to_string(), format!("opening {}", redis.lock_path().display()));
+
+    std::fs::remove_file(redis.lock_path()).unwrap();
+    std::fs::create_dir(redis.socket()).unwrap();
+    let error = redis.ensure().unwrap_err();
+    assert_eq!(error.to_string(), format!("removing {}", redis.socket().display()));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_server_that_ended_does_not_stay_in_the_list_of_processes() {
+    let (_data, redis) = place();
+    redis.ensure().unwrap();
+    let process = PathBuf::from(format!("/proc/{}", pid(&redis)));
+    assert!(process.exists() && redis.stop().unwrap());
+    eventually(SOON, "its end is taken note of", || (!process.exists()).then_some(()));
+}
+
+#[test]
+fn an_answer_tells_a_server_that_serves_from_one_that_loads_and_from_none() {
+    use std::io::{Read as _, Write as _};
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("socket");
+    let found_behind = |answer: &'static [u8]| {
+        let _ = std::fs::remove_file(&socket);
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let server = thread::spawn(move || {
+            let (mut visitor, _) = listener.accept().unwrap();
+            let _ = visitor.read(&mut [0; 100]);
+            visitor.write_all(answer).unwrap();
+        });
+        let found = probe::probe(&socket);
+        server.join().unwrap();
+        found
+    };
+    assert_eq!(found_behind(b"+PONG\r\n"), Probe::Ready);
+    assert_eq!(found_behind(b"-LOADING Redis is loading the dataset in memory\r\n"), Probe::Loading);
+    assert_eq!(found_behind(b"-MISCONF Errors writing to the AOF file\r\n"), Probe::Ready);
+    assert_eq!(found_behind(b""), Probe::Nothing);
+}
+
+#[test]
 fn a_lax_directory_is_closed_and_a_strange_one_refused() {
     let (data, redis) = place();
     std::fs::create_dir(redis.directory()).unwrap();
@@ -280,12 +348,15 @@ fn the_environment_says_where() {
 
 #[test]
 fn a_path_too_long_for_a_socket_says_what_to_do() {
-    let error = PrivateRedis::at(Path::new("/").join("x".repeat(100))).unwrap_err();
+    let longest = directory::MAX_SOCKET_PATH - "//redis.sock".len();
+    PrivateRedis::at(Path::new("/").join("x".repeat(longest))).unwrap();
+    let error = PrivateRedis::at(Path::new("/").join("x".repeat(longest + 1))).unwrap_err();
     assert!(error.to_string().contains("set ESTAFETA_DATA to a shorter"), "{error}");
 }
 
 #[test]
 fn any_path_makes_a_url() {
+    assert_eq!(socket_url(Path::new("/a-b_c.D~1/e f%")), "redis+unix:///a-b_c.D~1/e%20f%25");
     let data = DataDir::new();
     let redis = PrivateRedis::at(data.path().join("a b%?#ñ").join("redis")).unwrap();
     redis.ensure().unwrap();

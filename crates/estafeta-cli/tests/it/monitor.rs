@@ -137,6 +137,7 @@ fn a_private_redis_that_it_started_ends_with_it() {
     monitor.wait_for_ring(1);
     let socket = data.path().join("redis/redis.sock");
     assert!(socket.exists());
+    assert!(data.path().join("monitor.log").exists(), "its log is there too");
     monitor.quit();
     assert!(std::os::unix::net::UnixStream::connect(&socket).is_err(), "Redis still answers");
     assert!(monitor.terminal.screen().contains("stopped the private Redis"), "{:?}", monitor.terminal);

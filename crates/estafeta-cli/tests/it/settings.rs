@@ -128,6 +128,16 @@ fn host_port_and_database_name_a_redis() {
 }
 
 #[test]
+fn variables_of_our_own_beat_the_usual_one() {
+    let redis = RedisServer::builder().tcp().start();
+    let (port, elsewhere) = (redis.port().to_string(), ("REDIS_URL", "redis://127.0.0.1:1"));
+    for ours in [("ESTAFETA_PORT", port.as_str()), ("ESTAFETA_REDIS", &redis.tcp_url())] {
+        let output = run(&["status"], &[ours, elsewhere]);
+        assert!(output.status.success(), "{ours:?}: {output:?}");
+    }
+}
+
+#[test]
 fn a_database_in_the_file_does_not_change_a_url_from_above() {
     let redis = RedisServer::builder().tcp().start();
     let url = format!("{}/1", redis.tcp_url());

@@ -70,6 +70,35 @@ async fn a_copy_tells_that_it_joined_before_it_handles_anything() {
     other.stop().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_generator_follows_a_ring_that_is_ahead_of_it_in_the_same_term_and_drops_no_message() {
+    let redis = RedisServer::start();
+    let one = Running::start(config(&redis), Counter(0), Keep::default());
+    one.ears.hear("generated").await;
+    let kept = Keep::default();
+    let other = Running::start(config(&redis), Counter(0), kept.clone());
+    other.ears.hear("handled #3.1").await;
+    let mut ahead = redis::pipe();
+    for count in ["published", "done"] {
+        ahead.cmd("HINCRBY").arg("{estafeta}:ledger").arg(count).arg(1000).ignore();
+    }
+    ahead.atomic().exec(&mut redis.connect()).unwrap();
+    other.ears.hear("handled #100").await;
+    let told = one.ears.heard();
+    one.stop().await.unwrap();
+    other.stop().await.unwrap();
+    let bodies: Vec<u64> = kept
+        .0
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|body| std::str::from_utf8(body).unwrap().parse().unwrap())
+        .collect();
+    assert!(bodies.iter().copied().eq(1..=bodies.len() as u64), "{bodies:?}");
+    let terms = told.iter().filter(|line| line.starts_with("BecameGenerator")).count();
+    assert_eq!(terms, 1, "{told:?}");
+}
+
 /// Never ends.
 struct Hang;
 
@@ -250,6 +279,29 @@ async fn a_reader_that_had_to_join_again_stays_alive_while_it_shows_its_errors()
     reader.leave().await.unwrap();
     let snapshot = ring.snapshot(0).await.unwrap();
     assert_eq!((snapshot.errors_taken, snapshot.errors_kept, snapshot.buried), (1, 0, 0), "{snapshot:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_reader_released_is_gone_and_what_it_did_not_goes_back() {
+    for is_released in [true, false] {
+        let redis = RedisServer::start();
+        let mut connection = redis.connect();
+        redis::cmd("RPUSH")
+            .arg("{estafeta}:errors")
+            .arg("1 1 1 1 1 1 2 no body")
+            .exec(&mut connection)
+            .unwrap();
+        redis::cmd("HSET").arg("{estafeta}:ledger").arg("published").arg(1).exec(&mut connection).unwrap();
+        let mut reader = ErrorReader::join(config(&redis)).await.unwrap();
+        assert_eq!(reader.next().await.unwrap().len(), 1);
+        if is_released {
+            reader.release().await.unwrap();
+        }
+        reader.leave().await.unwrap();
+        let snapshot = ring(&redis).await.snapshot(0).await.unwrap();
+        let expected = if is_released { (1, 0) } else { (0, 1) };
+        assert_eq!((snapshot.errors_taken, snapshot.errors_kept), expected, "{snapshot:?}");
+    }
 }
 
 /// Never succeeds.

@@ -29,6 +29,31 @@ async fn a_member_has_two_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn members_with_nothing_to_do_ask_redis_a_few_times_a_second_and_the_generator_keeps_its_epoch() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    settings.limit = Some(1);
+    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    one.ears.hear("LimitReached").await;
+    let other = Running::start(settings, Counter(0), Keep::default());
+    other.ears.hear("handled").await;
+    let steps = || -> u64 {
+        let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut redis.connect()).unwrap();
+        let count = |line: &str| line.strip_prefix("cmdstat_evalsha:calls=")?.split(',').next()?.parse().ok();
+        stats.lines().find_map(count).unwrap()
+    };
+    let before = steps();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let asked = steps() - before;
+    // Ten looks for dead members, twenty at the generator and two beats a second; without a pause there would be thousands.
+    assert!(asked < 200, "{asked} steps in two seconds");
+    let terms = one.ears.heard().iter().filter(|line| line.starts_with("BecameGenerator")).count();
+    assert_eq!(terms, 1, "{:?}", one.ears.heard());
+    one.stop().await.unwrap();
+    other.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn when_one_connection_had_to_be_replaced_the_one_that_only_waits_is_replaced_too() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);

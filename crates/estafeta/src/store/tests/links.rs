@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::trouble::Trouble;
 use super::*;
+use crate::bell::Bell;
 
 #[tokio::test]
 async fn a_connection_is_free_for_nobody_while_redis_lets_a_command_wait_on_it() {
@@ -90,6 +91,49 @@ async fn steps_go_by_the_shortcut_while_it_is_free_and_are_none_the_worse_when_i
     bench.ask::<u64>(&["CLIENT", "KILL", "ID", &short.to_string()]);
     assert_eq!(connection_of(&store).await, own);
     assert!(bench.store.link.trouble().borrow().is_none(), "the trouble of another connection is not ours");
+}
+
+/// Lanes that wait for the bell on a connection of their own, and the listener there.
+async fn listening(bench: &Bench) -> (Bell, Arc<Link>, CancellationToken) {
+    let (ear, _) = Link::open(bench.redis.url().parse().unwrap(), LEASE).await.unwrap();
+    let (ear, end, bell) = (Arc::new(ear), CancellationToken::new(), Bell::new());
+    let store = Store::new(Arc::clone(&ear), RingName::default());
+    tokio::spawn(bell.clone().listen(store, bench.store.clone(), LEASE, end.clone()));
+    (bell, ear, end)
+}
+
+#[tokio::test]
+async fn nobody_listens_while_no_lane_is_idle() {
+    let bench = Bench::new().await;
+    let (bell, ear, end) = listening(&bench).await;
+    for _ in 0..2 {
+        let ring = async {
+            until("somebody listens", async || ear.free().is_none()).await;
+            bench.ask::<u64>(&["RPUSH", "{estafeta}:bell", "1"]);
+        };
+        tokio::join!(bell.wait(), ring);
+        // Whatever the listener does next, it has done when all other tasks have had their turn a few times.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert!(ear.free().is_some(), "it listens for lanes that are at work");
+    }
+    end.cancel();
+}
+
+#[tokio::test]
+async fn a_ring_that_no_lane_wants_any_more_is_passed_on() {
+    let bench = Bench::new().await;
+    let (bell, ear, end) = listening(&bench).await;
+    let mut lane = Box::pin(bell.wait());
+    let is_heard = async || ear.free().is_none() || futures_util::poll!(&mut lane).is_ready();
+    until("somebody listens", is_heard).await;
+    drop(lane);
+    bench.ask::<u64>(&["RPUSH", "{estafeta}:ready", "a message waits"]);
+    bench.ask::<u64>(&["RPUSH", "{estafeta}:bell", "1"]);
+    until("the ring is heard", async || ear.free().is_some()).await;
+    until("the bell rings again", async || bench.ask::<u64>(&["LLEN", "{estafeta}:bell"]) == 1).await;
+    end.cancel();
 }
 
 /// A link that is kept, as members have it, on a server that has been up for longer than a second.
