@@ -95,6 +95,15 @@ mod tests {
     }
 
     #[test]
+    fn one_slow_batch_counts_for_a_third_of_what_is_expected() {
+        let mut appetite = Appetite::new(MOST);
+        for each in [1, 1, 1, 1, 1, 2] {
+            appetite.ate(10, 640, Duration::from_millis(10 * each));
+        }
+        assert_eq!(appetite.want(), 7, "10 ms at 1.3 ms each");
+    }
+
+    #[test]
     fn never_asks_for_more_than_it_may() {
         let mut appetite = Appetite::new(100);
         for _ in 0..20 {

@@ -160,6 +160,7 @@ mod tests {
         assert!(keys.owns("{estafeta}:ready"));
         assert!(keys.owns(&keys.member(member)));
         assert!(keys.owns(&keys.inflight(member, 12)));
+        assert_eq!(keys.pattern(), "{estafeta}:*");
         for foreign in [
             "{estafeta}:mine",
             "{estafeta2}:ready",

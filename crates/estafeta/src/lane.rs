@@ -125,17 +125,16 @@ impl<H: Handler, O: Observer> Lane<H, O> {
         quiet: &CancellationToken,
     ) {
         let started = Instant::now();
-        let mut bytes = 0;
         for message in held {
             if quiet.is_cancelled() {
                 break;
             }
-            bytes += message.body().len();
             if let Err(failure) = self.handle_one(&message).await {
                 results.failures.push((results.handled.len(), failure.into_reason()));
             }
             results.handled.push(message);
         }
+        let bytes = results.handled.iter().map(|message| message.body().len()).sum();
         appetite.ate(results.handled.len(), bytes, started.elapsed());
     }
 

@@ -304,3 +304,39 @@ async fn tell_trouble<O: Observer>(
         lost = trouble.borrow().is_some();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Keeps what it was told about Redis.
+    #[derive(Default)]
+    struct Told(std::sync::Mutex<Vec<String>>);
+
+    impl Observer for Told {
+        fn notice(&self, notice: Notice<'_>) {
+            self.0.lock().unwrap().push(format!("{notice:?}"));
+        }
+    }
+
+    #[tokio::test]
+    async fn nobody_is_told_that_redis_is_back_who_was_not_told_that_it_was_lost() {
+        let (sender, trouble) = watch::channel(None);
+        // Over before anybody looked.
+        sender.send_replace(Some("a moment".to_owned()));
+        sender.send_replace(None);
+        let (observer, end) = (Arc::new(Told::default()), CancellationToken::new());
+        let telling = tokio::spawn(tell_trouble(trouble, Arc::clone(&observer), end.clone()));
+        let told = || observer.0.lock().unwrap().clone();
+        for (trouble, notice) in [(Some("gone"), "RedisLost { reason: \"gone\" }"), (None, "RedisBack")] {
+            tokio::task::yield_now().await;
+            sender.send_replace(trouble.map(ToOwned::to_owned));
+            while told().last().is_none_or(|last| last != notice) {
+                tokio::task::yield_now().await;
+            }
+        }
+        assert_eq!(told().len(), 2, "{:?}", told());
+        end.cancel();
+        telling.await.unwrap().unwrap();
+    }
+}

@@ -72,3 +72,18 @@ impl fmt::Display for Epoch {
         self.0.fmt(f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_shown_as_numbers_and_an_incarnation_reads_as_it_is_shown() {
+        assert_eq!((MemberId(7).to_string(), Epoch(12).to_string()), ("7".into(), "12".into()));
+        let incarnation = Incarnation::random();
+        assert_eq!(incarnation.to_string().parse(), Ok(incarnation));
+        for foreign in ["", "7", "000000000000000g", "00000000000000000"] {
+            assert!(foreign.parse::<Incarnation>().is_err(), "{foreign}");
+        }
+    }
+}

@@ -56,3 +56,18 @@ impl ServerClock {
         self.at + std::time::Duration::from_millis(ms.saturating_sub(self.ms))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_servers_clock_goes_on_between_two_answers() {
+        let clock = ServerClock::new(5_000);
+        assert_eq!(clock.ms_at(clock.at + Duration::from_millis(250)), 5_250);
+        assert_eq!(clock.instant(5_250), clock.at + Duration::from_millis(250));
+        assert_eq!(clock.instant(4_000), clock.at, "the past is now");
+    }
+}

@@ -4,7 +4,8 @@
 //! mutant. Where several tests remain for a mutant, the quick ones come first.
 //!
 //! What was learned is kept. A test that was changed since is not asked again, because this only decides what is run: at
-//! worst a mutant survives that would have been caught, and people look at survivors.
+//! worst a mutant survives that would have been caught, and people look at survivors. A function that is newer than what
+//! was learned may be called by any test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -29,6 +30,8 @@ const SIDE_BY_SIDE: usize = 4;
 #[derive(Default, Serialize, Deserialize)]
 pub struct Reach {
     tests: BTreeMap<String, BTreeMap<String, Test>>,
+    /// The functions that were there when the first test was asked.
+    functions: BTreeSet<String>,
     /// The tests of each stage.
     #[serde(skip)]
     stages: BTreeMap<String, BTreeSet<String>>,
@@ -51,7 +54,10 @@ impl Reach {
     /// What is known about the tests of these stages. Those that `path` does not know are run.
     pub fn of(stages: &BTreeSet<&str>, together: &Together, path: &Path) -> Result<Self> {
         let kept = std::fs::read_to_string(path).ok().and_then(|text| serde_json::from_str(&text).ok());
-        let mut reach: Self = kept.unwrap_or_default();
+        let mut reach: Self = kept.unwrap_or_else(|| Self {
+            functions: together.functions.iter().cloned().collect(),
+            ..Self::default()
+        });
         for stage in stages {
             let names = together.binary(stage)?.names(stage)?;
             let known = reach.tests.entry(suites::name(stage).to_owned()).or_default();
@@ -68,10 +74,10 @@ impl Reach {
 
     /// The tests of a stage that call this function, the quick ones first.
     pub fn batches(&self, stage: &str, function: &str) -> Vec<Batch> {
-        let names = &self.stages[stage];
+        let (names, is_new) = (&self.stages[stage], !self.functions.contains(function));
         let of_suite = self.tests[suites::name(stage)].iter();
         let mut tests: Vec<_> = of_suite
-            .filter(|(name, test)| names.contains(*name) && test.functions.contains(function))
+            .filter(|(name, test)| names.contains(*name) && (is_new || test.functions.contains(function)))
             .collect();
         tests.sort_by_key(|(_, test)| test.time);
         let (mut quick, mut others) = (Batch::default(), Batch::default());
@@ -140,6 +146,7 @@ mod tests {
         ]);
         let stage = ["slow", "quick", "quicker", "stranger"].map(ToOwned::to_owned).into();
         let reach = Reach {
+            functions: ["f", "g", "nowhere"].map(ToOwned::to_owned).into(),
             tests: BTreeMap::from([("commands".to_owned(), tests)]),
             stages: BTreeMap::from([("commands:some".to_owned(), stage)]),
         };
@@ -150,5 +157,7 @@ mod tests {
         assert_eq!(names("f"), [vec!["quicker", "quick"], vec!["slow"]]);
         assert_eq!(names("g"), [["quicker"], ["slow"]]);
         assert!(names("nowhere").is_empty());
+        let all: usize = names("new").iter().map(Vec::len).sum();
+        assert_eq!(all, 4, "any test may call a function that was not there yet");
     }
 }

@@ -30,7 +30,7 @@ pub const SCRIPTS: &str = "crates/estafeta/src/lua/";
 
 /// Tests of the real program that show whether a member behaves, for mutants of the library that its own tests let pass.
 const BEHAVIOUR: &str =
-    "commands:bad_lines,exactly_once,freezes,get_errors,lost_redis,redis_forgets,takeover";
+    "commands:bad_lines,clock_jumps,exactly_once,freezes,get_errors,lost_redis,redis_forgets,takeover";
 
 /// The first path that fits a file decides, so the more special ones come first.
 pub const AREAS: &[Area] = &[
@@ -54,6 +54,7 @@ pub const AREAS: &[Area] = &[
         files: &[
             ("crates/estafeta/src/store/", &["sample", "scripts", "library", BEHAVIOUR, "stories"]),
             ("crates/estafeta/src/pack.rs", &["sample", "scripts", "library", "stories"]),
+            ("crates/estafeta/src/ring.rs", &["scripts", "library", "commands:clean_temp,errors,reset"]),
             ("crates/estafeta/src/", &["scripts", "library", BEHAVIOUR]),
         ],
     },

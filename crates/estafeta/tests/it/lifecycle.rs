@@ -99,6 +99,82 @@ async fn a_generator_follows_a_ring_that_is_ahead_of_it_in_the_same_term_and_dro
     assert_eq!(terms, 1, "{told:?}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_generator_that_loses_the_office_says_so_and_stays_the_same_member() {
+    let redis = RedisServer::start();
+    let one = Running::start(config(&redis), Counter(0), Keep::default());
+    let first = one.ears.hear("BecameGenerator").await;
+    assert!(first.contains("from: None"), "{first}");
+    one.ears.hear("generated").await;
+    redis::cmd("HDEL").arg("{estafeta}:leader").arg("member").exec(&mut redis.connect()).unwrap();
+    one.ears.hear("BecameHandler").await;
+    let ring = ring(&redis).await;
+    let published = ring.snapshot(0).await.unwrap().published;
+    let snapshot = eventually(&ring, "it generates again", |now| now.published > published + 5).await;
+    assert_eq!(snapshot.members.iter().map(|member| member.id.0).collect::<Vec<_>>(), [1], "{snapshot:?}");
+    let told = one.ears.heard();
+    one.stop().await.unwrap();
+    assert!(!told.iter().any(|line| line.starts_with("DeclaredDead")), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_is_about_to_stop_does_not_take_office() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    (settings.limit, settings.stop_deadline) = (Some(1), Duration::from_secs(2));
+    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    one.ears.hear("LimitReached").await;
+    let other = Running::start(settings, Counter(0), Hang);
+    let ring = ring(&redis).await;
+    eventually(&ring, "the message is in hand", |snapshot| snapshot.in_flight == 1).await;
+    let ears = other.ears.clone();
+    let stopping = tokio::spawn(other.stop());
+    ears.hear("Stopping").await;
+    // It is the heir, and is called.
+    one.stop().await.unwrap();
+    stopping.await.unwrap().unwrap();
+    assert!(!ears.heard().iter().any(|line| line.starts_with("BecameGenerator")), "{:?}", ears.heard());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_successor_notices_that_redis_lost_what_its_predecessor_had_published() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    // The generator has nothing more to do, and beats only every 15 seconds.
+    (settings.limit, settings.lease) = (Some(5), Duration::from_secs(60));
+    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    one.ears.hear("LimitReached").await;
+    let other = Running::start(settings, Counter(0), Keep::default());
+    other.ears.hear("handled #5").await;
+    let mut connection = redis.connect();
+    let mut steps = || -> u64 {
+        let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut connection).unwrap();
+        let calls = stats.split("cmdstat_evalsha:calls=").nth(1).and_then(|rest| rest.split(',').next());
+        calls.unwrap().parse().unwrap()
+    };
+    let before = steps();
+    estafeta_testbed::eventually(SOON, "the heir has looked", || (steps() > before + 60).then_some(()));
+    // As if Redis had been set back: nobody is in office, and the predecessor never joined.
+    let mut connection = redis.connect();
+    let first: Vec<String> =
+        redis::cmd("ZRANGE").arg("{estafeta}:succession").arg(0).arg(0).query(&mut connection).unwrap();
+    let mut back = redis::pipe();
+    back.atomic();
+    for key in ["{estafeta}:members", "{estafeta}:succession"] {
+        back.cmd("ZREM").arg(key).arg(&first).ignore();
+    }
+    back.cmd("HDEL").arg("{estafeta}:leader").arg("member").ignore();
+    back.cmd("HSET").arg("{estafeta}:ledger").arg("published").arg(1).arg("done").arg(1).ignore();
+    back.exec(&mut connection).unwrap();
+    other.ears.hear("BecameGenerator").await;
+    let events = ring(&redis).await.events_after("", 1000).await.unwrap();
+    let event = events.iter().find(|event| event.kind == "rolled-back").expect("it is noticed");
+    let expected = [("member", "2"), ("known", "5"), ("found", "1")];
+    assert_eq!(event.fields, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    one.stop().await.unwrap();
+    other.stop().await.unwrap();
+}
+
 /// Never ends.
 struct Hang;
 
@@ -249,7 +325,8 @@ async fn the_heir_is_called_and_does_not_wait_for_its_next_look() {
     let other = Running::start(settings, Counter(0), Keep::default());
     other.ears.hear("handled").await;
     one.stop().await.unwrap();
-    other.ears.hear("BecameGenerator").await;
+    let taken = other.ears.hear("BecameGenerator").await;
+    assert!(taken.contains("from: Some(MemberId(1))"), "{taken}");
     other.ears.hear("generated").await;
     other.stop().await.unwrap();
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use estafeta::{Missed, Source};
 use estafeta_testbed::RedisServer;
 
-use crate::support::{Counter, Keep, Running, SOON, config, eventually, ring};
+use crate::support::{Bodies, Counter, Keep, Running, SOON, config, eventually, ring};
 
 /// Sets the next tick of a ring that rests back by two seconds, as if nobody had generated for that long.
 fn miss_two_seconds(redis: &RedisServer) {
@@ -53,6 +53,11 @@ async fn the_generator_pauses_while_the_queue_is_full() {
     };
     let before = calls_of_publish();
     estafeta_testbed::eventually(SOON, "it asks again", || (calls_of_publish() > before + 20).then_some(()));
+    let before = calls_of_publish();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let asked = calls_of_publish() - before;
+    // Twenty times, and a dozen looks and beats; without a pause there would be thousands.
+    assert!(asked < 200, "{asked} steps in a second");
     let later = ring.snapshot(0).await.unwrap();
     assert_eq!(
         (later.published, later.waiting),
@@ -192,12 +197,20 @@ async fn no_publish_carries_more_messages_than_it_may() {
     (settings.interval, settings.max_batch, settings.limit) = (Duration::ZERO, 7, Some(100));
     let one = Running::start(settings.clone(), Counter(0), Keep::default());
     one.ears.hear("LimitReached").await;
-    let sizes = one.ears.heard().into_iter().filter_map(|line| {
-        let size = line.strip_prefix("generated ")?.split(' ').next()?;
-        size.parse::<u64>().ok()
-    });
-    let sizes: Vec<u64> = sizes.collect();
+    let sizes_of = |heard: &[String]| -> Vec<u64> {
+        let size = |line: &String| line.strip_prefix("generated ")?.split(' ').next()?.parse().ok();
+        heard.iter().filter_map(size).collect()
+    };
+    let sizes = sizes_of(&one.ears.heard());
     assert!(sizes.iter().all(|size| *size <= 7) && sizes.iter().sum::<u64>() == 100, "{sizes:?}");
+    // By size as well: about a mebibyte.
+    let redis = RedisServer::start();
+    let mut large = config(&redis);
+    (large.interval, large.limit) = (Duration::ZERO, Some(40));
+    let other = Running::start(large, Bodies(vec![vec![b'x'; 300_000]]), Keep::default());
+    other.ears.hear("LimitReached").await;
+    let sizes = sizes_of(&other.ears.heard());
+    assert!(sizes.iter().all(|size| *size <= 4) && sizes.iter().sum::<u64>() == 40, "{sizes:?}");
     settings.max_batch = 1001;
     let error = Running::start(settings, Counter(0), Keep::default()).ended().await.unwrap_err();
     assert_eq!(error.to_string(), "max-batch: expected 1 to 1000, got '1001'");

@@ -163,8 +163,11 @@ async fn what_is_seen_through_a_new_connection_is_believed_only_after_a_while() 
     let (link, end) = kept_link(&bench).await;
     assert!(link.is_settled(SETTLING), "the first connection to a server that has been up for longer");
     assert!(!link.is_settled(Duration::from_secs(3600)), "and not if the server is young");
+    let start = Instant::now();
     reconnect(&bench, &link).await;
-    assert!(!link.is_settled(Duration::from_secs(60)), "everybody else may still be on the way back");
+    // Unless this machine stood still for that long.
+    let is_believed = link.is_settled(SETTLING) && start.elapsed() < SETTLING;
+    assert!(!is_believed, "everybody else may still be on the way back");
     assert!(link.is_settled(Duration::ZERO));
     end.cancel();
 }

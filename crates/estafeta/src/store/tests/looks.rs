@@ -41,6 +41,31 @@ async fn members_are_asked_for_their_lanes_once() {
 }
 
 #[tokio::test]
+async fn ranks_count_those_who_may_succeed_the_generator_wherever_it_stands_itself() {
+    let bench = Bench::new().await;
+    let mut members = Vec::new();
+    for kind in [Kind::Member, Kind::Member, Kind::Reader, Kind::Member, Kind::Member] {
+        members.push(bench.join(kind, 1).await);
+    }
+    let ranks = async || -> Vec<Option<u64>> {
+        bench.snapshot().await.members.iter().map(|member| member.rank).collect()
+    };
+    assert_eq!(ranks().await, [Some(0), Some(1), None, Some(2), Some(3)], "nobody is in office");
+    let mut term = bench.lead(members[0]).await;
+    for (leads, expected) in [
+        (0, [None, Some(0), None, Some(1), Some(2)]),
+        (1, [Some(0), None, None, Some(1), Some(2)]),
+        (3, [Some(0), Some(1), None, None, Some(2)]),
+        (4, [Some(0), Some(1), None, Some(2), None]),
+    ] {
+        let incumbent = bench.ask::<Option<String>>(&["HGET", "{estafeta}:leader", "member"]).unwrap();
+        bench.store.resign(incumbent.parse().unwrap(), term.epoch).await.unwrap();
+        term = bench.lead(members[leads]).await;
+        assert_eq!(ranks().await, expected, "member {leads} is in office");
+    }
+}
+
+#[tokio::test]
 async fn a_member_that_is_not_whole_any_more_is_in_nobodys_way() {
     let bench = Bench::new().await;
     let ring = bench.ring().await;
