@@ -366,3 +366,32 @@ impl From<Trouble> for Attempt {
         Self::Failed(trouble)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_older_protocol_is_tried_where_a_server_refuses_the_greeting_for_another_reason_than_the_password()
+    {
+        let refusal = |line: &str| {
+            let value = redis::parse_redis_value(line.as_bytes()).unwrap();
+            value.extract_error().expect_err("a refusal")
+        };
+        let refusals = [
+            ("-ERR unknown command 'HELLO'\r\n", true),
+            ("-NOPROTO unsupported protocol version\r\n", true),
+            ("-NOAUTH Authentication required.\r\n", false),
+            ("-WRONGPASS invalid username-password pair\r\n", false),
+        ];
+        let tries_again = |error, protocol| matches!(Attempt::of_greeting(error, protocol), Attempt::NoResp3);
+        for (line, expected) in refusals {
+            assert_eq!(tries_again(refusal(line), ProtocolVersion::RESP3), expected, "{line}");
+            assert!(!tries_again(refusal(line), ProtocolVersion::RESP2), "{line}: there is no older one");
+        }
+        let unreachable = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        assert!(!tries_again(unreachable.into(), ProtocolVersion::RESP3));
+        let unspoken = RedisError::from((ErrorKind::RESP3NotSupported, "a client that knows"));
+        assert!(tries_again(unspoken, ProtocolVersion::RESP3));
+    }
+}
