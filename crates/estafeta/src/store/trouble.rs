@@ -42,3 +42,35 @@ impl std::fmt::Display for Trouble {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(line: &str) -> Trouble {
+        let value = redis::parse_redis_value(line.as_bytes()).unwrap();
+        value.extract_error().expect_err("a refusal").into()
+    }
+
+    #[test]
+    fn what_is_to_be_done_about_a_failure_is_read_from_its_kind() {
+        let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        assert!(matches!(RedisError::from(reset).into(), Trouble::Broken(_)));
+        let garbled = RedisError::from((ErrorKind::Parse, "not the protocol"));
+        assert!(
+            matches!(garbled.into(), Trouble::Broken(_)),
+            "what follows on it cannot be understood either"
+        );
+        assert!(matches!(refusal("-NOSCRIPT No matching script.\r\n"), Trouble::NoScript));
+        assert!(matches!(refusal("-WRONGTYPE Operation against a key\r\n"), Trouble::WrongType));
+        let told = |trouble: Trouble| match trouble {
+            Trouble::Refused(told) => told,
+            other => panic!("{other:?}"),
+        };
+        let no_password = told(refusal("-NOAUTH Authentication required.\r\n"));
+        assert_eq!(no_password, "NOAUTH: it wants a password, and none was given");
+        let wrong = RedisError::from((ErrorKind::AuthenticationFailed, "wrong", "user or password".into()));
+        assert_eq!(told(wrong.into()), "authentication failed: user or password");
+        assert_eq!(told(refusal("-OOM command not allowed\r\n")), "OOM command not allowed");
+    }
+}

@@ -463,6 +463,18 @@ async fn a_ring_of_another_version_is_left_alone() {
     redis::cmd("SET").arg("{estafeta}:schema").arg(99).exec(&mut redis.connect()).unwrap();
     let error = Running::start(config(&redis), Counter(0), Keep::default()).ended().await.unwrap_err();
     assert!(matches!(&error, Error::Schema { found, .. } if found == "99"), "{error}");
+    let ring = ring(&redis).await;
+    for refused in [
+        ring.snapshot(0).await.map(drop),
+        ring.events_after("", 1).await.map(drop),
+        ring.errors(0, 1).await.map(drop),
+        ring.error_count().await.map(drop),
+        ring.retry_errors(&Selection::All).await.map(drop),
+        ring.sweep().await.map(drop),
+        ring.erase().await.map(drop),
+    ] {
+        assert!(matches!(refused, Err(Error::Schema { .. })), "{refused:?}");
+    }
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut redis.connect()).unwrap();
     assert_eq!(keys, ["{estafeta}:schema"]);
 }

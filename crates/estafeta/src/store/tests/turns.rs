@@ -152,12 +152,35 @@ async fn a_lane_whose_member_is_buried_before_it_has_read_its_list_is_lost_and_l
         answer
     };
     let (me, parse) = (handler.identity(), answer::messages);
-    let turn = bench.store.settle_and_hold(&script::TURN, build, me, 0, parse).await.unwrap();
+    let store = bench.store.patient(CancellationToken::new());
+    let turn = store.settle_and_hold(&script::TURN, build, me, 0, parse).await.unwrap();
     assert!(matches!(turn, Turn::Lost));
     assert_eq!(sendings.get(), 2);
     let ids = bench.claim(other, 0, 5).await.iter().map(|message| (message.id, message.attempt)).next();
     assert_eq!(ids, Some((1, 2)), "what was claimed has gone back, as from any dead member");
     bench.assert_balanced().await;
+}
+
+#[tokio::test]
+async fn a_list_that_is_never_what_the_step_left_is_an_error_and_a_node_that_stops_does_not_wait_for_it() {
+    let bench = Bench::new().await;
+    let handler = bench.join(Kind::Member, 1).await;
+    let build = || {
+        let mut answer = redis::cmd("EVAL");
+        answer.arg("return { 'turn', 0, 2 }").arg(0);
+        answer
+    };
+    let stopped = CancellationToken::new();
+    stopped.cancel();
+    for (store, told) in [
+        (bench.store.clone(), "turn left 2 elements, and its list has 0"),
+        (bench.store.patient(stopped), "stopped while waiting for Redis"),
+    ] {
+        let turn = store.settle_and_hold(&script::TURN, build, handler.identity(), 0, answer::messages);
+        let turn = tokio::time::timeout(LEASE, turn).await.expect("it ends");
+        let error = turn.map(drop).expect_err("it is not what the step left").to_string();
+        assert!(error.contains(told), "{error}");
+    }
 }
 
 #[tokio::test]
