@@ -37,3 +37,23 @@ impl Server {
         Err(Trouble::Refused(format!("expected Redis {major}.{minor} or newer, got {}", self.version)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_taken_from_7_0_on() {
+        let server = |version: &str| {
+            Server::read(&format!("# Server\r\nredis_version:{version}\r\nuptime_in_seconds:12\r\n"))
+        };
+        assert_eq!(server("7.0.15").uptime, Duration::from_secs(12));
+        for good in ["7.0.0", "7.2.4", "8.0.1", "10.0"] {
+            assert!(server(good).check_version().is_ok(), "{good}");
+        }
+        for old in ["6.2.14", "6.9", "", "unknown"] {
+            let told = server(old).check_version().expect_err(old).to_string();
+            assert_eq!(told, format!("expected Redis 7.0 or newer, got {old}"));
+        }
+    }
+}

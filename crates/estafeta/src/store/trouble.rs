@@ -61,6 +61,10 @@ mod tests {
             matches!(garbled.into(), Trouble::Broken(_)),
             "what follows on it cannot be understood either"
         );
+        let nowhere = RedisError::from((ErrorKind::ClusterConnectionNotFound, "nobody has this slot"));
+        assert!(matches!(nowhere.into(), Trouble::Broken(_)), "a new connection may help");
+        let odd = RedisError::from((ErrorKind::UnexpectedReturnType, "another type"));
+        assert!(matches!(odd.into(), Trouble::Refused(_)), "a new connection would not");
         assert!(matches!(refusal("-NOSCRIPT No matching script.\r\n"), Trouble::NoScript));
         assert!(matches!(refusal("-WRONGTYPE Operation against a key\r\n"), Trouble::WrongType));
         let told = |trouble: Trouble| match trouble {
