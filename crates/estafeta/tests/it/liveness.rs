@@ -64,8 +64,19 @@ async fn when_one_connection_had_to_be_replaced_the_one_that_only_waits_is_repla
     one.ears.hear("generated").await;
     let other = Running::start(settings, Counter(0), Keep::default());
     other.ears.hear("handled").await;
+    let connection = std::cell::RefCell::new(redis.connect());
+    let ask = |words: &[&str]| -> String {
+        let mut call = redis::cmd(words[0]);
+        words[1..].iter().for_each(|word| drop(call.arg(*word)));
+        call.query(&mut *connection.borrow_mut()).unwrap()
+    };
+    let connections_ever = || -> u64 {
+        let stats = ask(&["INFO", "stats"]);
+        let count = |line: &str| line.strip_prefix("total_connections_received:")?.trim().parse().ok();
+        stats.lines().find_map(count).unwrap()
+    };
     let waiting = |wanted: &dyn Fn(&str, u64) -> bool| {
-        let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut redis.connect()).unwrap();
+        let clients = ask(&["CLIENT", "LIST"]);
         let field = |line: &str, name: &str| {
             line.split(' ').find_map(|field| field.strip_prefix(name)).unwrap_or_default().to_owned()
         };
@@ -79,12 +90,15 @@ async fn when_one_connection_had_to_be_replaced_the_one_that_only_waits_is_repla
     // Redis counts whole seconds by the clock on the wall: one of them may have been an instant.
     let before =
         estafeta_testbed::eventually(within, "it has waited for a while", || waiting(&|_, age| age > 1));
-    redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub").exec(&mut redis.connect()).unwrap();
+    let connections = connections_ever();
+    redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub").exec(&mut *connection.borrow_mut()).unwrap();
     let new =
         estafeta_testbed::eventually(within, "it waits on a new one", || waiting(&|id, _| id != before));
     // Longer than the two may be replaced one after the other.
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(waiting(&|_, _| true), Some(new), "it is replaced once");
+    let new_ones = connections_ever() - connections;
+    assert!(new_ones < 10, "{new_ones} new connections where two members need two each");
     assert_eq!(waiting(&|id, _| id == before), None, "nobody waits on the old one any more");
     one.stop().await.unwrap();
     other.stop().await.unwrap();
