@@ -67,7 +67,7 @@ async fn when_one_connection_had_to_be_replaced_the_one_that_only_waits_is_repla
     let connection = std::cell::RefCell::new(redis.connect());
     let ask = |words: &[&str]| -> String {
         let mut call = redis::cmd(words[0]);
-        words[1..].iter().for_each(|word| drop(call.arg(*word)));
+        call.arg(&words[1..]);
         call.query(&mut *connection.borrow_mut()).unwrap()
     };
     let connections_ever = || -> u64 {
