@@ -12,16 +12,18 @@
 //! Sources are changed in copies under `target/mutants`, so nothing of the working tree is touched, and every run after the
 //! first builds little. What a run found out is kept there too; a run that was stopped goes on where it was.
 //!
-//!     make mutants                       # all of them: hours
-//!     make mutants KIND=lua              # one kind, or several: KIND='planted rust'
-//!     make mutants ONLY=publish          # those with this word in their file, or in the name of the bug
-//!     make mutants SINCE=HEAD~1          # those in lines that have changed since
-//!     make mutants FOR=20m               # as many as fit into 20 minutes; the next run goes on
-//!     make mutants SHARD=1/4             # every fourth one
-//!     make mutants QUICK=1               # leave out all of the stories but a sample
-//!     make mutants FRESH=1               # forget what earlier runs found out
-//!     make mutants REPORT=1              # only print what earlier runs found out
-//!     make mutants BUGS=more.toml        # plant the bugs of this file, written like planted.toml
+//! ```text
+//! make mutants                       # all of them: hours
+//! make mutants KIND=lua              # one kind, or several: KIND='planted rust'
+//! make mutants ONLY=publish          # those with this word in their file, or in the name of the bug
+//! make mutants SINCE=HEAD~1          # those in lines that have changed since
+//! make mutants FOR=20m               # as many as fit into 20 minutes; the next run goes on
+//! make mutants SHARD=1/4             # every fourth one
+//! make mutants QUICK=1               # leave out all of the stories but a sample
+//! make mutants FRESH=1               # forget what earlier runs found out
+//! make mutants REPORT=1              # only print what earlier runs found out
+//! make mutants BUGS=more.toml        # plant the bugs of this file, written like planted.toml
+//! ```
 //!
 //! It exits with 1 if a planted bug went unnoticed or an area missed its goal.
 
