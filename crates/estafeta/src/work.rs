@@ -46,3 +46,18 @@ impl<T: fmt::Display> From<T> for Failure {
         Self::new(reason)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_reason_is_cut_between_two_characters() {
+        for before in 0..4 {
+            let reason = Failure::new("x".repeat(before) + &"€".repeat(2000)).into_reason();
+            assert!((4094..=4096).contains(&reason.len()), "{} bytes", reason.len());
+            assert!(reason.ends_with('€'));
+        }
+        assert_eq!(Failure::new("x".repeat(4096)).into_reason().len(), 4096);
+    }
+}

@@ -100,6 +100,21 @@ fn a_second_outcome_is_found_even_if_it_is_the_same_again() {
 }
 
 #[test]
+fn an_outcome_of_what_nobody_began_is_found_even_if_another_message_of_the_same_step_failed() {
+    let unbegun = breaches(|evidence| drop(evidence.records[1].remove(1)));
+    assert_eq!(unbegun, ["#1 was settled by member 2, which never began to handle it"]);
+}
+
+#[test]
+fn an_error_that_came_out_without_an_outcome_is_found_even_if_the_run_broke_off() {
+    let invented = breaches(|evidence| {
+        evidence.complete = false;
+        evidence.readers[0].errors.push((99, 9900));
+    });
+    assert_eq!(invented, ["#99 came out of getErrors and is no error"]);
+}
+
+#[test]
 fn an_outcome_of_what_was_never_published_is_found() {
     let invented = breaches(|evidence| {
         evidence.journal[2].ids.push(5);

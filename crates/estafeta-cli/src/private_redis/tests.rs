@@ -115,6 +115,8 @@ fn a_file_that_is_damaged_in_the_middle_is_not_cut() {
         pipe.atomic().rpush("list", count).ignore().incr("count", 1).ignore();
         pipe.exec(&mut client(&redis)).unwrap();
     }
+    // The file need not end with a transaction.
+    let () = client(&redis).set("last", "value").unwrap();
     redis.stop().unwrap();
     let file = redis.directory().join("appendonlydir/appendonly.aof.1.incr.aof");
     let mut written = std::fs::read(&file).unwrap();
@@ -280,19 +282,34 @@ fn a_server_that_ended_does_not_stay_in_the_list_of_processes() {
     eventually(SOON, "its end is taken note of", || (!process.exists()).then_some(()));
 }
 
+/// Answers the first visitor of a socket.
+fn answer_at(socket: &Path, answer: &'static [u8]) -> thread::JoinHandle<()> {
+    use std::io::{Read as _, Write as _};
+    let _ = std::fs::remove_file(socket);
+    let listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
+    thread::spawn(move || {
+        let (mut visitor, _) = listener.accept().unwrap();
+        let _ = visitor.read(&mut [0; 100]);
+        visitor.write_all(answer).unwrap();
+    })
+}
+
+#[test]
+fn a_server_that_is_still_loading_is_not_replaced_even_if_its_lock_is_gone() {
+    let (_data, redis) = place();
+    let prepared = directory::prepare(redis.directory()).unwrap();
+    let server = answer_at(&redis.socket(), b"-LOADING Redis is loading the dataset in memory\r\n");
+    assert!(!redis.start_if_nobody_does(&prepared, Instant::now() + SOON).unwrap());
+    server.join().unwrap();
+    assert!(redis.socket().exists() && !redis.is_running());
+}
+
 #[test]
 fn an_answer_tells_a_server_that_serves_from_one_that_loads_and_from_none() {
-    use std::io::{Read as _, Write as _};
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("socket");
     let found_behind = |answer: &'static [u8]| {
-        let _ = std::fs::remove_file(&socket);
-        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        let server = thread::spawn(move || {
-            let (mut visitor, _) = listener.accept().unwrap();
-            let _ = visitor.read(&mut [0; 100]);
-            visitor.write_all(answer).unwrap();
-        });
+        let server = answer_at(&socket, answer);
         let found = probe::probe(&socket);
         server.join().unwrap();
         found

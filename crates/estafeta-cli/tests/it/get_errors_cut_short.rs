@@ -145,6 +145,27 @@ fn told_to_stop_while_nobody_reads_its_output_it_stops() {
     assert_all_taken(&ring);
 }
 
+/// It has a second for that, so on a machine that stands still it may fail to; what it printed is then printed again.
+#[test]
+fn told_to_stop_while_it_waits_for_its_reader_it_lets_go_of_what_was_read() {
+    let lets_go = || {
+        let ring = TestRing::new();
+        ring.plant_errors(1..=3, |_| b"body".to_vec());
+        let (reader, mut pipe) = ring.start_unread(&["getErrors"]);
+        let mut byte = [0];
+        pipe.read_exact(&mut byte).unwrap();
+        await_ears(&reader);
+        reader.signal(Signal::SIGTERM);
+        let mut text = String::new();
+        pipe.read_to_string(&mut text).unwrap();
+        assert_eq!(text.lines().count(), 3, "{text}");
+        reader.wait(SOON);
+        let status = ring.status();
+        (&status["errors_kept"], &status["errors_taken"]) == (&0.into(), &3.into())
+    };
+    assert!((0..5).any(|_| lets_go()), "it kept what was read, five times");
+}
+
 /// Waits until this process would hear a signal that asks it to stop, instead of being ended by it.
 fn await_ears(process: &Process) {
     eventually(SOON, "it hears signals", || {

@@ -165,7 +165,9 @@ fn a_password_may_come_from_anywhere() {
     let named = Settings::new(&format!("port = {port}\npassword-file = {:?}\n", secret.path()));
     let written = Settings::new(&format!("port = {port}\npassword = \"right word\"\n"));
     let bare = format!("redis://127.0.0.1:{port}");
-    let ways: [(&[&str], Envs<'_>); 10] = [
+    let with_password = format!("redis://:right%20word@127.0.0.1:{port}");
+    let ways: [(&[&str], Envs<'_>); 11] = [
+        (&["--redis", &with_password], &[("ESTAFETA_PASSWORD", "wrong")]),
         (&["--port", &port, "--password", "right word"], &[("ESTAFETA_PASSWORD", "wrong")]),
         (&["--port", &port, "--password-file", secret.path()], &[("ESTAFETA_PASSWORD", "wrong")]),
         (&["--port", &port], &[("ESTAFETA_PASSWORD", "right word")]),

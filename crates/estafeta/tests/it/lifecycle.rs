@@ -175,6 +175,25 @@ async fn a_successor_notices_that_redis_lost_what_its_predecessor_had_published(
     other.stop().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_published_while_a_beat_travels_is_no_roll_back() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    (settings.interval, settings.lease) = (Duration::ZERO, Duration::from_secs(1));
+    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    one.ears.hear("generated").await;
+    let other = Running::start(settings, Counter(0), Keep::default());
+    other.ears.hear("handled").await;
+    let ring = ring(&redis).await;
+    let events = async || ring.events_after("", 1000).await.unwrap();
+    let start = ring.snapshot(0).await.unwrap().time_ms;
+    // Some twelve beats beside thousands of publishes.
+    eventually(&ring, "three leases", |snapshot| snapshot.time_ms > start + 3_000).await;
+    assert!(!events().await.iter().any(|event| event.kind == "rolled-back"), "{:?}", events().await);
+    one.stop().await.unwrap();
+    other.stop().await.unwrap();
+}
+
 /// Never ends.
 struct Hang;
 
@@ -231,6 +250,8 @@ async fn a_member_that_was_declared_dead_comes_back_as_a_new_one() {
     }
     one.stop().await.unwrap();
     other.stop().await.unwrap();
+    let snapshot = ring.snapshot(0).await.unwrap();
+    assert_eq!(snapshot.members.len(), 0, "each left as who it was in the end: {snapshot:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -545,6 +566,9 @@ async fn a_handler_of_which_only_the_name_is_left_hands_back_what_it_holds() {
     go.notify_one();
     other.ears.hear("handled #1.2").await;
     assert_eq!(calls.load(Ordering::Relaxed), 2);
+    let reported: Vec<_> =
+        other.ears.heard().into_iter().filter(|line| line.starts_with("handled")).collect();
+    assert_eq!(reported, ["handled #1.2"], "only what Redis has recorded is reported");
     one.stop().await.unwrap();
     other.stop().await.unwrap();
 }

@@ -125,6 +125,23 @@ async fn a_bell_that_somebody_swallowed_is_rung_by_the_next_look() {
     assert_eq!(rung(), 1);
 }
 
+#[tokio::test]
+async fn an_absence_that_is_over_is_forgotten_even_if_another_member_is_still_missed() {
+    let bench = Bench::new().await;
+    let (back, gone) = (bench.join_with_presence().await, bench.join_with_presence().await);
+    let mut judge = bench.judge(None).await;
+    assert_eq!(judge.look().await.unwrap(), (vec![], true), "both are missed");
+    let missed_at = bench.store.suspects(LEASE).await.unwrap().now_ms;
+    {
+        let mut connection = bench.redis.connect();
+        let mut subscriber = connection.as_pubsub();
+        subscriber.subscribe(bench.store.keys.alive(back.incarnation)).unwrap();
+        judge.look().await.unwrap();
+    }
+    bench.wait_for_redis_time(missed_at + 300).await;
+    assert_eq!(numbers(&judge.look().await.unwrap().0), [gone.number], "the other one is missed anew");
+}
+
 /// A clock that jumps back leaves deadlines too far off. A judge cuts them, unless the member's lease is longer than its own.
 #[tokio::test]
 async fn a_lease_that_runs_too_long_is_cut() {

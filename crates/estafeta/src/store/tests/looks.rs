@@ -66,6 +66,38 @@ async fn ranks_count_those_who_may_succeed_the_generator_wherever_it_stands_itse
 }
 
 #[tokio::test]
+async fn what_a_member_still_holds_when_it_takes_office_is_in_flight() {
+    let bench = Bench::new().await;
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a", "b"]).await;
+    assert_eq!(bench.claim(handler, 0, 2).await.len(), 2);
+    bench.store.resign(generator.incarnation, term.epoch).await.unwrap();
+    bench.lead(handler).await;
+    let snapshot = bench.snapshot().await;
+    assert_eq!((snapshot.in_flight, snapshot.balanced), (2, true), "{snapshot:?}");
+}
+
+#[tokio::test]
+async fn a_ring_is_erased_whole_among_thousands_of_foreign_keys() {
+    let bench = Bench::new().await;
+    bench.join(Kind::Member, 2).await;
+    let mut foreign = redis::pipe();
+    for number in 0..20_000 {
+        foreign.cmd("SET").arg(format!("foreign:{number}")).arg("x").ignore();
+    }
+    foreign.exec(&mut *bench.connection.borrow_mut()).unwrap();
+    // What is left of members that are on no list any more.
+    for _ in 0..20 {
+        bench.ask::<()>(&["HSET", &bench.store.keys.member(Incarnation::random()), "number", "7"]);
+    }
+    assert!(!bench.store.is_untouched().await.unwrap());
+    bench.store.erase().await.unwrap();
+    assert_eq!(bench.ask::<u64>(&["DBSIZE"]), 20_000);
+    assert!(bench.store.is_untouched().await.unwrap());
+}
+
+#[tokio::test]
 async fn a_member_that_is_not_whole_any_more_is_in_nobodys_way() {
     let bench = Bench::new().await;
     let ring = bench.ring().await;
