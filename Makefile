@@ -73,7 +73,7 @@ doc: toolchain
 lua:
 	@echo '== Lua scripts'
 	@scripts/install-deps luacheck
-	@luacheck --quiet crates/estafeta/src/lua
+	@luacheck --quiet crates/estafeta/src/steps
 
 unit:
 	@echo '== tests'

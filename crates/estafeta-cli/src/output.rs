@@ -48,7 +48,7 @@ pub fn json_body(object: &mut Value, body: &[u8]) {
 }
 
 /// Prints an error for a person (one line) or a program (one object).
-pub fn write_error(out: &mut impl Write, error: &estafeta::FailedMessage, as_json: bool) -> io::Result<()> {
+pub fn write_error(out: &mut impl Write, error: &estafeta::DeadLetter, as_json: bool) -> io::Result<()> {
     if !as_json {
         return writeln!(
             out,

@@ -1,68 +1,68 @@
-//! Everything a copy is told before it starts, checked once.
+//! All settings of a node, checked once before it starts.
 
 use std::time::Duration;
 
-use crate::appetite::MOST;
-use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::keys::RingName;
+use crate::node::batch_size::MOST;
+use crate::redis::Endpoint;
 
-/// What happens to ticks that nobody could publish because there was no generator, no Redis or no room.
+/// What happens to ticks that were not published because there was no generator, no Redis or no room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Missed {
-    /// They are passed over; the beat keeps its phase.
+    /// The generator skips them. The rhythm of the ticks keeps its phase.
     #[default]
     Skip,
-    /// They are made up for, one message each.
+    /// The generator makes up for them, one message per tick.
     CatchUp,
 }
 
-/// The settings of one copy. Copies of one ring should agree on them; nothing breaks if they do not.
+/// The settings of one node. The nodes of one ring should agree on them, but nothing breaks if they do not.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where the copies meet.
+    /// The Redis where the nodes meet.
     pub redis: Endpoint,
     /// The ring to join.
     pub ring: RingName,
-    /// The time between two messages; zero means as fast as Redis takes them.
+    /// The time between two messages. Zero means as fast as Redis accepts them.
     pub interval: Duration,
-    /// How many messages this copy handles side by side.
+    /// How many messages this node handles concurrently.
     pub concurrency: usize,
-    /// The ring as a whole publishes no more than this, over all take-overs.
+    /// The maximum number of messages that the ring as a whole publishes, across all take-overs.
     pub limit: Option<u64>,
     /// Stop once the limit is reached and every message has its outcome.
     pub until_done: bool,
     /// The generator pauses while more than this many messages wait.
     pub max_waiting: u64,
-    /// The most messages that travel in one step, published or claimed. A smaller number gives others their turn at Redis
-    /// sooner, at the price of more steps.
+    /// The maximum batch size of one step, published or claimed. A smaller number lets others reach Redis sooner, at
+    /// the price of more steps.
     pub max_batch: usize,
-    /// A message whose handlers died this often becomes an error.
+    /// A message becomes a dead letter after its handlers died this often.
     pub max_attempts: u32,
-    /// How long a copy that cannot be heard is still believed to live.
+    /// How long a node that cannot be heard still counts as alive.
     pub lease: Duration,
     /// What to do about missed ticks.
     pub missed: Missed,
-    /// Write every outcome to the journal stream as well.
+    /// Also write every outcome to the journal stream.
     pub journal: bool,
-    /// The largest body that is published or handled, in bytes.
+    /// The largest body that a node publishes or handles, in bytes.
     pub max_body: usize,
-    /// Let Redis notice the death of this copy at once. Off: leases alone decide, as behind a proxy without RESP3.
+    /// Let Redis notice the death of this node at once. If off, leases alone decide, as behind a proxy without RESP3.
     pub presence: bool,
-    /// How long a copy's connection must be gone before that means death: time for it to reconnect.
+    /// How long a node's connection must be gone before the node counts as dead. This gives it time to reconnect.
     pub grace: Duration,
     /// How often the first in line looks at the generator.
     pub look: Duration,
     /// How often the generator looks for dead members.
     pub sweep: Duration,
-    /// How long one wait for the bell lasts.
-    pub bell_wait: Duration,
-    /// How long handlers may go on after the copy was told to stop.
+    /// How long one wait for a wakeup lasts.
+    pub wakeup_wait: Duration,
+    /// How long handlers may continue after the node was asked to stop.
     pub stop_deadline: Duration,
 }
 
 impl Config {
-    /// The defaults, for a ring at the given Redis.
+    /// Creates the default settings for a ring in the given Redis.
     pub fn new(redis: Endpoint, ring: RingName) -> Self {
         Self {
             redis,
@@ -82,12 +82,12 @@ impl Config {
             grace: Duration::from_millis(100),
             look: Duration::from_millis(50),
             sweep: Duration::from_millis(100),
-            bell_wait: Duration::from_secs(5),
+            wakeup_wait: Duration::from_secs(5),
             stop_deadline: Duration::from_secs(25),
         }
     }
 
-    /// Checks the settings; a member refuses to start on wrong ones.
+    /// Checks the settings. A node refuses to start with wrong ones.
     pub fn validate(&self) -> Result<(), Error> {
         let ms = Duration::from_millis;
         let shown = |value: Duration| format!("{value:?}");
@@ -109,7 +109,7 @@ impl Config {
             ("grace", self.grace),
             ("look", self.look),
             ("sweep", self.sweep),
-            ("bell-wait", self.bell_wait),
+            ("wakeup-wait", self.wakeup_wait),
         ];
         if let Some((name, wait)) = waits.into_iter().find(|(_, wait)| *wait < ms(1)) {
             return Err(Error::expected(name, "at least 1ms", shown(wait)));
@@ -135,13 +135,13 @@ impl Config {
         Ok(())
     }
 
-    /// How often a member shows that it lives.
+    /// How often a member shows that it is alive.
     pub(crate) fn beat(&self) -> Duration {
         self.lease / 4
     }
 
-    /// How long after a reconnect, or after its own lease ran out, a member believes in nobody's death: time for all
-    /// others to reconnect and to beat.
+    /// How long a member believes no other member to be dead, after a reconnect or after its own lease expired. This
+    /// gives all others time to reconnect and to beat.
     pub(crate) fn settling(&self) -> Duration {
         self.beat().max(Duration::from_millis(500))
     }
@@ -173,7 +173,7 @@ mod tests {
             ("grace", |config, n| config.grace = Duration::from_millis(n), &[1], &[0]),
             ("look", |config, n| config.look = Duration::from_millis(n), &[1], &[0]),
             ("sweep", |config, n| config.sweep = Duration::from_millis(n), &[1], &[0]),
-            ("bell-wait", |config, n| config.bell_wait = Duration::from_millis(n), &[1], &[0]),
+            ("wakeup-wait", |config, n| config.wakeup_wait = Duration::from_millis(n), &[1], &[0]),
             ("max-attempts", |config, n| config.max_attempts = n as u32, &[1], &[0]),
             ("max-waiting", |config, n| config.max_waiting = n, &[1], &[0]),
             ("max-batch", |config, n| config.max_batch = n as usize, &[1, 1000], &[0, 1001]),

@@ -1,4 +1,4 @@
-//! What can go wrong for a caller of the library, one variant for each thing it can do about it.
+//! What can go wrong for a caller of the library, with one variant per possible reaction.
 
 /// An error of the library.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -14,7 +14,7 @@ pub enum Error {
         /// What was given.
         got: String,
     },
-    /// Redis can't be reached, or the connection broke: try again later.
+    /// Redis cannot be reached, or the connection broke: try again later.
     #[error("cannot reach Redis at {address}: {reason}")]
     Unreachable {
         /// Where, without secrets.
@@ -22,15 +22,15 @@ pub enum Error {
         /// Why, without secrets.
         reason: String,
     },
-    /// Redis answers, but will not serve us: credentials, rights, version, state of the server.
+    /// Redis replies but refuses to serve the node: credentials, permissions, version, or state of the server.
     #[error("Redis at {address} refuses: {reason}")]
     Refused {
         /// Where, without secrets.
         address: String,
-        /// What Redis said.
+        /// The reason that Redis returned.
         reason: String,
     },
-    /// The ring was made by another version of estafeta: use that one.
+    /// Another version of estafeta created the ring: use that version.
     #[error(
         "ring {ring} has layout version {found}, expected {expected}: it belongs to another version of estafeta"
     )]
@@ -39,7 +39,7 @@ pub enum Error {
         ring: String,
         /// The version found.
         found: String,
-        /// The version this library speaks.
+        /// The version that this library supports.
         expected: u32,
     },
     /// A key of the ring holds foreign data: move it away, or choose another ring.
@@ -52,7 +52,7 @@ pub enum Error {
         /// The type that estafeta keeps there.
         expected: &'static str,
     },
-    /// The source of messages made one that is larger than the ring allows.
+    /// The source made a message that is larger than the ring allows.
     #[error("message body: expected at most {limit} bytes, got {size}")]
     BodyTooLarge {
         /// Its size in bytes.
@@ -60,13 +60,13 @@ pub enum Error {
         /// The limit in bytes.
         limit: usize,
     },
-    /// Redis gave an answer that no version of our scripts gives.
+    /// Redis returned a reply that no version of our scripts returns.
     #[error("unexpected answer from Redis: {0}")]
     Answer(String),
-    /// The member was stopped while it waited for Redis.
+    /// The node was stopped while it waited for Redis.
     #[error("stopped while waiting for Redis")]
     Stopped,
-    /// A part of the member ended by itself: a bug, told loudly.
+    /// A part of the node ended unexpectedly. This is a bug: the node stops and returns this error.
     #[error("the {0} of this copy failed: {1}")]
     PartFailed(&'static str, String),
 }
@@ -81,5 +81,5 @@ impl Error {
     }
 }
 
-/// The library's result.
+/// The result type of the library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

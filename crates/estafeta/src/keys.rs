@@ -1,14 +1,14 @@
-//! Every key and channel of a ring, and nothing else that spells one.
+//! Every key and channel of a ring. No other module spells one.
 //!
-//! All of them start with `{ring}:`, so that a Redis Cluster keeps a ring in one slot and a script may touch any of
-//! them. `docs/keyspace.md` describes each; a test compares that page with a live ring.
+//! All of them start with `{ring}:`, so a Redis Cluster keeps a ring in one slot and a script may touch any of them.
+//! `docs/keyspace.md` describes each one. A test compares that page with a live ring.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::member_id::Incarnation;
+use crate::identity::Incarnation;
 
 /// The layout of the keyspace that this version reads and writes.
 pub const SCHEMA: u32 = 2;
@@ -49,7 +49,7 @@ impl fmt::Display for RingName {
     }
 }
 
-/// The type of value that Redis holds at one of our keys, as `TYPE` names it.
+/// The type of the value that Redis holds at one of our keys, as `TYPE` names it.
 pub(crate) type RedisType = &'static str;
 
 /// The keys of one ring, spelled out once.
@@ -67,7 +67,8 @@ pub(crate) struct Keys {
     pub ledger: String,
     pub events: String,
     pub journal: String,
-    /// What a member's incarnation is appended to, to get the channel it subscribes to while it lives.
+    /// The prefix of member channels. With a member's incarnation appended, it names the channel that the member
+    /// subscribes to while it lives.
     pub channels: String,
 }
 
@@ -104,7 +105,7 @@ impl Keys {
         format!("{}{member}", self.channels)
     }
 
-    /// The keys that exist once a ring, with the type each must have.
+    /// The keys that exist once per ring, with the type that each must have.
     pub fn fixed(&self) -> [(&str, RedisType); 11] {
         [
             (&self.schema, "string"),
@@ -126,7 +127,7 @@ impl Keys {
         format!("{}*", self.prefix)
     }
 
-    /// Whether a key is one of this ring's own.
+    /// Whether a key belongs to this ring.
     pub fn owns(&self, key: &str) -> bool {
         let of_a_member = |rest: &str| {
             let member = rest.strip_prefix("member:");

@@ -1,14 +1,14 @@
-//! **estafeta** is a relay race: any number of equal copies of one program meet only in Redis; one of them, elected,
-//! *generates* messages, all others *handle* them; every message gets exactly one recorded outcome; whoever is killed,
-//! frozen or cut off is replaced within a fraction of a second.
+//! **estafeta** is a relay race. Any number of equal nodes run one program and meet only in Redis. One elected node
+//! *generates* messages, and all others *handle* them. Every message gets exactly one recorded outcome. A node that is
+//! killed, frozen or cut off is replaced within a fraction of a second.
 //!
 //! # A tour
 //!
-//! [`Member`] is one running copy. It is given a [`Source`], which makes messages while the copy is in office, and a
-//! [`Handler`], which handles them while it is not, and runs until it is told to stop:
+//! [`Node`] is one running process. It takes a [`Source`], which makes messages while the node is in office, and a
+//! [`Handler`], which handles them while it is not. The node runs until it is asked to stop:
 //!
 //! ```no_run
-//! use estafeta::{Config, Failure, Handler, Member, Message, RingName, Source};
+//! use estafeta::{Config, Failure, Handler, Message, Node, RingName, Source};
 //!
 //! struct Clock(u64);
 //! impl Source for Clock {
@@ -30,55 +30,48 @@
 //! let redis = "redis://127.0.0.1:6379".parse()?;
 //! let config = Config::new(redis, RingName::default());
 //! let ten_seconds = tokio::time::sleep(std::time::Duration::from_secs(10));
-//! Member::new(config, Clock(0), Print, ()).run(ten_seconds).await?;
+//! Node::new(config, Clock(0), Print, ()).run(ten_seconds).await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! An [`Observer`] hears what happens to the copy. [`Ring`] looks at a ring from outside: [`Snapshot`], errors,
-//! clean-up. [`ErrorReader`] takes the errors out.
+//! An [`Observer`] receives notices of what happens to the node. [`Ring`] inspects a ring from outside: [`Snapshot`],
+//! dead letters, clean-up. [`DeadLetterReader`] takes the dead letters out.
 //!
-//! Everything that matters happens in Redis, in Lua scripts, one atomic step each; `docs/protocol.md` in the repository
-//! tells how they fit together and what is promised.
+//! Everything that matters happens in Redis, in Lua scripts, one atomic step per script. `docs/protocol.md` in the
+//! repository describes how they fit together and what is promised.
 
-mod appetite;
-mod bell;
 mod config;
-mod doubt;
-mod election;
-mod endpoint;
 mod error;
-mod errors;
-mod generator;
-mod heartbeat;
-mod journal;
+mod handler;
+mod identity;
+mod inspect;
 mod keys;
-mod lane;
-mod member;
-mod member_id;
 mod message;
+mod node;
 mod observer;
 mod pack;
-mod pulse;
-mod ring;
-mod snapshot;
-mod standing;
-mod store;
-mod sweeper;
-mod work;
+mod redis;
+mod source;
+mod steps;
 
+// Running a node.
 pub use config::{Config, Missed};
-pub use endpoint::{Address, Endpoint};
-pub use error::{Error, Result};
-pub use errors::ErrorReader;
-pub use journal::JournalEntry;
-pub use keys::{RingName, SCHEMA};
-pub use member::Member;
-pub use member_id::{Epoch, MemberId};
-pub use message::{FailedMessage, Message};
+pub use handler::{Failure, Handler};
+pub use message::Message;
+pub use node::Node;
 pub use observer::{Notice, Observer};
-pub use ring::{Ring, Selection};
-pub use snapshot::{Event, GeneratorView, MemberView, Role, Snapshot};
-pub use store::Health;
-pub use sweeper::Burial;
-pub use work::{Failure, Handler, Source};
+pub use source::Source;
+
+// Looking at a ring from outside.
+pub use inspect::{
+    Burial, DeadLetterReader, Event, GeneratorView, JournalEntry, MemberView, Ring, Role, Selection, Snapshot,
+};
+pub use message::DeadLetter;
+pub use steps::Health;
+
+// Names and addresses.
+pub use crate::redis::{Address, Endpoint};
+pub use error::{Error, Result};
+pub use identity::{Epoch, MemberId};
+pub use keys::{RingName, SCHEMA};

@@ -1,23 +1,23 @@
-//! Messages and errors as they lie in Redis: a header in readable ASCII, a space, the body as it is.
+//! The format of messages and dead letters in Redis: a header in readable ASCII, a space, then the unchanged body.
 //!
-//! A waiting message is `id epoch attempt published-ms body`. The generator writes the header itself, because it is
-//! the only one in office and so knows the next id; building strings in Lua would cost more than all the rest.
-//! An error is `id epoch attempt published-ms failed-ms member reason-bytes reason body`. Several messages may lie in one
-//! element, see [`pack`](crate::pack).
+//! A waiting message is `id epoch attempt published-ms body`. The generator writes the header itself. No other node is
+//! in office, so the generator knows the next id. Building strings in Lua would cost more than everything else. A dead
+//! letter is `id epoch attempt published-ms failed-ms member reason-bytes reason body`. One element may hold several
+//! messages, see [`pack`](crate::pack).
 
 use bytes::{Buf as _, Bytes};
 
-use crate::member_id::{Epoch, MemberId};
+use crate::identity::{Epoch, MemberId};
 
-/// One message, as a handler gets it. `id` is the same for all deliveries of a message, and is what makes work outside
-/// Redis idempotent; `attempt` tells that it may have been begun before.
+/// One message, as a handler receives it. `id` is the same for all deliveries of a message, so work outside Redis can
+/// use it to be idempotent. `attempt` shows whether an earlier delivery may have begun the work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The message's number on the ring: 1, 2, 3 ... without gap.
+    /// The message's number in the ring: 1, 2, 3 ... without gaps.
     pub id: u64,
     /// The term in which it was published.
     pub epoch: Epoch,
-    /// 1 for the first delivery, one more each time a copy died holding it.
+    /// 1 for the first delivery, plus one for each node that died holding the message.
     pub attempt: u32,
     /// When it was published, in milliseconds of Redis' clock.
     pub published_ms: u64,
@@ -30,28 +30,28 @@ impl Message {
         &self.body
     }
 
-    /// The body as text; bytes that are not UTF-8 are replaced.
+    /// The body as text. Bytes that are not UTF-8 are replaced.
     pub fn text(&self) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(self.body())
     }
 
-    /// A message that was not delivered before.
+    /// Creates a message that was not delivered before.
     pub(crate) fn new(id: u64, epoch: Epoch, published_ms: u64, body: impl Into<Bytes>) -> Self {
         Self { id, epoch, attempt: 1, published_ms, body: body.into() }
     }
 
-    /// The same message with another id.
+    /// Returns the same message with another id.
     pub(crate) fn renumbered(&self, id: u64) -> Self {
         Self { id, ..self.clone() }
     }
 
-    /// Writes the element that is stored.
+    /// Writes the element that Redis stores.
     pub(crate) fn write(&self, element: &mut Vec<u8>) {
         write_numbers(element, &[self.id, self.epoch.0, self.attempt.into(), self.published_ms]);
         element.extend_from_slice(&self.body);
     }
 
-    /// Reads an element. What is not one of ours becomes message 0 with the element as its body.
+    /// Reads an element. Foreign data becomes message 0 with the element as its body.
     pub(crate) fn parse(mut element: Bytes) -> Self {
         let mut header = Header::of(&element);
         let fields = (header.number(), header.number(), header.number(), header.number());
@@ -64,7 +64,7 @@ impl Message {
     }
 }
 
-/// Writes numbers as they stand in a header, each with a space after it.
+/// Writes numbers in the format of a header, each followed by a space.
 pub(crate) fn write_numbers(element: &mut Vec<u8>, numbers: &[u64]) {
     for number in numbers {
         element.extend_from_slice(itoa::Buffer::new().format(*number).as_bytes());
@@ -72,10 +72,10 @@ pub(crate) fn write_numbers(element: &mut Vec<u8>, numbers: &[u64]) {
     }
 }
 
-/// A message that failed and waits in Redis for somebody to look at it.
+/// A message that failed and waits in Redis for inspection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FailedMessage {
-    /// The message's number on the ring; 0 for foreign data found in our lists.
+pub struct DeadLetter {
+    /// The message's number in the ring, or 0 for foreign data found in our lists.
     pub id: u64,
     /// The term in which it was published.
     pub epoch: Epoch,
@@ -93,13 +93,13 @@ pub struct FailedMessage {
     body_at: usize,
 }
 
-impl FailedMessage {
+impl DeadLetter {
     /// The body, any bytes.
     pub fn body(&self) -> &[u8] {
         &self.element[self.body_at..]
     }
 
-    /// Reads an error as it lies in Redis. What is not one of ours becomes error 0 with the element as its body.
+    /// Reads a dead letter as Redis stores it. Foreign data becomes dead letter 0 with the element as its body.
     pub fn parse(element: Vec<u8>) -> Self {
         let foreign = || Self {
             id: 0,
@@ -141,13 +141,13 @@ impl FailedMessage {
         })
     }
 
-    /// The element as it is stored.
+    /// The element as Redis stores it.
     pub(crate) fn element(&self) -> &[u8] {
         &self.element
     }
 }
 
-/// Reads numbers that end in one space each.
+/// Reads numbers that are each followed by one space.
 pub(crate) struct Header<'a> {
     pub bytes: &'a [u8],
     pub at: usize,
@@ -201,7 +201,7 @@ mod tests {
         fn any_reason_and_body_come_back_as_they_were(reason: String, body: Vec<u8>) {
             let mut element = format!("7 9 2 100 200 3 {} {reason} ", reason.len()).into_bytes();
             element.extend(&body);
-            let failed = FailedMessage::parse(element);
+            let failed = DeadLetter::parse(element);
             prop_assert_eq!((failed.id, failed.member), (7, MemberId(3)));
             prop_assert_eq!(&failed.reason, &reason);
             prop_assert_eq!(failed.body(), &body[..]);
@@ -210,14 +210,14 @@ mod tests {
         #[test]
         fn foreign_bytes_never_panic(bytes: Vec<u8>) {
             let _ = Message::parse(bytes.clone().into());
-            let failed = FailedMessage::parse(bytes.clone());
+            let failed = DeadLetter::parse(bytes.clone());
             prop_assert_eq!(failed.element(), &bytes[..]);
         }
     }
 
     #[test]
     fn a_header_that_lies_about_its_reason_is_foreign() {
-        let failed = FailedMessage::parse(b"7 9 2 100 200 3 999999999999999999 x y".to_vec());
+        let failed = DeadLetter::parse(b"7 9 2 100 200 3 999999999999999999 x y".to_vec());
         assert_eq!(failed.id, 0);
         assert_eq!(failed.body(), b"7 9 2 100 200 3 999999999999999999 x y");
     }

@@ -1,29 +1,29 @@
 //! Many messages in one element of a list.
 //!
-//! What a message costs Redis is mostly the price of an element: to read it off the wire, to make a Lua string of it, to
-//! put it into a list and to take it out again, to write it to a client. Messages of one publish have everything in common
-//! but their ids, which follow each other, and their bodies. So they travel as a *pack*,
-//! `*id epoch 1 published-ms count` and a space, then `bytes:body` for each message, and a hundred small ones cost little
-//! more than one.
+//! Most of a message's cost in Redis is the cost of an element. Redis reads it off the wire and makes a Lua string of
+//! it. It puts the element into a list, takes it out again and writes it to a client. Messages of one publish differ
+//! only in their bodies and in their ids, which are consecutive. So they travel as a *pack*:
+//! `*id epoch 1 published-ms count` and a space, then `bytes:body` for each message. A hundred small messages then cost
+//! little more than one.
 //!
-//! A pack lives as long as its messages share their fate: waiting, claimed together, handled together. Whenever one of
-//! them goes its own way (a lane wants fewer, some of them fail, their handler dies or stops half-way), the scripts open
-//! the pack and go on with single messages. So a message that was delivered before is never in a pack, and a message that
-//! came alone, as with every tick of an ordinary beat, never was.
+//! A pack lives as long as its messages share their fate: waiting, claimed together, handled together. The messages may
+//! part: a lane wants fewer, some of them fail, or their handler dies or stops half-way. The scripts then open the pack
+//! and continue with single messages. So a message that was delivered before is never in a pack. A message that was
+//! published alone, as with every tick at an ordinary interval, never was in one.
 
 use bytes::Bytes;
 
-use crate::member_id::Epoch;
+use crate::identity::Epoch;
 use crate::message::{Header, Message, write_numbers};
 
-/// The most messages and bytes of one pack. A pack that must be opened is turned over in Lua as a whole, so it should not
-/// be large; beyond this nothing is won.
+/// The maximum number of messages and bytes in one pack. To open a pack, Lua processes all of it, so it should not be
+/// large. A larger pack gains nothing.
 const MOST: usize = 100;
 const MOST_BYTES: usize = 16 * 1024;
-/// What the header of a message or a pack takes at most, give or take.
+/// The approximate maximum size of the header of a message or a pack.
 const HEADER: usize = 64;
 
-/// The elements in which these messages are stored.
+/// Returns the elements that store these messages.
 pub(crate) fn elements(messages: &[Message]) -> Vec<Vec<u8>> {
     let mut elements = Vec::with_capacity(messages.len() / MOST + 1);
     let mut rest = messages;
@@ -35,7 +35,7 @@ pub(crate) fn elements(messages: &[Message]) -> Vec<Vec<u8>> {
     elements
 }
 
-/// How many messages, from the first, go into one element.
+/// Returns how many messages, from the first, fit into one element.
 fn fitting(messages: &[Message]) -> usize {
     let first = &messages[0];
     let mut bytes = 0;
@@ -65,7 +65,7 @@ fn element(group: &[Message]) -> Vec<u8> {
     element
 }
 
-/// Adds the messages of an element. What is not one of ours becomes a single message 0, as the scripts see it, too.
+/// Adds the messages of an element. Foreign data becomes a single message 0, and the scripts treat it in the same way.
 pub(crate) fn read(element: Vec<u8>, messages: &mut Vec<Message>) {
     let element = Bytes::from(element);
     let before = messages.len();
@@ -92,7 +92,7 @@ fn open(pack: &Bytes, messages: &mut Vec<Message>) -> Option<()> {
     (header.at == pack.len()).then_some(())
 }
 
-/// A number as the scripts read them: they count exactly up to 15 digits.
+/// Reads a number as the scripts do: they count exactly up to 15 digits.
 fn short(header: &mut Header<'_>, end: u8) -> Option<u64> {
     let start = header.at;
     header.number_before(end).filter(|_| header.at - start <= 16)

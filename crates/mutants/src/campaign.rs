@@ -89,7 +89,7 @@ impl Case {
     }
 
     fn is_script(&self) -> bool {
-        self.mutant.file.starts_with(SCRIPTS)
+        suites::is_script(&self.mutant.file)
     }
 }
 

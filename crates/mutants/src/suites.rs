@@ -26,7 +26,7 @@ pub struct Area {
 }
 
 /// Where the scripts are, from the root of the workspace.
-pub const SCRIPTS: &str = "crates/estafeta/src/lua/";
+pub const SCRIPTS: &str = "crates/estafeta/src/steps/";
 
 /// Tests of the real program that show whether a member behaves, for mutants of the library that its own tests let pass.
 const BEHAVIOUR: &str =
@@ -45,16 +45,20 @@ pub const AREAS: &[Area] = &[
         goal: 95,
         files: &[
             ("crates/estafeta-cli/src/commands/get_errors.rs", &["commands:get_errors"]),
-            ("crates/estafeta/src/errors.rs", &["library", "commands:get_errors"]),
+            ("crates/estafeta/src/inspect/dead_letters.rs", &["library", "commands:get_errors"]),
         ],
     },
     Area {
         name: "library",
         goal: 90,
         files: &[
-            ("crates/estafeta/src/store/", &["sample", "scripts", "library", BEHAVIOUR, "stories"]),
+            ("crates/estafeta/src/steps/", &["sample", "scripts", "library", BEHAVIOUR, "stories"]),
+            ("crates/estafeta/src/redis/", &["sample", "scripts", "library", BEHAVIOUR, "stories"]),
             ("crates/estafeta/src/pack.rs", &["sample", "scripts", "library", "stories"]),
-            ("crates/estafeta/src/ring.rs", &["scripts", "library", "commands:clean_temp,errors,reset"]),
+            (
+                "crates/estafeta/src/inspect/ring.rs",
+                &["scripts", "library", "commands:clean_temp,errors,reset"],
+            ),
             ("crates/estafeta/src/", &["scripts", "library", BEHAVIOUR]),
         ],
     },
@@ -89,19 +93,22 @@ pub const AREAS: &[Area] = &[
 /// The area of a file and the tests of its mutants, if it is to be mutated.
 pub fn of_file(file: &str) -> Option<(&'static Area, &'static [&'static str])> {
     let fits = |path: &str| if path.ends_with('/') { file.starts_with(path) } else { file == path };
-    AREAS.iter().find_map(|area| {
+    // A script and what Rust knows of it stand side by side, and different tests have to notice their mutants.
+    let of_kind = |area: &&Area| (area.name == AREAS[0].name) == is_script(file);
+    AREAS.iter().filter(of_kind).find_map(|area| {
         let (_, tests) = area.files.iter().find(|(path, _)| fits(path))?;
         Some((area, *tests))
     })
 }
 
+pub fn is_script(file: &str) -> bool {
+    file.ends_with(".lua")
+}
+
 /// The paths of all Rust files to mutate, as cargo-mutants wants them.
 pub fn rust_globs() -> Vec<String> {
-    let paths = AREAS.iter().flat_map(|area| area.files).map(|(path, _)| *path);
-    paths
-        .filter(|path| *path != SCRIPTS)
-        .map(|path| if path.ends_with('/') { format!("{path}**/*.rs") } else { path.to_owned() })
-        .collect()
+    let paths = AREAS[1..].iter().flat_map(|area| area.files).map(|(path, _)| *path);
+    paths.map(|path| if path.ends_with('/') { format!("{path}**/*.rs") } else { path.to_owned() }).collect()
 }
 
 /// Every Rust file to mutate, by its path from the root of the workspace.
@@ -198,9 +205,9 @@ mod tests {
     #[test]
     fn the_most_special_path_decides() {
         let area = |file| of_file(file).map(|(area, _)| area.name);
-        assert_eq!(area("crates/estafeta/src/errors.rs"), Some("getErrors"));
-        assert_eq!(area("crates/estafeta/src/lane.rs"), Some("library"));
-        assert_eq!(area("crates/estafeta/src/lua/shared/clock.lua"), Some("scripts"));
+        assert_eq!(area("crates/estafeta/src/inspect/dead_letters.rs"), Some("getErrors"));
+        assert_eq!(area("crates/estafeta/src/node/lane.rs"), Some("library"));
+        assert_eq!(area("crates/estafeta/src/steps/shared/clock.lua"), Some("scripts"));
         assert_eq!(area("crates/estafeta-cli/src/main.rs"), None);
     }
 }

@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result, bail};
 use contract::Tally;
-use estafeta::{Config, Handler, Member, Notice, Observer, Source};
+use estafeta::{Config, Handler, Node, Notice, Observer, Source};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -31,7 +31,7 @@ impl Hands {
         expected: u64,
     ) -> Result<Arc<Heard>> {
         let heard = Arc::new(Heard::of(expected));
-        let member = Member::new(config.clone(), source, handler, Ear(Arc::clone(&heard)));
+        let member = Node::new(config.clone(), source, handler, Ear(Arc::clone(&heard)));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, end) = (self.stop.clone(), self.ended.clone().drop_guard());
         self.threads.push(std::thread::spawn(move || {

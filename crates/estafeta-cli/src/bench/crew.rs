@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use estafeta::{Failure, Handler, Member, Message, Notice, Observer, Source};
+use estafeta::{Failure, Handler, Message, Node, Notice, Observer, Source};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -21,7 +21,7 @@ pub struct Hand {
 }
 
 impl Hand {
-    pub fn start<S: Source, H: Handler, O: Observer>(member: Member<S, H, O>) -> Result<Self> {
+    pub fn start<S: Source, H: Handler, O: Observer>(member: Node<S, H, O>) -> Result<Self> {
         let stop = CancellationToken::new();
         let told = stop.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

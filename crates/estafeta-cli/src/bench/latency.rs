@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use estafeta::{Config, Failure, Handler, Member, Message, Source};
+use estafeta::{Config, Failure, Handler, Message, Node, Source};
 use tokio_util::sync::CancellationToken;
 
 use super::Bench;
@@ -60,11 +60,11 @@ pub async fn run(stand: &Stand<'_>) -> Result<Table> {
     let config = Config { interval: INTERVAL, ..Config::new(stand.endpoint.clone(), ring.clone()) };
     let samples = Arc::<Mutex<Vec<f64>>>::default();
     let stamp = Stamp { base, bytes: stand.order.body };
-    let generator = Member::new(config.clone(), stamp, Nothing, Ear(Arc::clone(&tally)));
+    let generator = Node::new(config.clone(), stamp, Nothing, Ear(Arc::clone(&tally)));
     let mut hands = vec![Hand::start(generator)?];
     until(&hands, || tally.in_office(), 1, "a generator").await?;
     let stopwatch = Stopwatch { base, samples: Arc::clone(&samples) };
-    hands.push(Hand::start(Member::new(config, Feed::new(0), stopwatch, Ear(Arc::clone(&tally))))?);
+    hands.push(Hand::start(Node::new(config, Feed::new(0), stopwatch, Ear(Arc::clone(&tally))))?);
     until(&hands, || tally.settled(), 1, "the first message").await?;
 
     let pings = ping_for(stand).await?;

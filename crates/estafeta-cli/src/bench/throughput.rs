@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use estafeta::{Config, Member, RingName, Source};
+use estafeta::{Config, Node, RingName, Source};
 use tokio::time::sleep;
 
 use super::crew::{Ear, Feed, Hand, Nothing, Steady, Tally, finish, until};
@@ -176,14 +176,14 @@ fn settings(stand: &Stand<'_>, ring: &RingName, batch: usize) -> Config {
 
 /// A member that takes office at once, as the first of its ring.
 async fn generator(config: Config, source: impl Source, tally: &Arc<Tally>) -> Result<Hand> {
-    let hand = Hand::start(Member::new(config, source, Nothing, Ear(Arc::clone(tally))))?;
+    let hand = Hand::start(Node::new(config, source, Nothing, Ear(Arc::clone(tally))))?;
     until(std::slice::from_ref(&hand), || tally.in_office(), 1, "a generator").await?;
     Ok(hand)
 }
 
 fn handlers(stand: &Stand<'_>, config: &Config, tally: &Arc<Tally>) -> Result<Vec<Hand>> {
     let feed = Feed::new(stand.order.body);
-    let start = |_| Hand::start(Member::new(config.clone(), feed.clone(), Nothing, Ear(Arc::clone(tally))));
+    let start = |_| Hand::start(Node::new(config.clone(), feed.clone(), Nothing, Ear(Arc::clone(tally))));
     (0..stand.order.handlers).map(start).collect()
 }
 

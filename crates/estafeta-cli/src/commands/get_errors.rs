@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use estafeta::{Config, ErrorReader, FailedMessage};
+use estafeta::{Config, DeadLetter, DeadLetterReader};
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -33,7 +33,7 @@ pub fn run(reach: &Reach, as_json: bool) -> Result<ExitCode> {
     let config = Config::new(endpoint, reach.ring.clone());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome = runtime.block_on(async {
-        let mut reader = ErrorReader::join(config).await?;
+        let mut reader = DeadLetterReader::join(config).await?;
         let printed = print_all(&mut reader, as_json).await;
         let left = reader.leave().await;
         match printed {
@@ -47,7 +47,7 @@ pub fn run(reach: &Reach, as_json: bool) -> Result<ExitCode> {
     outcome
 }
 
-async fn print_all(reader: &mut ErrorReader, as_json: bool) -> Result<ExitCode> {
+async fn print_all(reader: &mut DeadLetterReader, as_json: bool) -> Result<ExitCode> {
     let progress = progress_bar(reader.count().await?)?;
     let mut stopped = std::pin::pin!(signals::told_to_stop());
     loop {
@@ -76,7 +76,7 @@ async fn print_all(reader: &mut ErrorReader, as_json: bool) -> Result<ExitCode> 
     }
 }
 
-fn print(chunk: &[FailedMessage], as_json: bool) -> io::Result<()> {
+fn print(chunk: &[DeadLetter], as_json: bool) -> io::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     chunk.iter().try_for_each(|error| write_error(&mut out, error, as_json))?;
     out.flush()?;

@@ -1,6 +1,6 @@
 //! The view of the kept errors: scroll, search, retry, drop.
 
-use estafeta::FailedMessage;
+use estafeta::DeadLetter;
 
 use super::act::{Command, Step};
 use super::state::Errand;
@@ -12,7 +12,7 @@ pub struct Page {
     /// What they were searched for.
     pub text: String,
     /// Newest first.
-    pub errors: Vec<FailedMessage>,
+    pub errors: Vec<DeadLetter>,
     /// How many are kept in all.
     pub kept: u64,
     /// How many of them, from the newest on, were looked at.
@@ -111,7 +111,7 @@ impl ErrorsView {
         self.page.as_ref().map_or(0, |page| page.errors.len())
     }
 
-    pub fn selected(&self) -> Option<&FailedMessage> {
+    pub fn selected(&self) -> Option<&DeadLetter> {
         self.page.as_ref()?.errors.get(self.at)
     }
 

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use estafeta::{Endpoint, Event, FailedMessage, Result, Ring, RingName, Selection};
+use estafeta::{DeadLetter, Endpoint, Event, Result, Ring, RingName, Selection};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use super::errors_view::Page;
@@ -60,7 +60,7 @@ pub struct Watch {
     last_event: String,
     /// Told with the first look.
     past: Vec<Event>,
-    errors: Vec<FailedMessage>,
+    errors: Vec<DeadLetter>,
     /// Errors kept, and ever, when `errors` was read, and when that was.
     counts: (u64, u64),
     fetched: Option<Instant>,
@@ -190,7 +190,7 @@ async fn list(ring: &Ring, text: &str) -> Result<Page> {
 }
 
 /// Whether anything that is shown of the error contains the text, in whatever case.
-fn contains(error: &FailedMessage, wanted: &str) -> bool {
+fn contains(error: &DeadLetter, wanted: &str) -> bool {
     let shown = || {
         let (reason, body) = (escape(error.reason.as_bytes()), escape(error.body()));
         format!("#{} {} {reason} {body}", error.id, error.member).to_lowercase()

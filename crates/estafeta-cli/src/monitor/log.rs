@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use estafeta::{Event, FailedMessage};
+use estafeta::{DeadLetter, Event};
 
 use crate::escape::escape;
 use crate::narrate::sentence;
@@ -52,7 +52,7 @@ impl Log {
 
     /// Tells of so many new errors; `last` is one of them, unless they were taken already. Where the last line does the
     /// same, it grows: errors that keep coming must not push everything else out of sight.
-    pub fn errors(&mut self, at_ms: u64, mut count: u64, last: Option<&FailedMessage>) {
+    pub fn errors(&mut self, at_ms: u64, mut count: u64, last: Option<&DeadLetter>) {
         if let Some(line) = self.0.back().filter(|line| line.errors > 0) {
             count += line.errors;
             self.0.pop_back();

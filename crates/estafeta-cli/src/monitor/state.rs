@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
-use estafeta::{Event, FailedMessage, MemberId, Role, Snapshot};
+use estafeta::{DeadLetter, Event, MemberId, Role, Snapshot};
 
 use super::errors_view::ErrorsView;
 use super::history::{History, failed};
@@ -45,7 +45,7 @@ pub struct Look {
     /// What happened since the last look, oldest first.
     pub events: Vec<Event>,
     /// The newest errors, oldest of them first.
-    pub errors: Vec<FailedMessage>,
+    pub errors: Vec<DeadLetter>,
 }
 
 /// What the state asks for.
@@ -91,7 +91,7 @@ pub struct State {
     pub lost: Option<String>,
     pub history: History,
     pub log: Log,
-    pub last_errors: Vec<FailedMessage>,
+    pub last_errors: Vec<DeadLetter>,
     pub view: View,
     /// Help lies over the view.
     pub help: bool,
@@ -178,7 +178,7 @@ impl State {
     }
 
     /// Tells of new errors, once a second at most: there may be thousands.
-    fn count_errors(&mut self, now_ms: u64, snapshot: &Snapshot, newest: &[FailedMessage]) {
+    fn count_errors(&mut self, now_ms: u64, snapshot: &Snapshot, newest: &[DeadLetter]) {
         let Some(before) = &self.snapshot else {
             return;
         };

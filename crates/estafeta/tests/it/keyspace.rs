@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use estafeta::{ErrorReader, Ring, RingName, Selection};
+use estafeta::{DeadLetterReader, Ring, RingName, Selection};
 use estafeta_testbed::RedisServer;
 
 use crate::support::{Bodies, Counter, Keep, Running, config, eventually, ring};
@@ -117,7 +117,7 @@ async fn the_recommended_rights_are_enough() {
     let mut stranger = redis::cmd("ZADD");
     stranger.arg("{estafeta}:members").arg(1).arg("00000000000000aa").exec(&mut redis.connect()).unwrap();
     assert_eq!(limited.sweep().await.unwrap().len(), 1);
-    let mut reader = ErrorReader::join(settings).await.unwrap();
+    let mut reader = DeadLetterReader::join(settings).await.unwrap();
     assert!(!reader.next().await.unwrap().is_empty());
     reader.release().await.unwrap();
     reader.leave().await.unwrap();

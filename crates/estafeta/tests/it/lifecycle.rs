@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use estafeta::{Error, ErrorReader, Failure, Handler, Message, Notice, Observer, RingName, Selection};
+use estafeta::{DeadLetterReader, Error, Failure, Handler, Message, Notice, Observer, RingName, Selection};
 use estafeta_testbed::RedisServer;
 use tokio::sync::Notify;
 
@@ -360,7 +360,7 @@ async fn a_reader_that_had_to_join_again_stays_alive_while_it_shows_its_errors()
     redis::cmd("HSET").arg("{estafeta}:ledger").arg("published").arg(1).exec(&mut connection).unwrap();
     let mut settings = config(&redis);
     settings.lease = Duration::from_millis(400);
-    let mut reader = ErrorReader::join(settings).await.unwrap();
+    let mut reader = DeadLetterReader::join(settings).await.unwrap();
     assert_eq!(reader.next().await.unwrap().len(), 1);
     forget(&redis, 1);
     assert_eq!(reader.next().await.unwrap().len(), 1, "it joins again and shows the same");
@@ -390,7 +390,7 @@ async fn what_a_reader_released_is_gone_and_what_it_did_not_goes_back() {
             .exec(&mut connection)
             .unwrap();
         redis::cmd("HSET").arg("{estafeta}:ledger").arg("published").arg(1).exec(&mut connection).unwrap();
-        let mut reader = ErrorReader::join(config(&redis)).await.unwrap();
+        let mut reader = DeadLetterReader::join(config(&redis)).await.unwrap();
         assert_eq!(reader.next().await.unwrap().len(), 1);
         if is_released {
             reader.release().await.unwrap();
@@ -579,7 +579,7 @@ async fn a_reader_of_which_only_the_name_is_left_shows_its_errors_again() {
     let mut connection = redis.connect();
     redis::cmd("RPUSH").arg("{estafeta}:errors").arg("1 1 1 1 1 1 2 no body").exec(&mut connection).unwrap();
     redis::cmd("HSET").arg("{estafeta}:ledger").arg("published").arg(1).exec(&mut connection).unwrap();
-    let mut reader = ErrorReader::join(config(&redis)).await.unwrap();
+    let mut reader = DeadLetterReader::join(config(&redis)).await.unwrap();
     for number in 1..=3 {
         let shown: Vec<_> = reader.next().await.unwrap().iter().map(|error| error.id).collect();
         assert_eq!(shown, [1]);

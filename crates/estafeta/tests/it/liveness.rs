@@ -59,7 +59,7 @@ async fn when_one_connection_had_to_be_replaced_the_one_that_only_waits_is_repla
     let mut settings = config(&redis);
     (settings.lease, settings.limit) = (Duration::from_millis(400), Some(1));
     // If that connection had died in silence, nobody would find out.
-    settings.bell_wait = Duration::from_secs(600);
+    settings.wakeup_wait = Duration::from_secs(600);
     let one = Running::start(settings.clone(), Counter(0), Keep::default());
     one.ears.hear("generated").await;
     let other = Running::start(settings, Counter(0), Keep::default());

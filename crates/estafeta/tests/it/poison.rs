@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use estafeta::{Config, Endpoint, Failure, Handler, Member, Message, Ring, RingName};
+use estafeta::{Config, Endpoint, Failure, Handler, Message, Node, Ring, RingName};
 use estafeta_testbed::{Process, RedisServer};
 use nix::sys::resource::{Resource, setrlimit};
 
@@ -54,7 +54,7 @@ async fn a_copy() {
     let (Ok(url), Ok(effect)) = (std::env::var(URL), std::env::var(EFFECT)) else { return };
     // Far above what a copy needs, and soon reached by one that never has enough.
     setrlimit(Resource::RLIMIT_AS, 8 << 30, 8 << 30).unwrap();
-    let member = Member::new(settings(url.parse().unwrap()), Counter(0), Weak(effect), ());
+    let member = Node::new(settings(url.parse().unwrap()), Counter(0), Weak(effect), ());
     member.run(std::future::pending()).await.unwrap();
 }
 

@@ -104,7 +104,7 @@ async fn an_idle_handler_is_woken_by_the_bell() {
     let mut settings = config(&redis);
     // No sweep and no end of the wait comes to its help.
     settings.sweep = Duration::from_secs(600);
-    settings.bell_wait = Duration::from_secs(600);
+    settings.wakeup_wait = Duration::from_secs(600);
     settings.interval = Duration::from_secs(1);
     let one = Running::start(settings.clone(), Counter(0), Keep::default());
     one.ears.hear("generated 1 from #1").await;
@@ -120,7 +120,7 @@ async fn an_idle_handler_is_woken_by_the_bell() {
 async fn whoever_takes_office_while_it_waits_for_the_bell_does_not_publish_where_it_waits() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
-    settings.bell_wait = Duration::from_secs(600);
+    settings.wakeup_wait = Duration::from_secs(600);
     // Whatever is sent on a connection that waits counts as lost after half of this.
     settings.lease = Duration::from_secs(40);
     let one = Running::start(settings.clone(), Counter(0), Keep::default());

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use estafeta::{Failure, Handler, Member, Message, Notice, Observer};
+use estafeta::{Failure, Handler, Message, Node, Notice, Observer};
 use tokio_util::sync::CancellationToken;
 
 use super::is_closed_pipe;
@@ -46,7 +46,7 @@ pub fn run(reach: &Reach, args: RunArgs) -> Result<ExitCode> {
     let recorder = recorder.transpose()?.map(Arc::new);
     let handler = Recorded { inner: FaultFinder::new(&work), recorder: recorder.clone() };
     let observer = Recorded { inner: Shared(Arc::clone(&voice)), recorder: recorder.clone() };
-    let member = Member::new(config, RandomText::new(&work), handler, observer);
+    let member = Node::new(config, RandomText::new(&work), handler, observer);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let outcome = runtime.block_on(async {
         tokio::spawn(obey_signals(stop.clone()));

@@ -1,6 +1,6 @@
 //! What happened, and the last errors.
 
-use estafeta::FailedMessage;
+use estafeta::DeadLetter;
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
@@ -38,7 +38,7 @@ pub fn draw_errors(frame: &mut Frame<'_>, area: Rect, state: &State, ink: Ink) {
 }
 
 /// An error in one line.
-pub fn line(error: &FailedMessage, ink: Ink) -> Line<'static> {
+pub fn line(error: &DeadLetter, ink: Ink) -> Line<'static> {
     Line::from(vec![
         Span::styled(format!("{} ", clock(error.failed_ms)), ink.faint()),
         Span::styled(format!("#{}", error.id), ink.bad()),

@@ -9,7 +9,7 @@ mod screens;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
-use estafeta::{FailedMessage, MemberId, Snapshot};
+use estafeta::{DeadLetter, MemberId, Snapshot};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
@@ -113,10 +113,10 @@ impl Story {
     }
 }
 
-fn failed(now_ms: u64, number: u64) -> FailedMessage {
+fn failed(now_ms: u64, number: u64) -> DeadLetter {
     let reason = "the message contains an error";
     let (id, member) = (number * 12, MemberId(2 + number % 3));
     let (published, failed) = (now_ms - 1000, now_ms - 30 * (30 - number.min(30)));
     let header = format!("{id} 1794796076000 1 {published} {failed} {member} {} {reason} ", reason.len());
-    FailedMessage::parse(format!("{header}zelevi cudibi {number}").into_bytes())
+    DeadLetter::parse(format!("{header}zelevi cudibi {number}").into_bytes())
 }

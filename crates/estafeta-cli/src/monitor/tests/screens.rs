@@ -123,7 +123,7 @@ fn without_colours_and_letters_beyond_ascii_everything_is_still_said() {
     }
 }
 
-fn page(errors: Vec<FailedMessage>) -> Page {
+fn page(errors: Vec<DeadLetter>) -> Page {
     let count = errors.len() as u64;
     Page { text: String::new(), errors, kept: count, searched: count }
 }
@@ -159,7 +159,7 @@ fn foreign_text_steers_nothing() {
     hostile.events[0].kind = text.to_owned();
     hostile.events[0].fields = vec![(text.to_owned(), text.to_owned())];
     let element = format!("1 2 1 1000 2000 3 {} {text} {text}", text.len()).into_bytes();
-    let error = FailedMessage::parse(element);
+    let error = DeadLetter::parse(element);
     let time = hostile.time_ms;
     let look =
         Look { events: vec![hostile.events[0].clone()], snapshot: hostile, errors: vec![error.clone()] };

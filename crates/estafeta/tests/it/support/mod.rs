@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use estafeta::{
-    Config, Endpoint, Error, Failure, Handler, Member, Message, Notice, Observer, Ring, RingName, Snapshot,
+    Config, Endpoint, Error, Failure, Handler, Message, Node, Notice, Observer, Ring, RingName, Snapshot,
     Source,
 };
 use estafeta_testbed::RedisServer;
@@ -126,7 +126,7 @@ impl Running {
         ears: Ears,
     ) -> Self {
         let stop = CancellationToken::new();
-        let member = Member::new(config, source, handler, observer);
+        let member = Node::new(config, source, handler, observer);
         let task = tokio::spawn(member.run(stop.clone().cancelled_owned()));
         Self { stop, task, ears }
     }

@@ -1,0 +1,30 @@
+//! The journal: a record of every outcome, which a ring keeps only if its configuration asks for one.
+
+use std::collections::HashMap;
+
+use crate::error::{Error, Result};
+use crate::identity::MemberId;
+
+/// Outcomes that one step recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalEntry {
+    /// The member that handled these messages. For messages that were given up, the member that held them last.
+    pub member: MemberId,
+    /// The ids of all messages that got their outcome.
+    pub ids: Vec<u64>,
+    /// Those among them that became dead letters.
+    pub errors: Vec<u64>,
+}
+
+impl JournalEntry {
+    pub(crate) fn parse(fields: &HashMap<String, String>) -> Result<Self> {
+        let numbers = |name: &str| -> Result<Vec<u64>> {
+            let text = fields.get(name).map_or("", String::as_str);
+            let ids = text.split(' ').filter(|id| !id.is_empty()).map(str::parse);
+            ids.collect::<Result<_, _>>()
+                .map_err(|_| Error::Answer(format!("foreign data in the journal: {text}")))
+        };
+        let member = MemberId(numbers("member")?.first().copied().unwrap_or(0));
+        Ok(Self { member, ids: numbers("ids")?, errors: numbers("errors")? })
+    }
+}

@@ -1,0 +1,13 @@
+//! A ring seen from outside: what commands, monitors and tests inspect without joining it.
+
+mod dead_letters;
+mod journal;
+mod queries;
+mod ring;
+pub(crate) mod snapshot;
+
+pub use crate::node::Burial;
+pub use dead_letters::DeadLetterReader;
+pub use journal::JournalEntry;
+pub use ring::{Ring, Selection};
+pub use snapshot::{Event, GeneratorView, MemberView, Role, Snapshot};

@@ -1,0 +1,152 @@
+//! A ring seen from outside, for commands, monitors and programs that inspect it or clean up without joining it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::journal::JournalEntry;
+use super::snapshot::{self, Event, KnownLanes, Snapshot};
+use crate::config::Config;
+use crate::error::Result;
+use crate::keys::RingName;
+use crate::message::DeadLetter;
+use crate::node::sweeper::{Burial, FailureDetector};
+use crate::redis::Endpoint;
+use crate::redis::{Keeper, ManagedConnection, Store};
+
+/// How long a command waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The number of dead letters that are in memory at once.
+const CHUNK: u64 = 200;
+/// The number of journal entries that are read at once.
+const JOURNAL_CHUNK: usize = 1000;
+
+/// A connection to a ring.
+pub struct Ring {
+    name: RingName,
+    endpoint: Endpoint,
+    store: Store,
+    lanes: KnownLanes,
+    /// Kept alive because a connection without its keeper could not receive the report that it broke.
+    _keeper: Keeper,
+}
+
+impl Ring {
+    /// Connects to Redis. The ring need not exist yet.
+    pub async fn connect(endpoint: Endpoint, name: RingName) -> Result<Self> {
+        let (connection, keeper) = ManagedConnection::open(endpoint.clone(), PATIENCE).await?;
+        let store = Store::new(Arc::new(connection), name.clone());
+        Ok(Self { name, endpoint, store, lanes: KnownLanes::default(), _keeper: keeper })
+    }
+
+    /// Opens a new connection to the same ring, in place of one that broke.
+    pub async fn reconnect(&self) -> Result<Self> {
+        Self::connect(self.endpoint.clone(), self.name.clone()).await
+    }
+
+    /// Returns the ring at this moment, with the last `events` entries of its event stream.
+    pub async fn snapshot(&self, events: usize) -> Result<Snapshot> {
+        snapshot::read(&self.store, &self.name, &self.lanes, events).await
+    }
+
+    /// Returns the first `count` entries of the event stream that follow the one named `after` (empty: from the start),
+    /// oldest first. The stream keeps about the last 10,000 entries, so a caller that looks too rarely misses some.
+    pub async fn events_after(&self, after: &str, count: usize) -> Result<Vec<Event>> {
+        self.store.check_schema().await?;
+        self.store.events_after(after, count).await
+    }
+
+    /// Buries all dead members now.
+    pub async fn sweep(&self) -> Result<Vec<Burial>> {
+        self.store.check_schema().await?;
+        let config = Config::new(self.endpoint.clone(), self.name.clone());
+        FailureDetector::new(self.store.clone(), config.into(), None).sweep(&CancellationToken::new()).await
+    }
+
+    /// Returns how many dead letters are kept and not held by a reader.
+    pub async fn error_count(&self) -> Result<u64> {
+        self.store.check_schema().await?;
+        self.store.error_count().await
+    }
+
+    /// Returns a range of the kept dead letters, oldest first, without taking them.
+    pub async fn errors(&self, from: u64, count: u64) -> Result<Vec<DeadLetter>> {
+        self.store.check_schema().await?;
+        self.store.errors(from, count).await
+    }
+
+    /// Puts dead letters back into the queue, with a fresh count of attempts. Returns how many were still there.
+    pub async fn retry_errors(&self, which: &Selection) -> Result<u64> {
+        self.resolve("retry", which).await
+    }
+
+    /// Deletes dead letters. Returns how many were still there.
+    pub async fn drop_errors(&self, which: &Selection) -> Result<u64> {
+        self.resolve("drop", which).await
+    }
+
+    async fn resolve(&self, verb: &str, which: &Selection) -> Result<u64> {
+        self.store.check_schema().await?;
+        let (mut from, mut resolved) = (0, 0);
+        // The loop handles at most as many dead letters as there were at the start. Those that fail again meanwhile
+        // stay untouched.
+        // meanwhile.
+        let mut left = self.store.error_count().await?;
+        while left > 0 {
+            let chunk = self.store.errors(from, CHUNK.min(left)).await?;
+            if chunk.is_empty() {
+                break;
+            }
+            left -= chunk.len() as u64;
+            let chosen: Vec<&[u8]> =
+                chunk.iter().filter(|error| which.has(error.id)).map(DeadLetter::element).collect();
+            let gone = if chosen.is_empty() { 0 } else { self.store.resolve(verb, &chosen).await? };
+            resolved += gone;
+            from += chunk.len() as u64 - gone;
+        }
+        Ok(resolved)
+    }
+
+    /// Whether Redis holds nothing at all of this ring.
+    pub async fn is_untouched(&self) -> Result<bool> {
+        self.store.is_untouched().await
+    }
+
+    /// Returns the whole journal, oldest entry first. It is empty unless the members were configured to write one.
+    pub async fn journal(&self) -> Result<Vec<JournalEntry>> {
+        let (mut journal, mut last) = (Vec::new(), String::new());
+        loop {
+            let (entries, name) = self.store.journal(&last, JOURNAL_CHUNK).await?;
+            if entries.is_empty() {
+                return Ok(journal);
+            }
+            journal.extend(entries);
+            last = name;
+        }
+    }
+
+    /// Deletes the ring's keys and no others. Returns how many there were.
+    pub async fn erase(&self) -> Result<u64> {
+        self.store.check_schema().await?;
+        self.store.erase().await
+    }
+}
+
+/// Selects dead letters.
+#[derive(Clone, Debug)]
+pub enum Selection {
+    /// Every dead letter that is kept.
+    All,
+    /// The dead letters of the messages with these ids.
+    Ids(Vec<u64>),
+}
+
+impl Selection {
+    fn has(&self, id: u64) -> bool {
+        match self {
+            Self::All => true,
+            Self::Ids(ids) => ids.contains(&id),
+        }
+    }
+}

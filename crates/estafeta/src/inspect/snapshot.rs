@@ -1,0 +1,304 @@
+//! The whole ring at one moment, read in one atomic step. `status` prints it and monitors draw it.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+
+use futures_util::future::try_join_all;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::identity::{Epoch, Incarnation, MemberId};
+use crate::keys::RingName;
+use crate::redis::{Reply, Store};
+use crate::steps::Health;
+
+/// A ring at one moment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// The ring's name.
+    pub ring: String,
+    /// The time of the snapshot, in milliseconds of Redis' clock.
+    pub time_ms: u64,
+    /// The member in office, if there is one.
+    pub generator: Option<GeneratorView>,
+    /// All members, in the order in which they joined.
+    pub members: Vec<MemberView>,
+    /// Messages in the queue.
+    pub waiting: u64,
+    /// Messages that handlers hold.
+    pub in_flight: u64,
+    /// Messages ever published.
+    pub published: u64,
+    /// Messages that were handled successfully.
+    pub done: u64,
+    /// Dead letters in Redis, including those that a reader holds.
+    pub errors_kept: u64,
+    /// Dead letters that were taken out or dropped.
+    pub errors_taken: u64,
+    /// Whether `published = waiting + in flight + done + errors kept + errors taken`.
+    pub balanced: bool,
+    /// How often the office passed from one member to another.
+    pub takeovers: u64,
+    /// Messages that went back to the queue because their holder died or left.
+    pub returned: u64,
+    /// Publishes that Redis refused because their epoch was over.
+    pub fenced: u64,
+    /// Members that were declared dead.
+    pub buried: u64,
+    /// Dead letters that were put back into the queue.
+    pub retried: u64,
+    /// Dead letters that were dropped. They also count as taken.
+    pub dropped: u64,
+    /// The latest events, newest first.
+    pub events: Vec<Event>,
+}
+
+/// The generator of a ring.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GeneratorView {
+    /// Its number.
+    pub member: MemberId,
+    /// Its term.
+    pub epoch: Epoch,
+    /// Its host. Empty if it is no longer a member.
+    pub host: String,
+    /// Its process.
+    pub pid: u64,
+    /// How long it has been in office.
+    pub in_office_ms: u64,
+}
+
+/// What a member does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Generates messages.
+    Generator,
+    /// Handles messages.
+    Handler,
+    /// Takes dead letters out.
+    Reader,
+}
+
+/// One member of a ring.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MemberView {
+    /// Its number.
+    pub id: MemberId,
+    /// What it does.
+    pub role: Role,
+    /// Its place in the line of succession. 0 is the heir. The generator and readers have none.
+    pub rank: Option<u64>,
+    /// Its host.
+    pub host: String,
+    /// Its process.
+    pub pid: u64,
+    /// How long ago it joined.
+    pub age_ms: u64,
+    /// How long its lease still runs. Negative if it has run out.
+    pub lease_ms: i64,
+    /// Messages that it holds. For a reader, dead letters.
+    pub in_flight: u64,
+    /// Its health, as the ring sees it.
+    pub state: Health,
+    /// Messages that it has published since it joined.
+    pub generated: u64,
+    /// Messages that it has settled since it joined, including the failed ones. For a reader, dead letters that it has
+    /// released.
+    pub processed: u64,
+    /// Those of them that became dead letters.
+    pub failed: u64,
+}
+
+/// An entry of the ring's event stream.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Event {
+    /// Its name in the stream, such as `1794776990426-0`. [`Ring::events_after`](crate::Ring::events_after) continues
+    /// from there.
+    pub id: String,
+    /// The time of the event, in milliseconds of Redis' clock.
+    pub time_ms: u64,
+    /// The kind: `joined`, `left`, `buried`, `took-office`, `took-over`, `resigned`, `retried`, `dropped`,
+    /// `rolled-back`.
+    pub kind: String,
+    /// Its details.
+    pub fields: Vec<(String, String)>,
+}
+
+/// How often the members may change between the two halves of a reading before the reading fails.
+const TRIES: usize = 100;
+
+pub(crate) async fn read(
+    store: &Store,
+    ring: &RingName,
+    lanes: &KnownLanes,
+    events: usize,
+) -> Result<Snapshot> {
+    store.check_schema().await?;
+    for _ in 0..TRIES {
+        let names = store.members().await?;
+        let members: Vec<Incarnation> = names.iter().filter_map(|name| name.parse().ok()).collect();
+        let roll = lanes.roll(store, &members).await?;
+        // Redis answers a count of zero with no list at all, so the query asks for at least one event.
+        if let Some(reply) = store.snapshot(names.len(), &roll, events.max(1)).await? {
+            let mut snapshot = parse(ring, reply)?;
+            snapshot.events.truncate(events);
+            return Ok(snapshot);
+        }
+        // Perhaps a member's registration is gone while its name is still in the list. The next try must query that
+        // member again. Otherwise it would block every snapshot.
+        lanes.forget();
+    }
+    Err(Error::Answer("the members of the ring change too fast for a snapshot".into()))
+}
+
+/// How many lanes each member has, as of the last reading. That number never changes during the life of a member. A
+/// monitor that reads five times a second should not query two hundred members for it each time.
+#[derive(Default)]
+pub(crate) struct KnownLanes(Mutex<HashMap<Incarnation, usize>>);
+
+impl KnownLanes {
+    /// Returns the members whose registration is whole, with their lanes. Redis is queried only for members not yet
+    /// known.
+    async fn roll(&self, store: &Store, members: &[Incarnation]) -> Result<Vec<(Incarnation, usize)>> {
+        // The map is taken out, so that members that are gone drop out. A concurrent reading has to query for itself.
+        let known = std::mem::take(&mut *self.lock());
+        let lanes = try_join_all(members.iter().map(async |member| match known.get(member) {
+            Some(lanes) => Ok(Some(*lanes)),
+            None => Ok(store.facts(*member).await?.map(|facts| facts.lanes)),
+        }));
+        let all = members.iter().copied().zip(lanes.await?);
+        let roll: Vec<_> = all.filter_map(|(member, lanes)| Some((member, lanes?))).collect();
+        *self.lock() = roll.iter().copied().collect();
+        Ok(roll)
+    }
+
+    fn forget(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Incarnation, usize>> {
+        self.0.lock().expect("no panic while held")
+    }
+}
+
+pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
+    let time_ms = reply.number()?;
+    let (waiting, mut errors_kept) = (reply.number()?, reply.number()?);
+    let leader = Fields(reply.pairs()?);
+    let ledger = Fields(reply.pairs()?);
+    let events = parse_events(reply.list()?)?;
+    let mut list = reply.list()?;
+    let mut rows = Vec::new();
+    while !list.is_empty() {
+        rows.push(parse_member(list.list()?, time_ms)?);
+    }
+    rows.sort_by_key(|(_, member)| member.id);
+
+    let office = leader.text("member");
+    let leading_rank = rows.iter().find(|(who, _)| who == office).and_then(|(_, member)| member.rank);
+    let mut in_flight = 0;
+    let mut generator = (!office.is_empty()).then(|| GeneratorView {
+        member: MemberId(leader.number("number")),
+        epoch: Epoch(leader.number("epoch")),
+        host: String::new(),
+        pid: 0,
+        in_office_ms: time_ms.saturating_sub(leader.number("since")),
+    });
+    for (who, member) in &mut rows {
+        if member.role == Role::Reader {
+            errors_kept += member.in_flight;
+            member.rank = None;
+            continue;
+        }
+        in_flight += member.in_flight;
+        if who == office {
+            member.role = Role::Generator;
+            member.rank = None;
+            if let Some(generator) = &mut generator {
+                generator.host.clone_from(&member.host);
+                generator.pid = member.pid;
+            }
+        } else if member.rank > leading_rank && leading_rank.is_some() {
+            member.rank = member.rank.map(|rank| rank - 1);
+        }
+    }
+    let (published, done, errors_taken) =
+        (ledger.number("published"), ledger.number("done"), ledger.number("taken"));
+    Ok(Snapshot {
+        ring: ring.to_string(),
+        time_ms,
+        generator,
+        members: rows.into_iter().map(|(_, member)| member).collect(),
+        waiting,
+        in_flight,
+        published,
+        done,
+        errors_kept,
+        errors_taken,
+        balanced: published == waiting + in_flight + done + errors_kept + errors_taken,
+        takeovers: ledger.number("takeovers"),
+        returned: ledger.number("returned"),
+        fenced: ledger.number("fenced"),
+        buried: ledger.number("buried"),
+        retried: ledger.number("retried"),
+        dropped: ledger.number("dropped"),
+        events,
+    })
+}
+
+fn parse_member(mut row: Reply, time_ms: u64) -> Result<(String, MemberView)> {
+    let incarnation = row.text()?;
+    let id = row.member()?;
+    let role = if row.text()? == "reader" { Role::Reader } else { Role::Handler };
+    let (host, pid, started) = (row.text()?, row.number()?, row.number()?);
+    let (lease_ms, state) = (row.integer()?, row.health()?);
+    let rank = Some(row.number()?);
+    let in_flight = row.number()?;
+    let (generated, processed, failed) = (row.number()?, row.number()?, row.number()?);
+    let age_ms = time_ms.saturating_sub(started);
+    let member = MemberView {
+        id,
+        role,
+        rank,
+        host,
+        pid,
+        age_ms,
+        lease_ms,
+        in_flight,
+        state,
+        generated,
+        processed,
+        failed,
+    };
+    Ok((incarnation, member))
+}
+
+pub(crate) fn parse_events(mut list: Reply) -> Result<Vec<Event>> {
+    let mut events = Vec::new();
+    while !list.is_empty() {
+        events.push(parse_event(list.list()?)?);
+    }
+    Ok(events)
+}
+
+fn parse_event(mut entry: Reply) -> Result<Event> {
+    let id = entry.text()?;
+    let mut fields = entry.pairs()?;
+    let kind = fields.iter().position(|(name, _)| name == "kind");
+    let kind = kind.map_or_else(String::new, |at| fields.remove(at).1);
+    let time_ms = id.split('-').next().and_then(|ms| ms.parse().ok()).unwrap_or(0);
+    Ok(Event { id, time_ms, kind, fields })
+}
+
+struct Fields(Vec<(String, String)>);
+
+impl Fields {
+    fn text(&self, name: &str) -> &str {
+        self.0.iter().find(|(field, _)| field == name).map_or("", |(_, value)| value)
+    }
+
+    fn number(&self, name: &str) -> u64 {
+        self.text(name).parse().unwrap_or(0)
+    }
+}

@@ -1,0 +1,259 @@
+//! Makes the messages while this node is in office.
+//!
+//! The generator numbers its messages itself. No other node is in office, so it knows the next id from `lead` and from
+//! its own publishes. Redis checks the id in `publish`, together with the epoch. The generator acts on each reply as
+//! follows:
+//!
+//! - *published*: continue. The reply also reports when the next tick is due, so the rhythm of the ticks survives
+//!   take-overs.
+//! - *expected*: the ids do not fit. If the ring is ahead, number the same messages anew. If the ring is behind, Redis
+//!   has lost messages that it acknowledged, and that requires a new term.
+//! - *full*: keep the messages and try again a little later.
+//! - *limit*: rest. The node keeps the office.
+//! - *fenced*: the term is over. Drop the messages, which no other node has seen, and let the heartbeat find out more.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::batch_size::MOST_BYTES;
+use super::refusals::Refusals;
+use super::state::{MemberState, ServerClock};
+use crate::config::{Config, Missed};
+use crate::error::{Error, Result};
+use crate::identity::{Epoch, Identity};
+use crate::message::Message;
+use crate::observer::{Notice, Observer};
+use crate::redis::Store;
+use crate::source::Source;
+use crate::steps::{Batch, Publish, Term};
+
+/// Ticks that are later than this count as missed. The generator makes up for other late ticks. Otherwise it could not
+/// keep an interval shorter than a round trip.
+const LATE: Duration = Duration::from_millis(100);
+/// The generator waits no longer than this for a slow source, neither to fill a batch nor to get one more message.
+const GATHERING: Duration = Duration::from_millis(2);
+
+pub(crate) struct Generator<S, O> {
+    pub store: Store,
+    pub config: Arc<Config>,
+    pub source: S,
+    pub observer: Arc<O>,
+    pub state: watch::Receiver<MemberState>,
+    pub refusals: Arc<Refusals>,
+    pub known_published: Arc<AtomicU64>,
+}
+
+/// What changes from one publish to the next.
+struct Progress {
+    n: u64,
+    next_id: u64,
+    due_ms: u64,
+    clock: ServerClock,
+}
+
+impl<S: Source, O: Observer> Generator<S, O> {
+    pub async fn run(mut self, quiet: CancellationToken) -> Result<()> {
+        loop {
+            let (me, term, clock) = tokio::select! {
+                () = quiet.cancelled() => return Ok(()),
+                office = self.office() => office,
+            };
+            let epoch = term.epoch;
+            self.serve(me, term, clock, &quiet).await?;
+            if quiet.is_cancelled() {
+                return self.store.resign(me.incarnation, epoch).await;
+            }
+        }
+    }
+
+    /// Publishes until the term is over or the node stops.
+    async fn serve(
+        &mut self,
+        me: Identity,
+        term: Term,
+        clock: ServerClock,
+        quiet: &CancellationToken,
+    ) -> Result<()> {
+        let mut over = TermOver { state: self.state.clone(), epoch: term.epoch, quiet: quiet.clone() };
+        let mut progress = Progress { n: term.sent, next_id: term.published + 1, due_ms: term.due_ms, clock };
+        loop {
+            let messages = tokio::select! {
+                () = over.wait() => return Ok(()),
+                messages = self.gather(&term, &progress) => messages?,
+            };
+            if !self.send(me, &term, &mut progress, messages, &mut over).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Publishes these messages, and waits for room if necessary. Returns false if the term is over.
+    async fn send(
+        &mut self,
+        me: Identity,
+        term: &Term,
+        progress: &mut Progress,
+        mut messages: Vec<Message>,
+        over: &mut TermOver,
+    ) -> Result<bool> {
+        let mut pause = Duration::from_millis(1);
+        loop {
+            match self.publish(me, term, progress, &messages).await? {
+                Publish::Published { due_ms, now_ms } => {
+                    progress.n += 1;
+                    progress.next_id += messages.len() as u64;
+                    progress.due_ms = due_ms;
+                    progress.clock = ServerClock::new(now_ms);
+                    self.known_published.store(progress.next_id - 1, Ordering::Relaxed);
+                    self.observer.notice(Notice::Generated { messages: &messages });
+                    return Ok(true);
+                }
+                Publish::Limit => return Ok(true),
+                Publish::Expected(next_id) if next_id > progress.next_id => {
+                    progress.next_id = next_id;
+                    messages = self.renumber(&messages, progress);
+                }
+                Publish::Fenced | Publish::Expected(_) => {
+                    self.refusals.report_epoch(term.epoch);
+                    over.wait().await;
+                    return Ok(false);
+                }
+                Publish::Full { now_ms } => {
+                    progress.clock = ServerClock::new(now_ms);
+                    tokio::select! {
+                        () = over.wait() => return Ok(false),
+                        () = tokio::time::sleep(pause) => {}
+                    }
+                    pause = (pause * 2).min(Duration::from_millis(50));
+                }
+            }
+        }
+    }
+
+    /// Waits for the next tick and makes its messages.
+    async fn gather(&mut self, term: &Term, progress: &Progress) -> Result<Vec<Message>> {
+        let room = match self.config.limit {
+            Some(limit) => (limit + 1).saturating_sub(progress.next_id),
+            None => u64::MAX,
+        };
+        if room == 0 {
+            let limit = self.config.limit.unwrap_or_default();
+            self.observer.notice(Notice::LimitReached { limit });
+            std::future::pending::<()>().await;
+        }
+        let most = self.ticks_due(progress).await.min(room) as usize;
+        let (asked, mut bytes) = (Instant::now(), 0);
+        let mut messages = Vec::with_capacity(most);
+        let body = self.source.next().await;
+        self.add(body, &mut messages, &mut bytes, term, progress)?;
+        // If the generator had to wait for the first message, it sends that message at once.
+        if asked.elapsed() < GATHERING {
+            let mut patience = pin!(tokio::time::sleep_until((asked + GATHERING).into()));
+            while messages.len() < most && bytes < MOST_BYTES {
+                let body = tokio::select! {
+                    biased;
+                    body = self.source.next() => body,
+                    () = &mut patience => break,
+                };
+                if self.add(body, &mut messages, &mut bytes, term, progress)? >= asked + GATHERING {
+                    break;
+                }
+            }
+        }
+        Ok(messages)
+    }
+
+    /// Makes a message from a body and returns the time at which it did so.
+    fn add(
+        &self,
+        body: Vec<u8>,
+        messages: &mut Vec<Message>,
+        bytes: &mut usize,
+        term: &Term,
+        progress: &Progress,
+    ) -> Result<Instant> {
+        let (size, limit) = (body.len(), self.config.max_body);
+        if size > limit {
+            return Err(Error::BodyTooLarge { size, limit });
+        }
+        *bytes += size;
+        let (id, now) = (progress.next_id + messages.len() as u64, Instant::now());
+        messages.push(Message::new(id, term.epoch, progress.clock.ms_at(now), body));
+        Ok(now)
+    }
+
+    /// Waits until a tick is due and returns how many messages may be sent at once.
+    async fn ticks_due(&mut self, progress: &Progress) -> u64 {
+        let interval = u64::try_from(self.config.interval.as_millis()).unwrap_or(u64::MAX);
+        // A batch that needs most of the room would have to wait until the handlers have nothing left to do.
+        let most = (self.config.max_batch as u64).min((self.config.max_waiting / 4).max(1));
+        if interval == 0 {
+            return most;
+        }
+        tokio::time::sleep_until(progress.clock.instant(progress.due_ms).into()).await;
+        let late = progress.clock.ms_at(Instant::now()).saturating_sub(progress.due_ms);
+        if self.config.missed == Missed::Skip && Duration::from_millis(late) > LATE {
+            return 1;
+        }
+        (1 + late / interval).min(most)
+    }
+
+    async fn publish(
+        &mut self,
+        me: Identity,
+        term: &Term,
+        progress: &Progress,
+        messages: &[Message],
+    ) -> Result<Publish> {
+        let batch = Batch {
+            epoch: term.epoch,
+            n: progress.n,
+            messages,
+            interval: self.config.interval,
+            catch_up: self.config.missed == Missed::CatchUp,
+            max_waiting: self.config.max_waiting,
+            limit: self.config.limit.unwrap_or(0),
+            lease: self.config.lease,
+            late: LATE,
+        };
+        self.store.publish(me.incarnation, &batch).await
+    }
+
+    fn renumber(&self, messages: &[Message], progress: &Progress) -> Vec<Message> {
+        (progress.next_id..).zip(messages).map(|(id, message)| message.renumbered(id)).collect()
+    }
+
+    /// Waits until this node is in office.
+    async fn office(&mut self) -> (Identity, Term, ServerClock) {
+        loop {
+            if let MemberState::Generator(me, term, clock) = &*self.state.borrow_and_update() {
+                return (*me, term.clone(), *clock);
+            }
+            if self.state.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+/// The end of a term: the node stops, or the heartbeat has found that the office is lost or renewed.
+struct TermOver {
+    state: watch::Receiver<MemberState>,
+    epoch: Epoch,
+    quiet: CancellationToken,
+}
+
+impl TermOver {
+    async fn wait(&mut self) {
+        let over = |state: &MemberState| state.epoch() != Some(self.epoch);
+        tokio::select! {
+            () = self.quiet.cancelled() => {}
+            _ = self.state.wait_for(over) => {}
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Keeps a node in its ring: joins, beats, tries for the office, and joins again after the ring declared it dead.
+//!
+//! Only the heartbeat decides what the node is. All other parts await what it writes into [`MemberState`]. It runs on
+//! the control thread, where no handler can starve it. It notifies the observer before it changes the state, so a
+//! node's role is always reported before any action in that role. These are the states and what ends them:
+//!
+//! - *away*: the node is not a member. It calls `join`, as a new incarnation, until Redis accepts it.
+//! - *handler*: the node calls `beat` at the pace of its rank. `lost` leads to *away*: the member was buried while
+//!   frozen or cut off, the ring was wiped, or the member's own record was deleted. A vacancy and a successful `lead`
+//!   lead to *generator*.
+//! - *generator*: the node calls `beat` every quarter of a lease. Another member in office leads to *handler*. `lost`
+//!   leads to *away*. Two signs show that Redis was rolled back. Either fewer messages are published than this node saw
+//!   acknowledged, or Redis refused a publish although the node still holds the office. The node then takes a new
+//!   epoch.
+//!
+//! A lane can be *lost* although the beat is not, because its cursor was rolled back with the rest of Redis. That ends
+//! the membership too. However a membership ends, the node leaves, which hands back what it may still hold, and joins
+//! again.
+//!
+//! How long a belief is trusted: a node believes that it is the generator until a beat reports otherwise. That is safe,
+//! because no step relies on the belief. Redis checks the epoch in the step itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::election::{Election, Vacancy};
+use super::refusals::Refusals;
+use super::state::{MemberState, ServerClock};
+use crate::config::Config;
+use crate::error::Result;
+use crate::identity::{Identity, Incarnation, MemberId};
+use crate::observer::{Notice, Observer};
+use crate::redis::Store;
+use crate::steps::{Beat, BeatReport, Candidacy, Health, Introduction, Kind, Lead, Office};
+
+pub(crate) struct Heartbeat<O> {
+    pub store: Store,
+    pub config: Arc<Config>,
+    pub observer: Arc<O>,
+    pub state: watch::Sender<MemberState>,
+    /// Where other parts report that Redis does not agree with what they believe.
+    pub refusals: Arc<Refusals>,
+    /// The number of messages that this node knows to be published.
+    pub known_published: Arc<AtomicU64>,
+    /// Cancelled when the node begins to stop. The node stays a member but no longer takes office.
+    pub quiet: CancellationToken,
+    /// Cancelled by the heartbeat when the limit is reached and every message has its outcome.
+    pub done: CancellationToken,
+}
+
+impl<O: Observer> Heartbeat<O> {
+    pub async fn run(self, mut me: Identity, end: CancellationToken) -> Result<()> {
+        loop {
+            self.beat_until_lost(me, &end).await?;
+            self.state.send_replace(MemberState::Away);
+            // A stopping node is lost because it has left, or it has nothing to come back for.
+            if self.quiet.is_cancelled() {
+                return Ok(());
+            }
+            self.observer.notice(Notice::DeclaredDead);
+            me = join(&self.store, &self.config, Kind::Member).await?;
+            if self.quiet.is_cancelled() {
+                return self.store.leave(me.incarnation, self.config.concurrency).await.map(drop);
+            }
+            self.observer.notice(Notice::Joined { member: me.number });
+            self.state.send_replace(MemberState::Handler(me));
+        }
+    }
+
+    async fn beat_until_lost(&self, me: Identity, end: &CancellationToken) -> Result<()> {
+        let mut election = Election::new();
+        let mut pace = Duration::ZERO;
+        loop {
+            tokio::select! {
+                () = end.cancelled() => return Ok(()),
+                () = tokio::time::sleep(pace) => {}
+                () = self.refusals.reported() => {}
+                () = self.store.connection().called() => {}
+            }
+            // Read before the beat is sent: a message published while the beat travels is no sign of a rollback.
+            let known = self.known_published.load(Ordering::Relaxed);
+            let report = match self.store.beat(me.incarnation, self.config.lease).await? {
+                Beat::Stands(report) => report,
+                Beat::Lost => return self.let_go(me).await,
+            };
+            if self.refusals.has_member(me.incarnation) {
+                return self.let_go(me).await;
+            }
+            if report.overslept {
+                self.store.connection().unsettle();
+            }
+            self.check_done(&report);
+            if !self.follow(me, &report, report.published < known, &mut election).await? {
+                return self.let_go(me).await;
+            }
+            pace = election.pace(&report, self.config.look, self.config.beat(), self.config.grace);
+        }
+    }
+
+    /// Hands back what is left of a lost membership. A buried member has nothing left. But if the member's record was
+    /// deleted, or a rollback removed its cursors, no other node knows what it holds.
+    async fn let_go(&self, me: Identity) -> Result<()> {
+        self.store.leave(me.incarnation, self.config.concurrency).await.map(drop)
+    }
+
+    /// Acts on the report of a beat. Returns false if the node turns out to be no longer a member.
+    async fn follow(
+        &self,
+        me: Identity,
+        report: &BeatReport,
+        rolled_back: bool,
+        election: &mut Election,
+    ) -> Result<bool> {
+        let believed = self.state.borrow().epoch();
+        let (behind, renewal) = match report.office {
+            Office::Mine(epoch) => (rolled_back || self.refusals.has_epoch(epoch), believed != Some(epoch)),
+            _ => (false, false),
+        };
+        if believed.is_some() && !matches!(report.office, Office::Mine(_)) {
+            // A stopping node has resigned and will handle nothing.
+            if !self.quiet.is_cancelled() {
+                self.observer.notice(Notice::BecameHandler);
+            }
+            self.state.send_replace(MemberState::Handler(me));
+        }
+        if let Office::Held { by, health: Health::Ahead } = report.office {
+            self.cut_lease(me, by).await?;
+        }
+        if let Office::Mine(epoch) = report.office
+            && self.quiet.is_cancelled()
+        {
+            // The node took office while it began to stop, and its generator has already ended.
+            self.store.resign(me.incarnation, epoch).await?;
+        }
+        let settled = self.store.connection().is_settled(self.config.settling());
+        let vacancy = election.consider(report, settled, self.config.grace);
+        let vacancy = vacancy
+            .or((behind || renewal).then_some(Vacancy { absent_since_ms: 0, silence: Duration::ZERO }));
+        match vacancy {
+            Some(vacancy) if !self.quiet.is_cancelled() => self.lead(me, vacancy, behind).await,
+            _ => {
+                if !matches!(report.office, Office::Mine(_)) {
+                    self.known_published.store(report.published, Ordering::Relaxed);
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    async fn lead(&self, me: Identity, vacancy: Vacancy, renew: bool) -> Result<bool> {
+        let candidacy = Candidacy {
+            absent_since_ms: vacancy.absent_since_ms,
+            grace: self.config.grace,
+            interval: self.config.interval,
+            silence: vacancy.silence,
+            known_published: self.known_published.load(Ordering::Relaxed),
+            renew,
+        };
+        match self.store.lead(me.incarnation, self.config.lease, &candidacy).await? {
+            Lead::Leads(term) => {
+                self.known_published.store(term.published, Ordering::Relaxed);
+                let (epoch, silence) = (term.epoch, term.silence);
+                let from = term.predecessor.filter(|from| *from != me.number);
+                let clock = ServerClock::new(term.now_ms);
+                self.observer.notice(Notice::BecameGenerator { epoch, from, silence });
+                self.state.send_replace(MemberState::Generator(me, term, clock));
+                Ok(true)
+            }
+            Lead::Follows => Ok(true),
+            Lead::Lost => Ok(false),
+        }
+    }
+
+    /// Cuts the incumbent's lease with `bury`. Redis' clock jumped back, so the lease would last longer by the width of
+    /// the jump.
+    async fn cut_lease(&self, me: Identity, incumbent: Incarnation) -> Result<()> {
+        if let Some(facts) = self.store.facts(incumbent).await? {
+            self.store.bury(incumbent, &facts, 0, self.config.grace, Some(me.incarnation)).await?;
+        }
+        Ok(())
+    }
+
+    fn check_done(&self, report: &BeatReport) {
+        let reached = self.config.limit.is_some_and(|limit| report.published >= limit);
+        if self.config.until_done && reached && report.outstanding == 0 {
+            self.done.cancel();
+        }
+    }
+}
+
+/// Joins the ring as a new incarnation.
+pub(crate) async fn join(store: &Store, config: &Config, kind: Kind) -> Result<Identity> {
+    let incarnation = Incarnation::random();
+    let presence = config.presence && store.show_presence(incarnation).await?;
+    let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
+    let introduction = Introduction {
+        incarnation,
+        kind,
+        lanes: config.concurrency,
+        host: host.as_deref().unwrap_or("unknown"),
+        lease: config.lease,
+        presence,
+        max_attempts: config.max_attempts,
+        journal: config.journal,
+    };
+    let number: MemberId = store.join(&introduction).await?;
+    Ok(Identity { number, incarnation })
+}

@@ -1,0 +1,379 @@
+//! One running node: starts its parts, watches over them, and stops them in order.
+//!
+//! Three parts run on the control thread. The first is the connection that shows the node is alive, with its keeper.
+//! The others are the heartbeat, with the election, and the sweeper. The generator and the lanes run on the caller's
+//! runtime, because they call the user's code.
+//!
+//! The wakeup connection is the second connection, with its keeper and the listener for wakeups. With a single lane, it
+//! runs on that lane's runtime. It is free when it wakes the lane, so the lane makes its next step without a hop
+//! between threads. The generator, whose lanes rest, saves the hop too. With several lanes, the wakeup connection runs
+//! on the control thread. Otherwise a lane that blocks its thread could keep the others from receiving their replies.
+//!
+//! If any part fails, panics or ends unexpectedly, the node stops and returns the error.
+//!
+//! A node stops in stages. *Quiet*: no new messages, the generator resigns, and every lane finishes its current
+//! message. *Drain*: the node waits for them until the deadline. *Leave*: the node hands back what is left over. Only
+//! then do the heartbeat and the connections end. So the ring never mistakes a node that is finishing its work for a
+//! dead one.
+
+pub(crate) mod batch_size;
+pub(crate) mod control_thread;
+mod election;
+mod generator;
+pub(crate) mod heartbeat;
+mod lane;
+mod refusals;
+pub(crate) mod state;
+pub(crate) mod sweeper;
+pub(crate) mod wakeup;
+
+pub use sweeper::Burial;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::handler::Handler;
+use crate::identity::Identity;
+use crate::observer::{Notice, Observer};
+use crate::redis::{Keeper, ManagedConnection, Store};
+use crate::source::Source;
+use crate::steps::Kind;
+use control_thread::ControlThread;
+use generator::Generator;
+use heartbeat::{Heartbeat, join};
+use lane::Lane;
+use refusals::Refusals;
+use state::MemberState;
+use sweeper::{FailureDetector, Sweeper};
+use wakeup::Wakeup;
+
+/// A node: one running process of the program.
+pub struct Node<S, H, O> {
+    config: Arc<Config>,
+    source: S,
+    handler: Arc<H>,
+    observer: Arc<O>,
+}
+
+impl<S: Source, H: Handler, O: Observer> Node<S, H, O> {
+    /// Creates a node with these settings. `source` supplies its messages, `handler` does its work, and `observer`
+    /// receives its notices.
+    pub fn new(config: Config, source: S, handler: H, observer: O) -> Self {
+        Self { config: config.into(), source, handler: handler.into(), observer: observer.into() }
+    }
+
+    /// Joins the ring and works in it until `stop` is ready, or until all work is done if the settings request that.
+    ///
+    /// Fails if Redis cannot be reached or refuses the node at the start. Once it has joined, the node survives any
+    /// trouble with Redis. The runtime that polls this future must have its timers and its I/O enabled.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<()> {
+        self.config.validate()?;
+        let control =
+            ControlThread::start().map_err(|error| Error::PartFailed("control", error.to_string()))?;
+        let end = CancellationToken::new();
+        let outcome = self.run_on(&control, stop, &end).await;
+        end.cancel();
+        // Joins the control thread where blocking is allowed.
+        let _ = tokio::task::spawn_blocking(move || drop(control)).await;
+        outcome
+    }
+
+    async fn run_on(
+        self,
+        control: &ControlThread,
+        stop: impl Future<Output = ()>,
+        end: &CancellationToken,
+    ) -> Result<()> {
+        let Self { config, source, handler, observer } = self;
+        let wakeup_home = if config.concurrency == 1 { &Handle::current() } else { control.handle() };
+        let (connection, keeper) = open(control.handle(), &config).await?;
+        let (wakeup_connection, wakeup_keeper) = open(wakeup_home, &config).await?;
+        let wakeup_keeper = wakeup_keeper.beside(&connection);
+        let store = Store::new(Arc::clone(&connection), config.ring.clone());
+        let me = join(&store, &config, Kind::Member).await?;
+        observer.notice(Notice::Joined { member: me.number });
+
+        let (state_sender, state) = watch::channel(MemberState::Handler(me));
+        let shared = Shared {
+            store: store.patient(end.clone()),
+            config: Arc::clone(&config),
+            observer: Arc::clone(&observer),
+            state: state.clone(),
+            wakeup: Wakeup::new(),
+            refusals: Arc::default(),
+            known_published: Arc::default(),
+            quiet: CancellationToken::new(),
+            end: end.clone(),
+        };
+        let done = CancellationToken::new();
+        let mut control_tasks = Parts::on(control.handle());
+        shared.start_control(
+            &mut control_tasks,
+            me,
+            state_sender,
+            (Arc::clone(&connection), keeper),
+            done.clone(),
+        );
+        let mut listening = Parts::on(wakeup_home);
+        shared.start_listening(&mut listening, (Arc::clone(&wakeup_connection), wakeup_keeper));
+        let mut workers = Parts::on(&Handle::current());
+        shared.start_workers(&mut workers, source, &handler, &wakeup_connection);
+
+        let failed = tokio::select! {
+            () = stop => None,
+            () = done.cancelled() => None,
+            failed = control_tasks.first_to_end() => Some(failed),
+            failed = listening.first_to_end() => Some(failed),
+            failed = workers.first_to_end() => Some(failed),
+        };
+        observer.notice(Notice::Stopping);
+        shared.quiet.cancel();
+        let late = tokio::select! {
+            late = workers.all_to_end() => late,
+            () = tokio::time::sleep(config.stop_deadline) => None,
+            () = stays_away(connection.trouble(), config.lease) => None,
+        };
+        if let Some(returned) = leave(&store, &state, &config).await {
+            observer.notice(Notice::Left { returned });
+        }
+        end.cancel();
+        listening.all_to_end().await;
+        control_tasks.all_to_end().await;
+        failed.or(late).map_or(Ok(()), Err)
+    }
+}
+
+/// What the parts of one node share.
+struct Shared<O> {
+    store: Store,
+    config: Arc<Config>,
+    observer: Arc<O>,
+    state: watch::Receiver<MemberState>,
+    wakeup: Wakeup,
+    refusals: Arc<Refusals>,
+    known_published: Arc<AtomicU64>,
+    quiet: CancellationToken,
+    end: CancellationToken,
+}
+
+impl<O: Observer> Shared<O> {
+    fn start_control(
+        &self,
+        parts: &mut Parts,
+        me: Identity,
+        state: watch::Sender<MemberState>,
+        (connection, keeper): (Arc<ManagedConnection>, Keeper),
+        done: CancellationToken,
+    ) {
+        let (trouble, observer) = (connection.trouble(), Arc::clone(&self.observer));
+        parts.start("connection", report_trouble(trouble, observer, self.end.clone()));
+        parts.start("connection", keep(connection, keeper, self.end.clone()));
+        let heartbeat = Heartbeat {
+            store: self.store.clone(),
+            config: Arc::clone(&self.config),
+            observer: Arc::clone(&self.observer),
+            state,
+            refusals: Arc::clone(&self.refusals),
+            known_published: Arc::clone(&self.known_published),
+            quiet: self.quiet.clone(),
+            done,
+        };
+        parts.start("heartbeat", heartbeat.run(me, self.end.clone()));
+        let sweeper = Sweeper {
+            detector: FailureDetector::new(
+                self.store.clone(),
+                Arc::clone(&self.config),
+                Some(self.state.clone()),
+            ),
+            interval: self.config.sweep,
+            observer: Arc::clone(&self.observer),
+            state: self.state.clone(),
+        };
+        parts.start("sweeper", sweeper.run(self.end.clone()));
+    }
+
+    fn start_listening(
+        &self,
+        parts: &mut Parts,
+        (wakeup_connection, keeper): (Arc<ManagedConnection>, Keeper),
+    ) {
+        parts.start("connection", keep(Arc::clone(&wakeup_connection), keeper, self.end.clone()));
+        let wakeup_connection =
+            Store::new(wakeup_connection, self.config.ring.clone()).patient(self.end.clone());
+        let (store, wait) = (self.store.clone(), self.config.wakeup_wait);
+        parts.start("wakeup", self.wakeup.clone().listen(wakeup_connection, store, wait, self.end.clone()));
+    }
+
+    fn start_workers<S: Source, H: Handler>(
+        &self,
+        parts: &mut Parts,
+        source: S,
+        handler: &Arc<H>,
+        wakeup_connection: &Arc<ManagedConnection>,
+    ) {
+        // With several lanes, the wakeup connection runs on another thread, so the shortcut would save no hop.
+        let store = match self.config.concurrency {
+            1 => self.store.with_shortcut(Arc::clone(wakeup_connection)),
+            _ => self.store.clone(),
+        };
+        let generator = Generator {
+            store: store.clone(),
+            config: Arc::clone(&self.config),
+            source,
+            observer: Arc::clone(&self.observer),
+            state: self.state.clone(),
+            refusals: Arc::clone(&self.refusals),
+            known_published: Arc::clone(&self.known_published),
+        };
+        parts.start("generator", generator.run(self.quiet.clone()));
+        for index in 0..self.config.concurrency {
+            let lane = Lane {
+                index,
+                store: store.clone(),
+                config: Arc::clone(&self.config),
+                handler: Arc::clone(handler),
+                observer: Arc::clone(&self.observer),
+                state: self.state.clone(),
+                wakeup: self.wakeup.clone(),
+                refusals: Arc::clone(&self.refusals),
+            };
+            parts.start("lane", lane.run(self.quiet.clone()));
+        }
+    }
+}
+
+/// Tasks that run on one runtime, each with the name of its part.
+struct Parts {
+    runtime: Handle,
+    tasks: JoinSet<(&'static str, Result<()>)>,
+}
+
+impl Parts {
+    fn on(runtime: &Handle) -> Self {
+        Self { runtime: runtime.clone(), tasks: JoinSet::new() }
+    }
+
+    fn start(&mut self, name: &'static str, part: impl Future<Output = Result<()>> + Send + 'static) {
+        self.tasks.spawn_on(async move { (name, part.await) }, &self.runtime);
+    }
+
+    /// Waits for a part that ends before it was asked to, which none should.
+    async fn first_to_end(&mut self) -> Error {
+        match self.tasks.join_next().await {
+            Some(Ok((_, Err(error)))) => error,
+            Some(Ok((name, Ok(())))) => Error::PartFailed(name, "it ended by itself".into()),
+            Some(Err(panic)) => Error::PartFailed("inside", panic.to_string()),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits for all parts after they were asked to end. Returns what went wrong meanwhile.
+    async fn all_to_end(&mut self) -> Option<Error> {
+        let mut failed = None;
+        while let Some(ended) = self.tasks.join_next().await {
+            failed = failed.or(match ended {
+                Ok((_, Ok(()) | Err(Error::Stopped))) => None,
+                Ok((_, Err(error))) => Some(error),
+                Err(panic) => Some(Error::PartFailed("inside", panic.to_string())),
+            });
+        }
+        failed
+    }
+}
+
+/// Opens a connection on the runtime where it will run.
+pub(crate) async fn open(home: &Handle, config: &Config) -> Result<(Arc<ManagedConnection>, Keeper)> {
+    let opening = home.spawn(ManagedConnection::open(config.redis.clone(), config.lease / 2));
+    let opened = opening.await.map_err(|error| Error::PartFailed("connection", error.to_string()))?;
+    opened.map(|(connection, keeper)| (Arc::new(connection), keeper))
+}
+
+async fn keep(connection: Arc<ManagedConnection>, keeper: Keeper, end: CancellationToken) -> Result<()> {
+    connection.keep(keeper, end).await;
+    Ok(())
+}
+
+/// Leaves the ring and returns how many messages went back. If Redis is away, the ring will notice by itself.
+async fn leave(store: &Store, state: &watch::Receiver<MemberState>, config: &Config) -> Option<u64> {
+    let me = state.borrow().identity()?;
+    let left = store.leave(me.incarnation, config.concurrency).await;
+    left.inspect_err(|error| tracing::warn!("could not say goodbye, the ring will notice: {error}")).ok()
+}
+
+/// Waits until Redis has been away for `time` without a break. The node can then settle nothing, and the ring has given
+/// this node up anyway.
+async fn stays_away(mut trouble: watch::Receiver<Option<String>>, time: Duration) {
+    loop {
+        if trouble.wait_for(Option::is_some).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        if tokio::time::timeout(time, trouble.wait_for(Option::is_none)).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn report_trouble<O: Observer>(
+    mut trouble: watch::Receiver<Option<String>>,
+    observer: Arc<O>,
+    end: CancellationToken,
+) -> Result<()> {
+    let mut lost = false;
+    loop {
+        tokio::select! {
+            () = end.cancelled() => return Ok(()),
+            changed = trouble.changed() => if changed.is_err() { return Ok(()) },
+        }
+        let reason = trouble.borrow_and_update().clone();
+        match reason {
+            Some(reason) => observer.notice(Notice::RedisLost { reason: &reason }),
+            None if lost => observer.notice(Notice::RedisBack),
+            None => {}
+        }
+        lost = trouble.borrow().is_some();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Keeps the notices it received about Redis.
+    #[derive(Default)]
+    struct Told(std::sync::Mutex<Vec<String>>);
+
+    impl Observer for Told {
+        fn notice(&self, notice: Notice<'_>) {
+            self.0.lock().unwrap().push(format!("{notice:?}"));
+        }
+    }
+
+    #[tokio::test]
+    async fn nobody_is_told_that_redis_is_back_who_was_not_told_that_it_was_lost() {
+        let (sender, trouble) = watch::channel(None);
+        // The trouble is over before the task looks.
+        sender.send_replace(Some("a moment".to_owned()));
+        sender.send_replace(None);
+        let (observer, end) = (Arc::new(Told::default()), CancellationToken::new());
+        let telling = tokio::spawn(report_trouble(trouble, Arc::clone(&observer), end.clone()));
+        let told = || observer.0.lock().unwrap().clone();
+        for (trouble, notice) in [(Some("gone"), "RedisLost { reason: \"gone\" }"), (None, "RedisBack")] {
+            tokio::task::yield_now().await;
+            sender.send_replace(trouble.map(ToOwned::to_owned));
+            while told().last().is_none_or(|last| last != notice) {
+                tokio::task::yield_now().await;
+            }
+        }
+        assert_eq!(told().len(), 2, "{:?}", told());
+        end.cancel();
+        telling.await.unwrap().unwrap();
+    }
+}

@@ -1,0 +1,80 @@
+//! The reasons why a call to Redis can fail, as far as they decide what the caller does next.
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+/// The reason why a call failed.
+#[derive(Clone, Debug)]
+pub(crate) enum CallError {
+    /// The connection is gone or silent. The caller cannot know whether Redis carried out the call.
+    Broken(String),
+    /// Redis does not know the script, or has forgotten it.
+    NoScript,
+    /// One of the ring's keys holds a value of another type.
+    WrongType,
+    /// Redis answered with an error.
+    Refused(String),
+}
+
+impl From<RedisError> for CallError {
+    fn from(error: RedisError) -> Self {
+        let told = || error.detail().map_or_else(|| error.category().to_owned(), ToOwned::to_owned);
+        match (error.kind(), error.code()) {
+            (ErrorKind::Server(ServerErrorKind::NoScript), _) => Self::NoScript,
+            (_, Some("WRONGTYPE")) => Self::WrongType,
+            (ErrorKind::Io | ErrorKind::Parse, _) => Self::Broken(error.to_string()),
+            (_, Some("NOAUTH")) => Self::Refused("NOAUTH: it wants a password, and none was given".into()),
+            (ErrorKind::AuthenticationFailed, _) => {
+                Self::Refused(format!("authentication failed: {}", told()))
+            }
+            (_, Some(code)) => Self::Refused(format!("{code} {}", told())),
+            _ if error.is_unrecoverable_error() => Self::Broken(error.to_string()),
+            _ => Self::Refused(error.to_string()),
+        }
+    }
+}
+
+impl std::fmt::Display for CallError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Broken(reason) | Self::Refused(reason) => f.write_str(reason),
+            Self::NoScript => f.write_str("it does not keep our scripts"),
+            Self::WrongType => f.write_str("a key of the ring holds another type"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(line: &str) -> CallError {
+        let value = redis::parse_redis_value(line.as_bytes()).unwrap();
+        value.extract_error().expect_err("a refusal").into()
+    }
+
+    #[test]
+    fn what_is_to_be_done_about_a_failure_is_read_from_its_kind() {
+        let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        assert!(matches!(RedisError::from(reset).into(), CallError::Broken(_)));
+        let garbled = RedisError::from((ErrorKind::Parse, "not the protocol"));
+        assert!(
+            matches!(garbled.into(), CallError::Broken(_)),
+            "what follows on it cannot be understood either"
+        );
+        let nowhere = RedisError::from((ErrorKind::ClusterConnectionNotFound, "nobody has this slot"));
+        assert!(matches!(nowhere.into(), CallError::Broken(_)), "a new connection may help");
+        let odd = RedisError::from((ErrorKind::UnexpectedReturnType, "another type"));
+        assert!(matches!(odd.into(), CallError::Refused(_)), "a new connection would not");
+        assert!(matches!(refusal("-NOSCRIPT No matching script.\r\n"), CallError::NoScript));
+        assert!(matches!(refusal("-WRONGTYPE Operation against a key\r\n"), CallError::WrongType));
+        let told = |error: CallError| match error {
+            CallError::Refused(told) => told,
+            other => panic!("{other:?}"),
+        };
+        let no_password = told(refusal("-NOAUTH Authentication required.\r\n"));
+        assert_eq!(no_password, "NOAUTH: it wants a password, and none was given");
+        let wrong = RedisError::from((ErrorKind::AuthenticationFailed, "wrong", "user or password".into()));
+        assert_eq!(told(wrong.into()), "authentication failed: user or password");
+        assert_eq!(told(refusal("-OOM command not allowed\r\n")), "OOM command not allowed");
+    }
+}

@@ -1,0 +1,407 @@
+//! A connection to Redis that reconnects by itself.
+//!
+//! A [`ManagedConnection`] either has a current [`Session`] or is waiting for the next one. Callers obtain the session
+//! with [`ManagedConnection::session`] and send on it. If a call fails because the session broke, the session reports
+//! that, and one keeper task replaces it. Only the keeper reconnects, so a hundred failed calls cause one new session.
+//! A session that stays silent for longer than the response time-out also counts as broken, because a half-open one
+//! never returns an error.
+//!
+//! The connection also carries the member's presence: a subscription to the member's channel, by which Redis shows that
+//! the member is alive. A new session subscribes before any caller may use it, so a member that works is never seen as
+//! absent. When the office becomes vacant, the ring calls the heir on that channel. The call wakes
+//! [`ManagedConnection::called`].
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use backon::BackoffBuilder as _;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError, Value,
+};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::call_error::CallError;
+use super::server_info::ServerInfo;
+use super::session::Session;
+use crate::error::{Error, Result};
+use crate::redis::Endpoint;
+
+/// Time limit for the first connection. It is long because nothing is lost yet, and a busy machine starts everything
+/// slowly.
+const FIRST: Duration = Duration::from_secs(5);
+
+pub(crate) struct ManagedConnection {
+    endpoint: Endpoint,
+    response_timeout: Duration,
+    /// The channel whose subscription shows that the current member is alive.
+    channel: Mutex<Option<String>>,
+    session: watch::Sender<Option<Session>>,
+    reports: mpsc::UnboundedSender<u64>,
+    called: Notify,
+    trouble: watch::Sender<Option<String>>,
+    /// The number of calls that wait for Redis, including attempts to reconnect.
+    waiting: Mutex<usize>,
+    /// The time since which observations of other members may be trusted, apart from the age of the session.
+    awake_since: Mutex<Instant>,
+}
+
+/// What the keeper of a connection owns: the reports of broken sessions and the pushes of the current session.
+pub(crate) struct Keeper {
+    reports: mpsc::UnboundedReceiver<u64>,
+    pushes: mpsc::UnboundedReceiver<PushInfo>,
+    /// The sessions of another connection that takes the same route.
+    beside: Option<watch::Receiver<Option<Session>>>,
+}
+
+impl Keeper {
+    /// Watches another connection. When that connection replaces its session, the cause affects this one too. This one
+    /// may be silent by nature and would notice much later.
+    pub fn beside(self, other: &ManagedConnection) -> Self {
+        Self { beside: Some(other.session.subscribe()), ..self }
+    }
+}
+
+impl ManagedConnection {
+    /// Opens the first session. The keeper's runtime must call this, because the session's tasks run on it.
+    pub async fn open(endpoint: Endpoint, response_timeout: Duration) -> Result<(Self, Keeper)> {
+        let (reports, reported) = mpsc::unbounded_channel();
+        let connection = Self {
+            endpoint,
+            response_timeout,
+            channel: Mutex::default(),
+            session: watch::Sender::new(None),
+            reports,
+            called: Notify::new(),
+            trouble: watch::Sender::new(None),
+            waiting: Mutex::new(0),
+            // A new connection has not missed anything while asleep.
+            awake_since: Mutex::new(Instant::now() - Duration::from_secs(3600)),
+        };
+        let first = connection.connect(1, FIRST.max(response_timeout)).await;
+        let (session, pushes) = first.map_err(|trouble| connection.error(trouble))?;
+        connection.session.send_replace(Some(session));
+        Ok((connection, Keeper { reports: reported, pushes, beside: None }))
+    }
+
+    /// Replaces the session each time it breaks, until `stop`.
+    pub async fn keep(&self, mut keeper: Keeper, stop: CancellationToken) {
+        let mut generation = 1;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                Some(broken) = keeper.reports.recv() => if broken < generation { continue },
+                () = self.replaced_beside(keeper.beside.as_mut()) => {}
+                push = keeper.pushes.recv() => match push.map(|push| push.kind) {
+                    Some(PushKind::Disconnection) | None => {}
+                    Some(kind) => {
+                        if kind == PushKind::Message {
+                            self.called.notify_one();
+                        }
+                        continue;
+                    }
+                },
+            }
+            self.session.send_replace(None);
+            generation += 1;
+            let mut pauses = pauses();
+            let _waiting = self.wait_along();
+            loop {
+                let attempt = tokio::select! {
+                    () = stop.cancelled() => return,
+                    attempt = self.connect(generation, self.response_timeout) => attempt,
+                };
+                match attempt {
+                    Ok((session, pushes)) => {
+                        keeper.pushes = pushes;
+                        self.session.send_replace(Some(session));
+                        break;
+                    }
+                    Err(trouble) => {
+                        self.report_trouble(&trouble);
+                        let pause = pauses.next().unwrap_or_default();
+                        tokio::select! {
+                            () = stop.cancelled() => return,
+                            () = tokio::time::sleep(pause) => {}
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until another connection replaces a session that existed beside the current session of this one.
+    async fn replaced_beside(&self, beside: Option<&mut watch::Receiver<Option<Session>>>) {
+        if let (Some(beside), Some(own)) = (beside, self.current()) {
+            // Both sessions break at the same time, and their keepers may replace them one after the other.
+            let at_once = own.since + self.response_timeout;
+            let replaced = |other: &Session| other.generation > 1 && other.since > at_once;
+            if beside.wait_for(|other| other.as_ref().is_some_and(replaced)).await.is_ok() {
+                return;
+            }
+        }
+        std::future::pending().await
+    }
+
+    async fn connect(
+        &self,
+        generation: u64,
+        patience: Duration,
+    ) -> Result<(Session, mpsc::UnboundedReceiver<PushInfo>), CallError> {
+        let attempt = async {
+            match self.connect_with(generation, ProtocolVersion::RESP3).await {
+                Err(Attempt::NoResp3) => self.connect_with(generation, ProtocolVersion::RESP2).await,
+                other => other,
+            }
+        };
+        match tokio::time::timeout(patience, attempt).await {
+            Ok(Ok(connected)) => Ok(connected),
+            Ok(Err(Attempt::NoResp3)) => Err(CallError::Refused("it speaks neither RESP3 nor RESP2".into())),
+            Ok(Err(Attempt::Failed(trouble))) => Err(trouble),
+            Err(_) => Err(CallError::Broken(format!("no answer for {patience:?}"))),
+        }
+    }
+
+    async fn connect_with(
+        &self,
+        generation: u64,
+        protocol: ProtocolVersion,
+    ) -> Result<(Session, mpsc::UnboundedReceiver<PushInfo>), Attempt> {
+        if self.endpoint.uses_tls() {
+            // This fails only if the program has already chosen a provider, and that one works just as well.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
+        let (push_sender, pushes) = mpsc::unbounded_channel();
+        let mut config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let speaks_resp3 = protocol == ProtocolVersion::RESP3;
+        let mut silent = None;
+        if speaks_resp3 {
+            config = config.set_push_sender(push_sender);
+        } else {
+            silent = Some(push_sender);
+        }
+        let client = Client::open(self.endpoint.info(protocol))?;
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await;
+        let mut connection = connection.map_err(|error| Attempt::of_greeting(error, protocol))?;
+        // The subscription comes first, because until then the ring considers this member absent.
+        let channel = self.channel.lock().expect("no panic while held").clone();
+        if let Some(channel) = channel.filter(|_| speaks_resp3) {
+            connection.subscribe(channel).await?;
+        }
+        let info: String = redis::cmd("INFO").arg("server").query_async(&mut connection).await?;
+        let server = ServerInfo::read(&info);
+        server.check_version()?;
+        // A server that is still loading its data answers the greeting and `INFO`, but does not serve yet.
+        redis::cmd("PING").exec_async(&mut connection).await?;
+        Ok((Session::new(connection, generation, server, silent, self.reports.clone()), pushes))
+    }
+
+    /// The current session, if there is one.
+    pub fn current(&self) -> Option<Session> {
+        self.session.borrow().clone()
+    }
+
+    /// The current session, or the next one.
+    pub async fn session(&self) -> Session {
+        let mut session = self.session.subscribe();
+        let ready = session.wait_for(Option::is_some).await.expect("the sender lives as long as self");
+        ready.clone().expect("just waited for it")
+    }
+
+    /// The current session, if no command waits on it. None will, as long as the returned value lives.
+    pub fn free(&self) -> Option<Session> {
+        self.current()?.free()
+    }
+
+    /// Sends one command. A broken session is reported to its keeper, which may be that of another connection.
+    pub async fn send(&self, session: &Session, command: &Cmd) -> Result<Value, CallError> {
+        let mut connection = session.connection.clone();
+        session.checked(session.answer(connection.send_packed_command(command), self.response_timeout).await?)
+    }
+
+    /// Sends a command that Redis answers only after up to `wait`. No caller finds the session free meanwhile. The call
+    /// ends when the session is replaced, because the old one may be dead without a sign.
+    pub async fn hold(&self, session: &Session, command: &Cmd, wait: Duration) -> Result<Value, CallError> {
+        let mut connections = self.session.subscribe();
+        let is_other =
+            |now: &Option<Session>| now.as_ref().is_none_or(|now| now.generation != session.generation);
+        tokio::select! {
+            answer = session.hold(command, wait + self.response_timeout) => answer,
+            _ = connections.wait_for(is_other) => Err(CallError::Broken("it was replaced".into())),
+        }
+    }
+
+    /// Sends two commands in one round trip. If one fails, the first error is returned.
+    pub async fn send_both(
+        &self,
+        session: &Session,
+        one: Cmd,
+        other: &Cmd,
+    ) -> Result<(Value, Value), CallError> {
+        let mut pipeline = redis::Pipeline::with_capacity(2);
+        pipeline.add_command(one).add_command(other.clone());
+        let mut connection = session.connection.clone();
+        let sending = connection.send_packed_commands(&pipeline, 0, 2);
+        let mut answers = session.answer(sending, self.response_timeout).await?.into_iter();
+        let mut next = || session.checked(answers.next().unwrap_or(Value::Nil));
+        Ok((next()?, next()?))
+    }
+
+    /// Subscribes to `channel` to show that the member is alive, now and after every reconnect. Returns false if this
+    /// server does not support that.
+    pub async fn show_presence(&self, session: &Session, channel: &str) -> Result<bool, CallError> {
+        if !session.speaks_resp3 {
+            return Ok(false);
+        }
+        let mut connection = session.connection.clone();
+        match session.answer(connection.subscribe(channel), self.response_timeout).await {
+            Ok(()) => {
+                let old = self.channel.lock().expect("no panic while held").replace(channel.to_owned());
+                if let Some(old) = old.filter(|old| old != channel) {
+                    let _ = session.answer(connection.unsubscribe(old), self.response_timeout).await;
+                }
+                Ok(true)
+            }
+            Err(trouble @ CallError::Broken(_)) => Err(trouble),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Waits until the ring calls this member to the office.
+    pub async fn called(&self) {
+        self.called.notified().await;
+    }
+
+    /// Whether observations of other members through this connection may be trusted. Right after Redis or the network
+    /// restarted, or after this node was asleep, every other member looks dead to the first node that is back.
+    pub fn is_settled(&self, settling: Duration) -> bool {
+        if self.awake_since.lock().expect("no panic while held").elapsed() < settling {
+            return false;
+        }
+        self.current().is_some_and(|session| {
+            let old_enough = session.since.elapsed() >= settling;
+            let first_on_an_old_server = session.generation == 1 && session.server.uptime > settling;
+            old_enough || first_on_an_old_server
+        })
+    }
+
+    /// Starts a new settling period, during which observations of other members are not trusted.
+    pub fn unsettle(&self) {
+        *self.awake_since.lock().expect("no panic while held") = Instant::now();
+    }
+
+    /// Counts a caller that waits for Redis. While any caller waits, a call error that was reported is not over.
+    pub fn wait_along(&self) -> Waiting<'_> {
+        *self.waiting.lock().expect("no panic while held") += 1;
+        Waiting(self)
+    }
+
+    /// Reports a call error once. Further ones are ignored until no caller waits any more.
+    pub fn report_trouble(&self, trouble: &CallError) {
+        self.trouble.send_if_modified(|told| {
+            let first = told.is_none();
+            if first {
+                *told = Some(trouble.to_string());
+            }
+            first
+        });
+    }
+
+    /// The call error that currently keeps callers waiting, if there is one.
+    pub fn trouble(&self) -> watch::Receiver<Option<String>> {
+        self.trouble.subscribe()
+    }
+
+    /// Turns a call error into an error for the user of the library.
+    pub fn error(&self, trouble: CallError) -> Error {
+        let address = self.endpoint.to_string();
+        match trouble {
+            CallError::Broken(reason) => Error::Unreachable { address, reason },
+            other => Error::Refused { address, reason: other.to_string() },
+        }
+    }
+}
+
+/// A caller that waits for Redis, for as long as this value lives.
+pub(crate) struct Waiting<'a>(&'a ManagedConnection);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.0.waiting.lock().expect("no panic while held");
+        *waiting -= 1;
+        if *waiting == 0 && self.0.trouble.send_if_modified(|told| told.take().is_some()) {
+            self.0.unsettle();
+        }
+    }
+}
+
+/// Pauses between tries. They are short at first, so that a node is back within a fraction of a second after Redis
+/// returns. They have jitter, so that a hundred nodes do not come back in one instant.
+pub(crate) fn pauses() -> impl Iterator<Item = Duration> + Send {
+    backon::ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(10))
+        .with_max_delay(Duration::from_millis(200))
+        .with_jitter()
+        .without_max_times()
+        .build()
+}
+
+enum Attempt {
+    NoResp3,
+    Failed(CallError),
+}
+
+impl Attempt {
+    /// A server or proxy that answers the greeting with an error may still speak the older protocol, unless the error
+    /// is about the password.
+    fn of_greeting(error: RedisError, protocol: ProtocolVersion) -> Self {
+        let about_password = error.kind() == ErrorKind::AuthenticationFailed
+            || matches!(error.code(), Some("WRONGPASS" | "NOAUTH"));
+        let answered = error.kind() == ErrorKind::RESP3NotSupported || error.code().is_some();
+        if protocol == ProtocolVersion::RESP3 && answered && !about_password {
+            return Self::NoResp3;
+        }
+        Self::Failed(error.into())
+    }
+}
+
+impl From<RedisError> for Attempt {
+    fn from(error: RedisError) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl From<CallError> for Attempt {
+    fn from(trouble: CallError) -> Self {
+        Self::Failed(trouble)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_older_protocol_is_tried_where_a_server_refuses_the_greeting_for_another_reason_than_the_password()
+    {
+        let refusal = |line: &str| {
+            let value = redis::parse_redis_value(line.as_bytes()).unwrap();
+            value.extract_error().expect_err("a refusal")
+        };
+        let refusals = [
+            ("-ERR unknown command 'HELLO'\r\n", true),
+            ("-NOPROTO unsupported protocol version\r\n", true),
+            ("-NOAUTH Authentication required.\r\n", false),
+            ("-WRONGPASS invalid username-password pair\r\n", false),
+        ];
+        let tries_again = |error, protocol| matches!(Attempt::of_greeting(error, protocol), Attempt::NoResp3);
+        for (line, expected) in refusals {
+            assert_eq!(tries_again(refusal(line), ProtocolVersion::RESP3), expected, "{line}");
+            assert!(!tries_again(refusal(line), ProtocolVersion::RESP2), "{line}: there is no older one");
+        }
+        let unreachable = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        assert!(!tries_again(unreachable.into(), ProtocolVersion::RESP3));
+        let unspoken = RedisError::from((ErrorKind::RESP3NotSupported, "a client that knows"));
+        assert!(tries_again(unspoken, ProtocolVersion::RESP3));
+    }
+}

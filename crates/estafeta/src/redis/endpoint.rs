@@ -1,0 +1,263 @@
+//! The address of a Redis server and its credentials. The password is never shown.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+
+use crate::error::Error;
+
+/// The address of a Redis server with its credentials. Its `Display` and `Debug` output contains no secrets.
+#[derive(Clone)]
+pub struct Endpoint(ConnectionInfo);
+
+impl Endpoint {
+    /// A server on a TCP port.
+    pub fn tcp(host: &str, port: u16) -> Self {
+        let info = (host, port).into_connection_info();
+        Self(info.expect("a host and a port make an address"))
+    }
+
+    /// Returns the same server with another database.
+    pub fn with_db(self, db: i64) -> Self {
+        let settings = self.0.redis_settings().clone().set_db(db);
+        Self(self.0.set_redis_settings(settings))
+    }
+
+    /// Returns the same server with a password.
+    pub fn with_password(self, password: &str) -> Self {
+        let settings = self.0.redis_settings().clone().set_password(password);
+        Self(self.0.set_redis_settings(settings))
+    }
+
+    /// Whether the endpoint already has a password.
+    pub fn has_password(&self) -> bool {
+        self.0.redis_settings().password().is_some()
+    }
+
+    /// The place where the server listens, or None if the connection uses TLS.
+    pub fn address(&self) -> Option<Address> {
+        match self.0.addr() {
+            ConnectionAddr::Tcp(host, port) => Some(Address::Tcp(host.clone(), *port)),
+            ConnectionAddr::Unix(path) => Some(Address::Unix(path.clone())),
+            _ => None,
+        }
+    }
+
+    /// The URL, including secrets, by which a child process reaches the same database. Pass it in the child's
+    /// environment: every user of the machine can read a command line.
+    pub fn secret_url(&self) -> String {
+        let settings = self.0.redis_settings();
+        let (scheme, host, port, end) = match self.0.addr() {
+            ConnectionAddr::Unix(path) => {
+                let path: String = path.as_os_str().as_encoded_bytes().iter().map(encoded_in_path).collect();
+                let user = settings.username().map(|user| format!("&user={}", encoded(user)));
+                let password = settings.password().map(|password| format!("&pass={}", encoded(password)));
+                let (user, password) = (user.unwrap_or_default(), password.unwrap_or_default());
+                return format!("redis+unix://{path}?db={}{user}{password}", settings.db());
+            }
+            ConnectionAddr::TcpTls { host, port, insecure, .. } => {
+                ("rediss", host.as_str(), *port, if *insecure { "#insecure" } else { "" })
+            }
+            ConnectionAddr::Tcp(host, port) => ("redis", host.as_str(), *port, ""),
+            _ => ("redis", "", 0, ""),
+        };
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        format!("{scheme}://{}{host}:{port}/{}{end}", self.credentials(), settings.db())
+    }
+
+    /// The URL, including secrets, by which a process reaches the same database through another port of this machine.
+    pub fn secret_url_through(&self, port: u16) -> String {
+        format!("redis://{}127.0.0.1:{port}/{}", self.credentials(), self.0.redis_settings().db())
+    }
+
+    /// The credentials as a URL holds them in front of the host.
+    fn credentials(&self) -> String {
+        let settings = self.0.redis_settings();
+        let user = settings.username().map(encoded).unwrap_or_default();
+        let password = settings.password().map(|password| format!(":{}", encoded(password)));
+        let credentials = user + &password.unwrap_or_default();
+        if credentials.is_empty() { credentials } else { credentials + "@" }
+    }
+
+    pub(crate) fn info(&self, protocol: ProtocolVersion) -> ConnectionInfo {
+        let settings = self.0.redis_settings().clone();
+        let settings = settings.set_protocol(protocol).set_skip_set_lib_name();
+        self.0.clone().set_redis_settings(settings)
+    }
+
+    pub(crate) fn uses_tls(&self) -> bool {
+        matches!(self.0.addr(), ConnectionAddr::TcpTls { .. })
+    }
+}
+
+/// The place where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A host and a port.
+    Tcp(String, u16),
+    /// A socket in the file system.
+    Unix(PathBuf),
+}
+
+/// Encodes a text so that it is safe in any part of a URL.
+fn encoded(text: &str) -> String {
+    let encode = |byte: u8| match byte {
+        byte if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    };
+    text.bytes().map(encode).collect()
+}
+
+fn encoded_in_path(byte: &u8) -> String {
+    match byte {
+        b'/' | b'.' | b'-' | b'_' => char::from(*byte).to_string(),
+        byte if byte.is_ascii_alphanumeric() => char::from(*byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    }
+}
+
+impl FromStr for Endpoint {
+    type Err = Error;
+
+    fn from_str(url: &str) -> Result<Self, Error> {
+        const EXPECTED: &str = "a URL such as redis://[user:password@]host:6379/0, rediss://host or \
+                                redis+unix:///path/to/redis.sock";
+        // The given text may contain a password, so the error does not repeat it.
+        let wrong =
+            |why: &str| Error::Expected { what: "Redis URL", expected: EXPECTED.into(), got: why.into() };
+        let schemes = ["redis://", "rediss://", "redis+unix://", "unix://", "valkey://", "valkeys://"];
+        if !schemes.iter().any(|scheme| url.starts_with(scheme)) {
+            return Err(wrong("one that begins otherwise"));
+        }
+        let info = url
+            .into_connection_info()
+            .map_err(|error| wrong(&format!("one that cannot be read ({})", error.category())))?;
+        Ok(Self(info))
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (host, port, scheme) = match self.0.addr() {
+            ConnectionAddr::Tcp(host, port) => (host, port, "redis"),
+            ConnectionAddr::TcpTls { host, port, .. } => (host, port, "rediss"),
+            ConnectionAddr::Unix(path) => return write!(f, "{}", path.display()),
+            _ => return f.write_str("an address of a kind unknown to estafeta"),
+        };
+        write!(f, "{scheme}://{host}:{port}/{}", self.0.redis_settings().db())
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_secret_url_of_any_server_leads_to_the_same_place(
+            host in prop_oneof![Just("::1".to_owned()), "[a-z][a-z0-9.-]{0,9}"],
+            port: u16,
+            db in 0..16_i64,
+            password in prop::option::of("\\PC{1,12}"),
+        ) {
+            let mut endpoint = Endpoint::tcp(&host, port).with_db(db);
+            if let Some(password) = &password {
+                endpoint = endpoint.with_password(password);
+            }
+            let again: Endpoint = endpoint.secret_url().parse().unwrap();
+            prop_assert_eq!(again.address(), endpoint.address());
+            let (found, given) = (again.0.redis_settings(), endpoint.0.redis_settings());
+            prop_assert_eq!((found.db(), found.password()), (given.db(), password.as_deref()));
+            prop_assert_eq!(again.has_password(), password.is_some());
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused_without_repeating_it(
+            scheme in prop_oneof![Just("redis://"), Just("rediss://"), Just("redis+unix://"), Just("http://"), Just("")],
+            rest in "[A-Z:@/?#\\[\\]%0-9]{6,20}",
+        ) {
+            let url = format!("{scheme}{rest}");
+            if let Err(error) = url.parse::<Endpoint>() {
+                prop_assert!(!error.to_string().contains(&rest), "{}", error);
+            }
+        }
+    }
+
+    #[test]
+    fn a_password_is_never_shown() {
+        let endpoint: Endpoint = "redis://bob:s3cret@localhost:7000/2".parse().unwrap();
+        assert_eq!(format!("{endpoint} {endpoint:?}"), "redis://localhost:7000/2 redis://localhost:7000/2");
+        for other in ["rediss://bob:s3cret@h", "redis+unix:///s?user=bob&pass=s3cret"] {
+            let endpoint: Endpoint = other.parse().unwrap();
+            let shown = format!("{endpoint} {endpoint:?}");
+            assert!(!shown.contains("s3cret"), "{shown}");
+        }
+        for bad in ["redis://:s3cret@host:port", "http://s3cret@x", "s3cret"] {
+            let shown = bad.parse::<Endpoint>().unwrap_err().to_string();
+            assert!(!shown.contains("s3cret"), "{shown}");
+            assert!(shown.contains("expected a URL such as"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_shown_and_passed_on_as_people_write_it() {
+        let cases = [
+            ("redis://bob:p%40ss@host:7000/2", "redis://host:7000/2", "redis://bob:p%40ss@host:7000/2"),
+            ("rediss://host", "rediss://host:6379/0", "rediss://host:6379/0"),
+            ("redis+unix:///a-b_c.d/e%20f?db=1", "/a-b_c.d/e f", "redis+unix:///a-b_c.d/e%20f?db=1"),
+        ];
+        for (given, shown, passed_on) in cases {
+            let endpoint: Endpoint = given.parse().unwrap();
+            assert_eq!((endpoint.to_string().as_str(), endpoint.secret_url().as_str()), (shown, passed_on));
+            assert_eq!(endpoint.uses_tls(), given.starts_with("rediss:"));
+        }
+    }
+
+    #[test]
+    fn the_way_through_another_port_keeps_everything_but_the_place() {
+        let secret = "p@ss:w/ord";
+        let endpoint: Endpoint = "redis://bob@localhost:7000/2".parse().unwrap();
+        let endpoint = endpoint.with_password(secret);
+        assert_eq!(endpoint.address(), Some(Address::Tcp("localhost".into(), 7000)));
+        let through: Endpoint = endpoint.secret_url_through(4711).parse().unwrap();
+        assert_eq!(through.to_string(), "redis://127.0.0.1:4711/2");
+        let settings = through.0.redis_settings();
+        assert_eq!((settings.username(), settings.password()), (Some("bob"), Some(secret)));
+
+        let socket: Endpoint = "redis+unix:///run/redis.sock".parse().unwrap();
+        assert_eq!(socket.address(), Some(Address::Unix("/run/redis.sock".into())));
+        assert_eq!(socket.secret_url_through(4711), "redis://127.0.0.1:4711/0");
+        assert_eq!("rediss://host".parse::<Endpoint>().unwrap().address(), None);
+    }
+
+    #[test]
+    fn a_child_is_led_to_the_same_place_with_the_same_secrets() {
+        let places = [
+            "redis://bob@localhost:7000/2",
+            "redis://[::1]:6379/0",
+            "rediss://bob@example.org:6380/1",
+            "redis+unix:///run/my redis/r.sock?db=3&user=bob",
+        ];
+        for url in places {
+            let endpoint = url.parse::<Endpoint>().unwrap().with_password("p@ss:w/ord&x=?#");
+            let child: Endpoint = endpoint.secret_url().parse().unwrap();
+            assert_eq!(child.to_string(), endpoint.to_string());
+            let (ours, theirs) = (endpoint.0.redis_settings(), child.0.redis_settings());
+            assert_eq!(
+                (ours.username(), ours.password(), ours.db()),
+                (theirs.username(), theirs.password(), theirs.db())
+            );
+        }
+        assert_eq!("redis://localhost".parse::<Endpoint>().unwrap().secret_url(), "redis://localhost:6379/0");
+    }
+}

@@ -1,0 +1,21 @@
+//! The connection to Redis: what keeps it alive, and how a step is sent on it until Redis answers.
+//!
+//! All other modules use [`Store`]. It sends a step on a [`ManagedConnection`], which replaces its
+//! [`Session`](session::Session) when that breaks. The store repeats the step as long as its patience lasts.
+//! [`steps`](crate::steps) defines the arguments and the answer of each step.
+
+mod call_error;
+mod connection;
+mod endpoint;
+mod reply;
+mod server_info;
+mod session;
+mod store;
+
+pub(crate) use connection::{Keeper, ManagedConnection, pauses};
+pub use endpoint::{Address, Endpoint};
+pub(crate) use reply::Reply;
+pub(crate) use store::Store;
+
+#[cfg(test)]
+pub(crate) use call_error::CallError;

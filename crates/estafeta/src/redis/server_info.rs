@@ -1,0 +1,59 @@
+//! What a Redis server reports about itself.
+
+use std::time::Duration;
+
+use super::call_error::CallError;
+
+/// The oldest Redis version whose scripts can have flags and call `PUBSUB`.
+const OLDEST: (u32, u32) = (7, 0);
+
+/// The facts about a server that the library needs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ServerInfo {
+    version: String,
+    pub uptime: Duration,
+}
+
+impl ServerInfo {
+    /// Parses the answer to `INFO server`.
+    pub fn read(info: &str) -> Self {
+        let field = |name: &str| {
+            let value = |line: &str| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned());
+            info.lines().find_map(value).unwrap_or_default()
+        };
+        Self {
+            version: field("redis_version"),
+            uptime: Duration::from_secs(field("uptime_in_seconds").parse().unwrap_or(0)),
+        }
+    }
+
+    pub fn check_version(&self) -> Result<(), CallError> {
+        let mut parts = self.version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+        let found = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+        if found >= OLDEST {
+            return Ok(());
+        }
+        let (major, minor) = OLDEST;
+        Err(CallError::Refused(format!("expected Redis {major}.{minor} or newer, got {}", self.version)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_taken_from_7_0_on() {
+        let server = |version: &str| {
+            ServerInfo::read(&format!("# Server\r\nredis_version:{version}\r\nuptime_in_seconds:12\r\n"))
+        };
+        assert_eq!(server("7.0.15").uptime, Duration::from_secs(12));
+        for good in ["7.0.0", "7.2.4", "8.0.1", "10.0"] {
+            assert!(server(good).check_version().is_ok(), "{good}");
+        }
+        for old in ["6.2.14", "6.9", "", "unknown"] {
+            let told = server(old).check_version().expect_err(old).to_string();
+            assert_eq!(told, format!("expected Redis 7.0 or newer, got {old}"));
+        }
+    }
+}

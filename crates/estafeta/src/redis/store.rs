@@ -1,0 +1,197 @@
+//! A ring as Redis stores it. The store sends steps and reads, and repeats them until Redis answers.
+//!
+//! Every step may be repeated without harm after a lost reply. A running node uses a *patient* store. It retries until
+//! Redis answers, whatever is wrong: Redis is away, loading, out of memory, without its scripts, or has withdrawn
+//! rights. It gives up only when its owner does. A command uses a plain store, which fails at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, FromRedisValue, Value};
+use tokio_util::sync::CancellationToken;
+
+use super::call_error::CallError;
+use super::connection::{ManagedConnection, pauses};
+use super::reply::Reply;
+use super::session::Session;
+use crate::error::{Error, Result};
+use crate::identity::Incarnation;
+use crate::keys::{Keys, RingName};
+use crate::steps::{Call, Script};
+
+/// The ring as Redis stores it.
+#[derive(Clone)]
+pub(crate) struct Store {
+    connection: Arc<ManagedConnection>,
+    /// Used instead of `connection` while it is free.
+    shortcut: Option<Arc<ManagedConnection>>,
+    ring: RingName,
+    keys: Arc<Keys>,
+    /// Ends the retries of a patient store.
+    patient_until: Option<CancellationToken>,
+}
+
+impl Store {
+    pub fn new(connection: Arc<ManagedConnection>, ring: RingName) -> Self {
+        let keys = Arc::new(Keys::new(&ring));
+        Self { connection, shortcut: None, ring, keys, patient_until: None }
+    }
+
+    /// Returns the same store, except that every call retries until Redis answers or `end` is cancelled.
+    pub fn patient(&self, end: CancellationToken) -> Self {
+        Self { patient_until: Some(end), ..self.clone() }
+    }
+
+    /// Returns the same store, except that its calls use another connection whenever that one is free.
+    pub fn with_shortcut(&self, shortcut: Arc<ManagedConnection>) -> Self {
+        Self { shortcut: Some(shortcut), ..self.clone() }
+    }
+
+    pub fn connection(&self) -> &ManagedConnection {
+        &self.connection
+    }
+
+    pub fn ring(&self) -> &RingName {
+        &self.ring
+    }
+
+    pub fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    pub fn is_patient(&self) -> bool {
+        self.patient_until.is_some()
+    }
+
+    /// Whether the owner of a patient store has given up.
+    pub fn is_stopped(&self) -> bool {
+        self.patient_until.as_ref().is_some_and(CancellationToken::is_cancelled)
+    }
+
+    /// Shows Redis that the member is alive. Returns false if the server does not support that.
+    pub async fn show_presence(&self, me: Incarnation) -> Result<bool> {
+        let channel = self.keys.alive(me);
+        let channel = channel.as_str();
+        self.try_until_answered(
+            |session| async move { self.connection.show_presence(&session, channel).await },
+        )
+        .await
+    }
+
+    /// Calls a script and returns its tagged answer.
+    pub async fn run(&self, script: &'static Script, call: &Call) -> Result<Reply> {
+        tracing::trace!(step = script.name);
+        self.try_until_answered(|session| async move {
+            match self.connection.send(&session, &call.command).await {
+                Err(CallError::NoScript) => {
+                    self.load(&session, script).await?;
+                    self.connection.send(&session, &call.command).await
+                }
+                other => other,
+            }
+        })
+        .await
+        .and_then(|value| Reply::new(script.name, value))
+    }
+
+    /// Calls a script and reads right after it, in one round trip. Each try builds the call anew.
+    pub async fn run_and_read(
+        &self,
+        script: &'static Script,
+        build: impl Fn() -> Call,
+        read: &Cmd,
+    ) -> Result<(Reply, Value)> {
+        tracing::trace!(step = script.name);
+        let build = &build;
+        let (answer, value) = self
+            .try_until_answered(|session| async move {
+                match self.connection.send_both(&session, build().command, read).await {
+                    Err(CallError::NoScript) => {
+                        self.load(&session, script).await?;
+                        self.connection.send_both(&session, build().command, read).await
+                    }
+                    other => other,
+                }
+            })
+            .await?;
+        Ok((Reply::new(script.name, answer)?, value))
+    }
+
+    async fn load(&self, session: &Session, script: &Script) -> Result<(), CallError> {
+        self.connection.send(session, redis::cmd("SCRIPT").arg("LOAD").arg(script.code())).await.map(drop)
+    }
+
+    pub async fn read<T: FromRedisValue>(&self, command: &Cmd) -> Result<T> {
+        let value = self.send(command).await?;
+        T::from_redis_value(value).map_err(|error| Error::Answer(error.to_string()))
+    }
+
+    pub async fn send(&self, command: &Cmd) -> Result<Value> {
+        self.try_until_answered(|session| async move { self.connection.send(&session, command).await }).await
+    }
+
+    /// Sends a command that Redis answers only after up to `wait`. No other caller can use the connection meanwhile.
+    pub async fn hold(&self, command: &Cmd, wait: Duration) -> Result<Value> {
+        self.try_until_answered(|session| async move { self.connection.hold(&session, command, wait).await })
+            .await
+    }
+
+    async fn try_until_answered<T, F>(&self, send: impl Fn(Session) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T, CallError>>,
+    {
+        // A borrowed session proves nothing about this store's own. The owner of that session handles its errors.
+        if let Some(session) = self.shortcut.as_ref().and_then(|connection| connection.free())
+            && let Ok(value) = send(session).await
+        {
+            return Ok(value);
+        }
+        let mut pauses = pauses();
+        let mut waiting = None;
+        loop {
+            let session = match (&self.patient_until, self.connection.current()) {
+                (_, Some(session)) => session,
+                (None, None) => {
+                    let lost = CallError::Broken("the connection was lost".into());
+                    return Err(self.connection.error(lost));
+                }
+                (Some(end), None) => {
+                    waiting.get_or_insert_with(|| self.connection.wait_along());
+                    tokio::select! {
+                        () = end.cancelled() => return Err(Error::Stopped),
+                        session = self.connection.session() => session,
+                    }
+                }
+            };
+            let error = match send(session).await {
+                Ok(value) => return Ok(value),
+                Err(error) => error,
+            };
+            let Some(end) = &self.patient_until else {
+                return Err(self.explain(error).await);
+            };
+            waiting.get_or_insert_with(|| self.connection.wait_along());
+            self.connection.report_trouble(&error);
+            tokio::select! {
+                () = end.cancelled() => return Err(Error::Stopped),
+                () = tokio::time::sleep(pauses.next().unwrap_or_default()) => {}
+            }
+        }
+    }
+
+    /// Converts a call error. If a key of the wrong type caused it, the result names that key.
+    async fn explain(&self, error: CallError) -> Error {
+        if let (CallError::WrongType, Some(session)) = (&error, self.connection.current()) {
+            for (key, expected) in self.keys.fixed() {
+                let found = self.connection.send(&session, redis::cmd("TYPE").arg(key)).await;
+                if let Ok(Value::SimpleString(found)) = found
+                    && found != expected
+                    && found != "none"
+                {
+                    return Error::ForeignKey { key: key.to_owned(), found, expected };
+                }
+            }
+        }
+        self.connection.error(error)
+    }
+}

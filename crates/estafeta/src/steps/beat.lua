@@ -1,0 +1,42 @@
+-- beat: extends the caller's lease and reports the state of the caller and the office.
+-- KEYS   members succession leader ledger member
+-- ARGV   incarnation lease-ms channel-prefix
+-- Answer {'stands', now, overslept(0|1), rank, state, leader-incarnation, epoch, published, outstanding} · {'lost'}
+--        rank is the place in the line of succession (-1: none). state is how the leader looks: none me well expired
+--        absent ahead. outstanding counts messages that have no outcome yet. overslept: the caller's lease had run out,
+--        so what it sees of others proves nothing yet.
+-- Invariant: a buried member gets `lost` and is not revived. So does a member of which only the name is left, because
+-- its registration was deleted. Only that member knows what it holds, so only it can hand that back and join again.
+local members, succession, leader, ledger, member = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local me, lease = ARGV[1], tonumber(ARGV[2])
+
+local deadline = redis.call('ZSCORE', members, me)
+if not deadline or not redis.call('HGET', member, 'number') then
+  return { 'lost' }
+end
+local now = now_ms()
+local office = redis.call('HMGET', leader, 'member', 'epoch', 'presence', 'lease')
+local incumbent = office[1]
+local rank = redis.call('ZRANK', succession, me) or -1
+
+local state
+if not incumbent then
+  state = 'none'
+elseif incumbent == me then
+  state = 'me'
+else
+  local its_lease = tonumber(office[4]) or 0
+  state = look_at(members, incumbent, ARGV[3] .. incumbent, office[3] == '1', its_lease, now) or 'expired'
+  local ahead_of_me = redis.call('ZRANK', succession, incumbent)
+  if ahead_of_me and ahead_of_me < rank then
+    rank = rank - 1
+  end
+end
+local counts = check_counts(ledger, 'published', 'done', 'failed', 'retried')
+for i = 1, 4 do
+  counts[i] = tonumber(counts[i] or 0)
+end
+
+redis.call('ZADD', members, 'XX', text(now + lease), me)
+return { 'stands', now, tonumber(deadline) < now and 1 or 0, rank, state, incumbent or '', tonumber(office[2]) or 0,
+  counts[1], counts[1] - counts[2] - counts[3] + counts[4] }

@@ -1,0 +1,104 @@
+//! Extends a member's lease and reports the state of the member and the office.
+
+use std::time::Duration;
+
+use super::{Call, millis, script};
+use crate::error::Result;
+use crate::identity::{Epoch, Incarnation};
+use crate::keys::Keys;
+use crate::redis::{Reply, Store};
+
+script!("beat" " flags=allow-oom" uses "clock" "ledger" "presence");
+
+/// How a member looks to an observer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Health {
+    /// Its lease is valid and it is connected.
+    Well,
+    /// Its lease ran out: it is frozen, cut off or gone.
+    Expired,
+    /// Its connection is gone: it crashed, or is about to reconnect.
+    Absent,
+    /// Its lease ends too late, because Redis' clock jumped back.
+    Ahead,
+}
+
+impl Health {
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        match word {
+            "well" => Some(Self::Well),
+            "expired" => Some(Self::Expired),
+            "absent" => Some(Self::Absent),
+            "ahead" => Some(Self::Ahead),
+            _ => None,
+        }
+    }
+}
+
+pub(crate) enum Beat {
+    Stands(BeatReport),
+    Lost,
+}
+
+/// What a beat reports to its member.
+#[derive(Clone, Debug)]
+pub(crate) struct BeatReport {
+    pub now_ms: u64,
+    /// The lease of this member had run out before this beat.
+    pub overslept: bool,
+    /// The place in the line of succession. 0 is the heir.
+    pub rank: u64,
+    pub office: Office,
+    pub published: u64,
+    /// Messages that have no outcome yet.
+    pub outstanding: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Office {
+    Empty,
+    Mine(Epoch),
+    Held { by: Incarnation, health: Health },
+}
+
+pub(super) fn call(keys: &Keys, me: Incarnation, lease: Duration) -> Call {
+    let mut call = SCRIPT.call(&[
+        ("members", &keys.members),
+        ("succession", &keys.succession),
+        ("leader", &keys.leader),
+        ("ledger", &keys.ledger),
+        ("member", &keys.member(me)),
+    ]);
+    call.arg("incarnation", me.to_string())
+        .arg("lease-ms", millis(lease))
+        .arg("channel-prefix", &keys.channels);
+    call
+}
+
+fn read(mut reply: Reply) -> Result<Beat> {
+    match reply.text()?.as_str() {
+        "lost" => Ok(Beat::Lost),
+        "stands" => {
+            let (now_ms, overslept, rank) = (reply.number()?, reply.number()? == 1, reply.number()?);
+            let (state, holder, epoch) = (reply.text()?, reply.text()?, Epoch(reply.number()?));
+            let (published, outstanding) = (reply.number()?, reply.number()?);
+            let office = match (state.as_str(), Health::from_word(&state), holder.parse()) {
+                ("me", ..) => Office::Mine(epoch),
+                ("none", ..) => Office::Empty,
+                (_, Some(health), Ok(by)) => Office::Held { by, health },
+                // The office holds a name that belongs to no member. `lead` checks again before it takes the office.
+                (_, Some(_), Err(_)) => Office::Empty,
+                _ => return reply.unknown(&format!("{state} {holder}")),
+            };
+            Ok(Beat::Stands(BeatReport { now_ms, overslept, rank, office, published, outstanding }))
+        }
+        other => reply.unknown(other),
+    }
+}
+
+impl Store {
+    pub async fn beat(&self, me: Incarnation, lease: Duration) -> Result<Beat> {
+        read(self.run(&SCRIPT, &call(self.keys(), me, lease)).await?)
+    }
+}

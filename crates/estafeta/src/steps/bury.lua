@@ -1,0 +1,47 @@
+-- bury: removes a dead member. What it held goes back where it came from.
+-- KEYS   members succession member leader ready bell errors ledger events journal inflight...
+-- ARGV   incarnation channel-prefix absent-since grace-ms judge
+--        absent-since: Redis time at which the failure detector first missed the member (0: never). judge: the member
+--        that runs the failure detector; empty if no member does.
+-- Answer {'buried', number, returned, given-up} · {'alive'} · {'gone'}
+-- Invariant: a member that looks well now is not touched, whatever the failure detector saw before. Only a deadline
+-- that a clock jump left too far off is cut to one lease. A judge whose own lease ran out is ignored.
+local members, succession, member, leader, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[9]
+local victim, judge = ARGV[1], ARGV[5]
+
+if not redis.call('ZSCORE', members, victim) then
+  return { 'gone' }
+end
+local now = now_ms()
+if judge ~= '' and tonumber(redis.call('ZSCORE', members, judge) or 0) < now then
+  return { 'alive' }
+end
+local facts = redis.call('HMGET', member, 'number', 'kind', 'presence', 'lease', 'max-attempts', 'journal')
+local number, kind = identify(facts[1], facts[2], succession, victim)
+-- If only the name of a member is left, its lease alone decides. If the member is alive, it gets `lost` and hands back
+-- what it holds, which no other member knows.
+local lease = tonumber(facts[4]) or math.huge
+local state = look_at(members, victim, ARGV[2] .. victim, facts[3] == '1', lease, now)
+if state == 'ahead' then
+  redis.call('ZADD', members, 'XX', text(now + lease), victim)
+end
+if not is_dead(state, tonumber(ARGV[3]), tonumber(ARGV[4]), now) then
+  return { 'alive' }
+end
+local keys = { ready = KEYS[5], errors = KEYS[7], ledger = KEYS[8], journal = facts[6] == '1' and KEYS[10] or nil }
+local held = collect(kind, { unpack(KEYS, 11) }, keys, tonumber(facts[5]) or math.huge)
+local leads = redis.call('HGET', leader, 'member') == victim
+redis.call('LLEN', KEYS[6])
+redis.call('XLEN', events)
+
+local returned = give_back(held, keys, number, now)
+if leads then
+  vacate(leader, succession, number)
+end
+redis.call('ZREM', members, victim)
+redis.call('ZREM', succession, victim)
+redis.call('DEL', member)
+redis.call('HINCRBY', keys.ledger, 'buried', 1)
+announce(events, 'buried', 'member', number, 'why', state, 'returned', returned, 'gave-up', #held.spent)
+ring_bell(keys.ready, KEYS[6])
+return { 'buried', tonumber(number), returned, #held.spent }

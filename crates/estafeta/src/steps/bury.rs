@@ -1,0 +1,95 @@
+//! Removes a dead member. What it held goes back where it came from.
+
+use std::time::Duration;
+
+use super::{Call, millis, script};
+use crate::error::Result;
+use crate::identity::{Incarnation, MemberId};
+use crate::keys::Keys;
+use crate::redis::{Reply, Store};
+
+script!("bury" " flags=allow-oom" uses "clock" "events" "wakeup" "elements" "ledger" "presence" "office" "give_back");
+
+/// The facts about a member that never change and that `bury` needs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    pub lanes: usize,
+    pub presence: bool,
+    pub lease: Duration,
+}
+
+pub(crate) enum Bury {
+    Buried { number: MemberId, returned: u64, gave_up: u64 },
+    Alive,
+    Gone,
+}
+
+pub(super) fn call(
+    keys: &Keys,
+    victim: Incarnation,
+    facts: &Facts,
+    absent_since_ms: u64,
+    grace: Duration,
+    judge: Option<Incarnation>,
+) -> Call {
+    let mut names = farewell_keys(keys, victim);
+    names.push(("journal", keys.journal.clone()));
+    names.extend(held_lists(keys, victim, facts.lanes));
+    let mut call = SCRIPT.call(&names);
+    call.arg("incarnation", victim.to_string())
+        .arg("channel-prefix", &keys.channels)
+        .arg("absent-since", absent_since_ms)
+        .arg("grace-ms", millis(grace))
+        .arg("judge", judge.map(|judge| judge.to_string()).unwrap_or_default());
+    call
+}
+
+/// The keys with which `bury` and `leave`, the two steps that remove a member, begin.
+pub(super) fn farewell_keys(keys: &Keys, member: Incarnation) -> Vec<(&'static str, String)> {
+    vec![
+        ("members", keys.members.clone()),
+        ("succession", keys.succession.clone()),
+        ("member", keys.member(member)),
+        ("leader", keys.leader.clone()),
+        ("ready", keys.ready.clone()),
+        ("bell", keys.bell.clone()),
+        ("errors", keys.errors.clone()),
+        ("ledger", keys.ledger.clone()),
+        ("events", keys.events.clone()),
+    ]
+}
+
+/// The lists of all lanes of a member.
+pub(super) fn held_lists(
+    keys: &Keys,
+    member: Incarnation,
+    lanes: usize,
+) -> impl Iterator<Item = (&'static str, String)> {
+    (0..lanes).map(move |lane| ("inflight", keys.inflight(member, lane)))
+}
+
+fn read(mut reply: Reply) -> Result<Bury> {
+    match reply.text()?.as_str() {
+        "alive" => Ok(Bury::Alive),
+        "gone" => Ok(Bury::Gone),
+        "buried" => {
+            Ok(Bury::Buried { number: reply.member()?, returned: reply.number()?, gave_up: reply.number()? })
+        }
+        other => reply.unknown(other),
+    }
+}
+
+impl Store {
+    /// `judge` is the member that runs the failure detector, or None if the caller is not a member.
+    pub async fn bury(
+        &self,
+        victim: Incarnation,
+        facts: &Facts,
+        absent_since_ms: u64,
+        grace: Duration,
+        judge: Option<Incarnation>,
+    ) -> Result<Bury> {
+        let call = call(self.keys(), victim, facts, absent_since_ms, grace, judge);
+        read(self.run(&SCRIPT, &call).await?)
+    }
+}

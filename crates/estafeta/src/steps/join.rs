@@ -1,0 +1,77 @@
+//! Registers a member.
+
+use std::time::Duration;
+
+use super::{Call, flag, millis, script};
+use crate::error::{Error, Result};
+use crate::identity::{Incarnation, MemberId};
+use crate::keys::{Keys, SCHEMA};
+use crate::redis::Store;
+
+script!("join" " flags=allow-oom" uses "clock" "events" "ledger");
+
+/// What a member registers about itself when it joins.
+pub(crate) struct Introduction<'a> {
+    pub incarnation: Incarnation,
+    pub kind: Kind,
+    pub lanes: usize,
+    pub host: &'a str,
+    pub lease: Duration,
+    pub presence: bool,
+    /// The rule for giving back what it held, if it dies.
+    pub max_attempts: u32,
+    pub journal: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Member,
+    Reader,
+}
+
+pub(super) fn call(keys: &Keys, me: &Introduction<'_>) -> Call {
+    let mut call = SCRIPT.call(&[
+        ("schema", &keys.schema),
+        ("members", &keys.members),
+        ("succession", &keys.succession),
+        ("member", &keys.member(me.incarnation)),
+        ("ledger", &keys.ledger),
+        ("events", &keys.events),
+        ("leader", &keys.leader),
+        ("epoch", &keys.epoch),
+        ("ready", &keys.ready),
+        ("bell", &keys.bell),
+        ("errors", &keys.errors),
+        ("journal", &keys.journal),
+    ]);
+    let kind = match me.kind {
+        Kind::Member => "member",
+        Kind::Reader => "reader",
+    };
+    call.arg("schema-version", SCHEMA)
+        .arg("incarnation", me.incarnation.to_string())
+        .arg("kind", kind)
+        .arg("lanes", me.lanes)
+        .arg("host", me.host)
+        .arg("pid", std::process::id())
+        .arg("lease-ms", millis(me.lease))
+        .arg("presence", flag(me.presence))
+        .arg("max-attempts", me.max_attempts)
+        .arg("journal", flag(me.journal));
+    call
+}
+
+impl Store {
+    /// Joins the ring. Returns the member's number.
+    pub async fn join(&self, me: &Introduction<'_>) -> Result<MemberId> {
+        let mut reply = self.run(&SCRIPT, &call(self.keys(), me)).await?;
+        match reply.text()?.as_str() {
+            "joined" => reply.member(),
+            "schema" => {
+                let found = reply.text()?;
+                Err(Error::Schema { ring: self.ring().to_string(), found, expected: SCHEMA })
+            }
+            other => reply.unknown(other),
+        }
+    }
+}

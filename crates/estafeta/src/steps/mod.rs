@@ -1,0 +1,69 @@
+//! The atomic steps of the protocol, one pair of files per step.
+//!
+//! Redis runs `NAME.lua`. `NAME.rs` beside it contains everything that Rust knows about the step. It has the keys and
+//! arguments, the function of [`Store`](crate::redis::Store) that calls the step, and the meaning of the answer.
+//! Several scripts share the pieces in `shared/`.
+//!
+//! The header of each script names its keys and arguments. [`Call`] takes each of them with its name, and a test
+//! compares the two, because Lua only sees positions.
+//!
+//! Every step can be repeated without harm after a lost reply, so the store repeats it.
+
+mod beat;
+mod bury;
+mod join;
+mod lead;
+mod leave;
+mod publish;
+mod resign;
+mod resolve;
+mod script;
+mod snapshot;
+mod suspects;
+mod take;
+#[cfg(test)]
+mod tests;
+mod turn;
+mod wake;
+
+pub use beat::Health;
+pub(crate) use beat::{Beat, BeatReport, Office};
+pub(crate) use bury::{Bury, Facts};
+pub(crate) use join::{Introduction, Kind};
+pub(crate) use lead::{Candidacy, Lead, Term};
+pub(crate) use publish::{Batch, Publish};
+pub(crate) use script::{Call, Script};
+pub(crate) use suspects::Suspects;
+pub(crate) use turn::{Settlement, Turn};
+
+use std::time::Duration;
+
+use script::script;
+
+/// All scripts, for tests that load or inspect each of them.
+#[cfg(test)]
+static SCRIPTS: [&Script; 13] = [
+    &join::SCRIPT,
+    &beat::SCRIPT,
+    &lead::SCRIPT,
+    &resign::SCRIPT,
+    &publish::SCRIPT,
+    &turn::SCRIPT,
+    &take::SCRIPT,
+    &suspects::SCRIPT,
+    &bury::SCRIPT,
+    &leave::SCRIPT,
+    &wake::SCRIPT,
+    &resolve::SCRIPT,
+    &snapshot::SCRIPT,
+];
+
+/// Converts a duration to the form that scripts expect.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Converts a boolean to the form that scripts expect.
+fn flag(on: bool) -> u8 {
+    u8::from(on)
+}

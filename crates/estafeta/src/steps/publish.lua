@@ -1,0 +1,67 @@
+-- publish: appends messages to the queue, if the caller is the generator of exactly this epoch.
+-- KEYS   members member leader ledger ready bell
+-- ARGV   incarnation epoch n first-id interval-ms catch-up(0|1) max-waiting limit lease-ms late-ms count element...
+--        n: the number of earlier publishes in this term. limit 0: no limit. late-ms: a tick that is later than this
+--        was missed. count: how many messages the elements hold.
+-- Answer {'published', due, now} · {'already', due, now} (the first try arrived, its reply was lost) ·
+--        {'expected', next-id} · {'full', now} · {'limit'} · {'fenced'}
+-- Invariant: ids are 1, 2, 3 ... without gaps, in the order of the queue. A refusal writes nothing, except that a
+-- fenced one is counted.
+local members, member, leader, ledger, ready, bell = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local me, n, interval, limit = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[8])
+local count, first = tonumber(ARGV[11]), 12
+
+local office = redis.call('HMGET', leader, 'member', 'epoch', 'sent', 'due')
+local now = now_ms()
+local sent, due = tonumber(office[3]), tonumber(office[4])
+-- A term whose record was partly deleted is over as well. `lead` begins the next one.
+if office[1] ~= me or office[2] ~= ARGV[2] or not sent or not due or sent < n then
+  redis.call('HINCRBY', ledger, 'fenced', 1)
+  return { 'fenced' }
+end
+if sent > n then
+  return { 'already', due, now }
+end
+local counts, length = check_counts(ledger, 'published', 'packed', 'loose'), redis.call('LLEN', ready)
+local published, packed = tonumber(counts[1] or 0), length > 0 and math.max(tonumber(counts[2] or 0), 0) or 0
+if tonumber(ARGV[4]) ~= published + 1 then
+  return { 'expected', published + 1 }
+elseif limit > 0 and published + count > limit then
+  return { 'limit' }
+elseif length + packed + count > tonumber(ARGV[7]) then
+  return { 'full', now }
+end
+local rung = redis.call('LLEN', bell)
+local facts = check_counts(member, 'number', 'generated')
+
+-- A tick further off than one interval is left over from a clock that jumped back.
+if interval > 0 then
+  due = math.min(due, now + interval)
+end
+-- The ticks keep their phase. Missed ticks are made up for one by one or skipped, as `catch-up` decides. Ticks of the
+-- last moment are late, not missed, and are always made up for.
+if interval > 0 then
+  due = due + interval * count
+  if ARGV[6] == '0' and due < now - tonumber(ARGV[10]) then
+    due = due + interval * (math.floor((now - due) / interval) + 1)
+  end
+end
+-- This is the first write, because it fails by itself if its key is of another type.
+redis.call('ZADD', members, 'XX', text(now + tonumber(ARGV[9])), me)
+for from = first, #ARGV, 500 do
+  redis.call('RPUSH', ready, unpack(ARGV, from, math.min(from + 499, #ARGV)))
+end
+packed = packed + count - (#ARGV - first + 1)
+local loose = length > 0 and counts[3] or '0'
+redis.call('HSET', ledger, 'published', text(published + count), 'packed', text(packed), 'loose', loose)
+-- The generator's registration may have been deleted. The generator still leads. But a hash that holds only a count
+-- would belong to no member, and nothing would ever remove it.
+if facts[1] then
+  redis.call('HINCRBY', member, 'generated', count)
+end
+redis.call('HSET', leader, 'sent', n + 1, 'due', text(due))
+-- Leaves a wakeup token as ring_bell does, but with what is already known: a message waits.
+if rung == 0 then
+  redis.call('RPUSH', bell, '1')
+end
+return { 'published', due, now }

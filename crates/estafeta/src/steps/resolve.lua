@@ -1,0 +1,37 @@
+-- resolve: retries or drops errors that the caller has read before.
+-- KEYS   errors ready bell ledger events
+-- ARGV   verb(retry|drop) element...
+-- Answer {'resolved', count}: the number of elements that were still there. An error that a reader took meanwhile is
+--        not touched.
+-- Invariant: in the same step in which it leaves, a retried error waits again, and a dropped one counts as taken.
+local errors, ready, bell, ledger, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local drops = ARGV[1] == 'drop'
+
+local waiting = redis.call('LLEN', ready)
+redis.call('LLEN', bell)
+check_counts(ledger, 'taken', 'dropped', 'retried')
+redis.call('XLEN', events)
+
+-- LREM, the first write, fails by itself if its key is of another type.
+local again, count = {}, 0
+for i = 2, #ARGV do
+  local retried = not drops and retried_message(ARGV[i])
+  if (drops or retried) and redis.call('LREM', errors, 1, ARGV[i]) == 1 then
+    count = count + 1
+    again[count] = retried
+  end
+end
+if count > 0 and drops then
+  redis.call('HINCRBY', ledger, 'taken', count)
+  redis.call('HINCRBY', ledger, 'dropped', count)
+  announce(events, 'dropped', 'count', count)
+elseif count > 0 then
+  push_all('RPUSH', ready, again)
+  if waiting == 0 then
+    forget_packs(ledger)
+  end
+  redis.call('HINCRBY', ledger, 'retried', count)
+  announce(events, 'retried', 'count', count)
+  ring_bell(ready, bell)
+end
+return { 'resolved', count }

@@ -1,0 +1,32 @@
+//! Retries or drops dead letters that the caller has read before.
+
+use super::{Call, script};
+use crate::error::Result;
+use crate::keys::Keys;
+use crate::redis::Store;
+
+script!("resolve" " flags=allow-oom" uses "clock" "events" "wakeup" "elements" "ledger");
+
+pub(super) fn call(keys: &Keys, verb: &str, elements: &[&[u8]]) -> Call {
+    let mut call = SCRIPT.call(&[
+        ("errors", &keys.errors),
+        ("ready", &keys.ready),
+        ("bell", &keys.bell),
+        ("ledger", &keys.ledger),
+        ("events", &keys.events),
+    ]);
+    call.arg("verb", verb);
+    for element in elements {
+        call.arg("element", *element);
+    }
+    call
+}
+
+impl Store {
+    /// Retries or drops dead letters. Returns how many of them were still there.
+    pub async fn resolve(&self, verb: &str, elements: &[&[u8]]) -> Result<u64> {
+        let mut reply = self.run(&SCRIPT, &call(self.keys(), verb, elements)).await?;
+        reply.text()?;
+        reply.number()
+    }
+}

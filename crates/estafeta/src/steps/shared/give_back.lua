@@ -1,0 +1,79 @@
+-- When a member goes away, what it held returns to where it came from, in the old order. A reader's errors go to the
+-- head of `errors`. A handler's messages go to the head of `ready` with one more attempt. Messages that have used up
+-- their attempts become errors instead. `collect` only reads and `give_back` only writes, so that a script can put its
+-- last check between the two.
+
+-- Number and kind of a member that goes away. If its registration was deleted, it has no number. Its place in the line
+-- of succession then distinguishes a handler from a reader.
+local function identify(number, kind, succession, incarnation)
+  local is_heir = redis.call('ZSCORE', succession, incarnation)
+  return string.match(number or '', '^%d+$') or '0', kind or (is_heir and 'member' or 'reader')
+end
+
+local function by_id(one, other)
+  return one.id < other.id
+end
+
+-- `keys` names ready, errors, ledger and journal (if the ring keeps one). Each must have its type before any write.
+local function collect(kind, lists, keys, max_attempts)
+  local waiting = redis.call('LLEN', keys.ready)
+  redis.call('LLEN', keys.errors)
+  check_counts(keys.ledger, 'returned', 'failed', 'buried')
+  if keys.journal then
+    redis.call('XLEN', keys.journal)
+  end
+  local held = { kind = kind, lists = lists, waiting = waiting, back = {}, spent = {} }
+  for _, list in ipairs(lists) do
+    local elements = kind == 'reader' and redis.call('LRANGE', list, 0, -1) or messages_of(list)
+    for _, element in ipairs(elements) do
+      if kind == 'reader' then
+        held.back[#held.back + 1] = { id = #held.back, element = element }
+      else
+        local id, epoch, attempt, published, body = split_message(element)
+        if id == '0' then
+          held.back[#held.back + 1] = { id = 0, element = element }
+        elseif tonumber(attempt) >= max_attempts then
+          held.spent[#held.spent + 1] = { id = tonumber(id), element = element }
+        else
+          local again = join_message(id, epoch, text(tonumber(attempt) + 1), published, body)
+          held.back[#held.back + 1] = { id = tonumber(id), element = again }
+        end
+      end
+    end
+  end
+  table.sort(held.back, by_id)
+  table.sort(held.spent, by_id)
+  return held
+end
+
+-- Returns how many messages went back to the queue.
+local function give_back(held, keys, number, now)
+  local back = {}
+  for i, one in ipairs(held.back) do
+    back[i] = one.element
+  end
+  push_all('LPUSH', held.kind == 'reader' and keys.errors or keys.ready, reversed(back))
+  if held.kind ~= 'reader' and held.waiting == 0 and #back > 0 then
+    forget_packs(keys.ledger)
+  end
+
+  local failed, ids = {}, {}
+  for i, spent in ipairs(held.spent) do
+    failed[i] = error_element(spent.element, text(now), number, 'gave up: every copy that handled it died or hung')
+    ids[i] = text(spent.id)
+  end
+  push_all('RPUSH', keys.errors, failed)
+  if #ids > 0 then
+    redis.call('HINCRBY', keys.ledger, 'failed', #ids)
+    if keys.journal then
+      local list = table.concat(ids, ' ')
+      redis.call('XADD', keys.journal, '*', 'ids', list, 'errors', list, 'member', number)
+    end
+  end
+  for _, list in ipairs(held.lists) do
+    redis.call('DEL', list)
+  end
+  local returned = held.kind == 'reader' and 0 or #held.back
+  redis.call('HINCRBY', keys.ledger, 'returned', returned)
+  return returned
+end

@@ -1,0 +1,19 @@
+-- Leaves the office empty. The time of the next tick stays, so that the successor keeps the rhythm. The last leader is
+-- remembered as long as another member can take over from it.
+local function vacate(leader, succession, number)
+  redis.call('HDEL', leader, 'member', 'number', 'last')
+  redis.call('HSET', leader, 'vacated', text(now_ms()))
+  if redis.call('ZCARD', succession) > 1 then
+    redis.call('HSET', leader, 'last', number)
+  end
+end
+
+-- Notifies the first member in the line of succession that the office is empty, so that a clean stop costs no time.
+local function call_heir(succession, channels, leaving)
+  for _, heir in ipairs(redis.call('ZRANGE', succession, 0, 1)) do
+    if heir ~= leaving then
+      redis.call('PUBLISH', channels .. heir, 'office')
+      return
+    end
+  end
+end

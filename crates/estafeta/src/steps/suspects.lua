@@ -1,0 +1,28 @@
+-- suspects: lists the members that do not look well. It only reads; `bury` checks again before it acts.
+-- KEYS   members ready bell
+-- ARGV   channel-prefix lease-ms
+-- Answer {now, unrung(0|1), incarnation, state, incarnation, state ...}, state: expired absent ahead
+--        unrung: messages wait and the wakeup list is empty, so a node may have taken the token without acting on it.
+local members, ready, bell = KEYS[1], KEYS[2], KEYS[3]
+local lease = tonumber(ARGV[2])
+
+local now = now_ms()
+local unrung = redis.call('LLEN', ready) > 0 and redis.call('LLEN', bell) == 0
+local answer = { now, unrung and 1 or 0 }
+local list = redis.call('ZRANGE', members, 0, -1, 'WITHSCORES')
+-- Looks up all members at once, in bounded chunks. One call per member would be most of the cost of a large idle ring.
+for first = 1, #list, 1000 do
+  local last, channels = math.min(first + 999, #list), {}
+  for i = first, last, 2 do
+    channels[#channels + 1] = ARGV[1] .. list[i]
+  end
+  local subscribers = redis.call('PUBSUB', 'NUMSUB', unpack(channels))
+  for i = first, last, 2 do
+    local state = state_of(tonumber(list[i + 1]), subscribers[i - first + 2] == 0, lease, now)
+    if state ~= 'well' then
+      answer[#answer + 1] = list[i]
+      answer[#answer + 1] = state
+    end
+  end
+end
+return answer

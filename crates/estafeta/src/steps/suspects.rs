@@ -1,0 +1,43 @@
+//! Lists the members that do not look well. It only reads. `bury` checks again before it acts.
+
+use std::time::Duration;
+
+use super::{Call, Health, millis, script};
+use crate::error::Result;
+use crate::identity::Incarnation;
+use crate::keys::Keys;
+use crate::redis::{Reply, Store};
+
+script!("suspects" " flags=no-writes" uses "clock" "presence");
+
+pub(crate) struct Suspects {
+    pub now_ms: u64,
+    /// Messages wait, and the wakeup list holds no token.
+    pub unrung: bool,
+    pub list: Vec<(Incarnation, Health)>,
+}
+
+pub(super) fn call(keys: &Keys, lease: Duration) -> Call {
+    let mut call = SCRIPT.call(&[("members", &keys.members), ("ready", &keys.ready), ("bell", &keys.bell)]);
+    call.arg("channel-prefix", &keys.channels).arg("lease-ms", millis(lease));
+    call
+}
+
+fn read(mut reply: Reply) -> Result<Suspects> {
+    let (now_ms, unrung) = (reply.number()?, reply.number()? == 1);
+    let mut list = Vec::new();
+    while !reply.is_empty() {
+        let (name, health) = (reply.text()?, reply.health()?);
+        // The failure detector ignores foreign names in the member list.
+        if let Ok(incarnation) = name.parse() {
+            list.push((incarnation, health));
+        }
+    }
+    Ok(Suspects { now_ms, unrung, list })
+}
+
+impl Store {
+    pub async fn suspects(&self, lease: Duration) -> Result<Suspects> {
+        read(self.run(&SCRIPT, &call(self.keys(), lease)).await?)
+    }
+}

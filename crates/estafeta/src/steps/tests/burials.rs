@@ -1,0 +1,280 @@
+//! Who goes, by death or by leave, and what becomes of what it held.
+
+use super::*;
+
+#[tokio::test]
+async fn a_burial_returns_what_all_lanes_held_in_order_and_gives_up_in_the_end() {
+    let bench = Bench::new().await;
+    let generator = bench.join(Kind::Member, 1).await;
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a", "b", "c", "d", "e"]).await;
+    for attempt in 1..=3_u64 {
+        let handler = bench.join(Kind::Member, 4).await;
+        for lane in [2, 0, 3, 1] {
+            bench.claim(handler, lane, 1).await;
+        }
+        assert!(matches!(bench.bury(handler).await, Bury::Alive), "a member that looks well");
+        bench.expire(handler);
+        let Bury::Buried { returned, gave_up, .. } = bench.bury(handler).await else { panic!("not buried") };
+        assert_eq!((returned, gave_up), if attempt < 3 { (4, 0) } else { (0, 4) });
+        assert!(matches!(bench.bury(handler).await, Bury::Gone), "a repeat");
+        bench.assert_balanced().await;
+    }
+    let waiting: Vec<_> =
+        bench.ready().iter().map(|element| element.split(' ').next().unwrap().to_owned()).collect();
+    assert_eq!(waiting, ["5"]);
+    let errors = bench.store.errors(0, 10).await.unwrap();
+    assert_eq!(
+        errors.iter().map(|error| (error.id, error.attempt)).collect::<Vec<_>>(),
+        [(1, 3), (2, 3), (3, 3), (4, 3)]
+    );
+    assert!(errors[0].reason.starts_with("gave up"), "{}", errors[0].reason);
+    let journal: Vec<(String, Vec<String>)> = bench.ask(&["XRANGE", "{estafeta}:journal", "-", "+"]);
+    assert_eq!(journal[0].1[..2], ["ids", "1 2 3 4"]);
+}
+
+#[tokio::test]
+async fn a_journal_is_kept_for_a_dead_member_only_if_it_kept_one() {
+    for journal in [false, true] {
+        let bench = Bench::new().await;
+        let incarnation = Incarnation::random();
+        let me = Introduction { journal, ..introduction(incarnation, Kind::Member, 1, false) };
+        let number = bench.store.join(&me).await.unwrap();
+        let list = bench.store.keys().inflight(incarnation, 0);
+        bench.ask::<()>(&["RPUSH", &list, "1 1 3 7 its last attempt"]);
+        let dead = Actor { incarnation, number, lanes: 1 };
+        bench.expire(dead);
+        assert!(matches!(bench.bury(dead).await, Bury::Buried { gave_up: 1, .. }));
+        assert_eq!(bench.ask::<u64>(&["XLEN", "{estafeta}:journal"]), u64::from(journal));
+    }
+}
+
+#[tokio::test]
+async fn the_returned_messages_come_first_with_one_more_attempt() {
+    let bench = Bench::new().await;
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a", "b", "c"]).await;
+    bench.claim(handler, 0, 2).await;
+    let returned = bench.store.leave(handler.incarnation, 1).await.unwrap();
+    assert_eq!(returned, 2);
+    let next = bench.join(Kind::Member, 3).await;
+    let mut seen = Vec::new();
+    for lane in 0..3 {
+        let claimed = bench.claim(next, lane, 3).await;
+        seen.extend(
+            claimed.iter().map(|message| (lane, message.id, message.attempt, message.text().into_owned())),
+        );
+    }
+    let expected = [(0, 1, 2, "a"), (1, 2, 2, "b"), (2, 3, 1, "c")];
+    assert_eq!(seen, expected.map(|(lane, id, attempt, text)| (lane, id, attempt, text.to_owned())));
+}
+
+#[tokio::test]
+async fn burying_the_generator_vacates_its_office() {
+    let bench = Bench::new().await;
+    let (one, other) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(one).await;
+    bench.expire(one);
+    bench.bury(one).await;
+    assert_eq!(bench.publish_from(one, &term, 0, 1, &["late"]).await, Publish::Fenced);
+    let Beat::Stands(stand) = bench.store.beat(other.incarnation, LEASE).await.unwrap() else {
+        panic!("a member")
+    };
+    assert_eq!((stand.office, stand.rank), (Office::Empty, 0));
+    assert_eq!(bench.lead(other).await.predecessor, Some(one.number));
+    assert_eq!(bench.ledger("takeovers"), 1);
+}
+
+#[tokio::test]
+async fn a_deadline_that_a_clock_jump_left_too_far_off_is_cut_to_one_lease() {
+    let bench = Bench::new().await;
+    let one = bench.join(Kind::Member, 1).await;
+    let name = one.incarnation.to_string();
+    let far = "99999999999999";
+    bench.ask::<()>(&["ZADD", "{estafeta}:members", far, &name]);
+    let suspects = bench.store.suspects(LEASE).await.unwrap();
+    // It has no presence, so absence is what a look sees first; `bury` knows better.
+    assert_eq!(suspects.list.len(), 1);
+    assert!(matches!(bench.bury(one).await, Bury::Alive));
+    let deadline: f64 = bench.ask(&["ZSCORE", "{estafeta}:members", &name]);
+    let now = suspects.now_ms as f64;
+    let after = bench.store.suspects(LEASE).await.unwrap().now_ms as f64;
+    assert!((now + 60_000.0..=after + 60_000.0).contains(&deadline), "{deadline}");
+}
+
+#[tokio::test]
+async fn a_member_that_subscribed_is_buried_only_after_two_looks_a_grace_apart() {
+    let bench = Bench::new().await;
+    let incarnation = Incarnation::random();
+    bench.store.join(&introduction(incarnation, Kind::Member, 1, true)).await.unwrap();
+    let facts = bench.store.facts(incarnation).await.unwrap().unwrap();
+    let now = bench.store.suspects(LEASE).await.unwrap().now_ms;
+    for since in [0, now, now - 50] {
+        let verdict =
+            bench.store.bury(incarnation, &facts, since, Duration::from_secs(5), None).await.unwrap();
+        assert!(matches!(verdict, Bury::Alive), "missed since {since}");
+    }
+    assert!(bench.store.show_presence(incarnation).await.unwrap());
+    let verdict = bench.store.bury(incarnation, &facts, now - 200, GRACE, None).await.unwrap();
+    assert!(matches!(verdict, Bury::Alive), "it is back");
+
+    let gone = Incarnation::random();
+    bench.store.join(&introduction(gone, Kind::Member, 1, true)).await.unwrap();
+    let facts = bench.store.facts(gone).await.unwrap().unwrap();
+    let verdict = bench.store.bury(gone, &facts, now - 200, GRACE, None).await.unwrap();
+    assert!(matches!(verdict, Bury::Buried { .. }), "it was missed for two graces");
+}
+
+#[tokio::test]
+async fn what_a_dead_reader_held_is_back_at_the_head_of_the_errors() {
+    let bench = Bench::new().await;
+    for id in 1..=4 {
+        bench.ask::<()>(&["RPUSH", "{estafeta}:errors", &format!("{id} 1 1 1 1 1 2 no body {id}")]);
+    }
+    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "published", "4", "failed", "4"]);
+    let reader = bench.join(Kind::Reader, 1).await;
+    let take = |cursor, settled, want| Settlement { cursor, settled, want, ..Settlement::default() };
+    let Turn::Holds { held, .. } = bench.store.take(reader.identity(), &take(0, 0, 2)).await.unwrap() else {
+        panic!("lost")
+    };
+    assert_eq!(held.len(), 2);
+    bench.assert_balanced().await;
+    for _ in 0..2 {
+        let again = bench.store.take(reader.identity(), &take(0, 2, 1)).await.unwrap();
+        assert!(matches!(again, Turn::Holds { cursor: 2, held, .. } if held[0].id == 3));
+    }
+    assert_eq!(bench.ledger("taken"), 2);
+    bench.expire(reader);
+    bench.bury(reader).await;
+    let left: Vec<_> = bench.store.errors(0, 9).await.unwrap().iter().map(|error| error.id).collect();
+    assert_eq!(left, [3, 4]);
+    assert_eq!(bench.ledger("returned"), 0, "errors are no returned messages");
+    bench.assert_balanced().await;
+}
+
+#[tokio::test]
+async fn a_message_that_kills_its_handlers_takes_no_others_along() {
+    let bench = Bench::new().await;
+    let generator = bench.join(Kind::Member, 1).await;
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["good", "poison", "good"]).await;
+    let mut claimed = Vec::new();
+    while bench.ledger("failed") == 0 {
+        let handler = bench.join(Kind::Member, 1).await;
+        let held = bench.claim(handler, 0, 10).await;
+        claimed.push(held.len());
+        if held.iter().any(|message| message.body() == b"poison") {
+            bench.expire(handler);
+            bench.bury(handler).await;
+        } else {
+            let settlement = Settlement { settled: held.len(), ..Settlement::default() };
+            bench.turn(handler, 0, settlement).await.unwrap();
+        }
+    }
+    assert_eq!(claimed, [3, 1, 1, 1], "all at first, then one by one");
+    let errors = bench.store.errors(0, 9).await.unwrap();
+    assert_eq!(errors.iter().map(|error| error.id).collect::<Vec<_>>(), [2]);
+    bench.assert_balanced().await;
+}
+
+#[tokio::test]
+async fn whoever_leaves_in_peace_makes_no_message_an_error() {
+    let bench = Bench::new().await;
+    let generator = bench.join(Kind::Member, 1).await;
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a"]).await;
+    for _ in 0..10 {
+        let handler = bench.join(Kind::Member, 1).await;
+        assert_eq!(bench.claim(handler, 0, 1).await.len(), 1);
+        assert_eq!(bench.store.leave(handler.incarnation, 1).await.unwrap(), 1);
+    }
+    assert_eq!((bench.ready().len(), bench.ledger("failed")), (1, 0));
+}
+
+#[tokio::test]
+async fn whoever_overslept_its_own_lease_has_no_say_about_others() {
+    let bench = Bench::new().await;
+    let (old, judge) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    bench.lead(old).await;
+    bench.expire(old);
+    bench.expire(judge);
+    let facts = bench.store.facts(old.incarnation).await.unwrap().unwrap();
+    let bury =
+        async || bench.store.bury(old.incarnation, &facts, 0, GRACE, Some(judge.incarnation)).await.unwrap();
+    assert!(matches!(bury().await, Bury::Alive));
+    let answer = bench.store.lead(judge.incarnation, LEASE, &candidacy()).await.unwrap();
+    assert!(matches!(answer, Lead::Follows));
+
+    let overslept = async || match bench.store.beat(judge.incarnation, LEASE).await.unwrap() {
+        Beat::Stands(stand) => stand.overslept,
+        Beat::Lost => panic!("a member"),
+    };
+    assert!(overslept().await);
+    assert!(!overslept().await);
+    assert!(matches!(bury().await, Bury::Buried { .. }));
+}
+
+#[tokio::test]
+async fn what_a_member_said_of_itself_counts_more_than_its_place_in_the_line() {
+    let bench = Bench::new().await;
+    let generator = bench.join(Kind::Member, 1).await;
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a", "b"]).await;
+    let (dead, leaving) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    for member in [dead, leaving] {
+        assert_eq!(bench.claim(member, 0, 1).await.len(), 1);
+        bench.ask::<()>(&["ZREM", "{estafeta}:succession", &member.incarnation.to_string()]);
+    }
+    bench.expire(dead);
+    assert!(matches!(bench.bury(dead).await, Bury::Buried { returned: 1, .. }));
+    assert_eq!(bench.store.leave(leaving.incarnation, 1).await.unwrap(), 1);
+    assert_eq!((bench.ready().len(), bench.store.error_count().await.unwrap()), (2, 0));
+}
+
+#[tokio::test]
+async fn errors_in_the_hands_of_a_reader_go_back_as_they_are_and_in_their_order() {
+    let bench = Bench::new().await;
+    let reader = bench.join(Kind::Reader, 1).await;
+    let errors =
+        ["1 1 1 1 1 1 2 no body", "*1 2 1 4 2 1:a1:b", "3 1 1 1 1 1 2 no body", "4 1 1 1 1 1 2 no body"];
+    bench.ask::<()>(&[&["RPUSH", "{estafeta}:errors"][..], &errors].concat());
+    let take = Settlement { want: 3, ..Settlement::default() };
+    let Turn::Holds { held, .. } = bench.store.take(reader.identity(), &take).await.unwrap() else {
+        panic!("lost")
+    };
+    assert_eq!(held.len(), 3);
+    bench.expire(reader);
+    assert!(matches!(bench.bury(reader).await, Bury::Buried { returned: 0, .. }));
+    assert_eq!(bench.ask::<Vec<String>>(&["LRANGE", "{estafeta}:errors", "0", "-1"]), errors);
+}
+
+#[tokio::test]
+async fn foreign_elements_in_the_hands_of_a_dead_member_go_back_first_as_they_are() {
+    let bench = Bench::new().await;
+    let generator = bench.join(Kind::Member, 1).await;
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a"]).await;
+    bench.ask::<()>(&["RPUSH", "{estafeta}:ready", "what is this", "and this"]);
+    let handler = bench.join(Kind::Member, 1).await;
+    assert_eq!(bench.claim(handler, 0, 5).await.len(), 3);
+    bench.expire(handler);
+    assert!(matches!(bench.bury(handler).await, Bury::Buried { returned: 3, gave_up: 0, .. }));
+    let (mut foreign, ours) = (bench.ready(), format!("1 {} 2 7 a", term.epoch.0));
+    assert_eq!(foreign.pop(), Some(ours));
+    foreign.sort();
+    assert_eq!(foreign, ["and this", "what is this"]);
+}
+
+#[tokio::test]
+async fn an_office_whose_holder_is_no_member_is_taken_over() {
+    let bench = Bench::new().await;
+    let (gone, heir) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    bench.lead(gone).await;
+    bench.ask::<()>(&["ZREM", "{estafeta}:members", &gone.incarnation.to_string()]);
+    let Beat::Stands(stand) = bench.store.beat(heir.incarnation, LEASE).await.unwrap() else {
+        panic!("a member")
+    };
+    assert_eq!(stand.office, Office::Held { by: gone.incarnation, health: Health::Expired });
+    assert_eq!(bench.lead(heir).await.predecessor, Some(gone.number));
+}

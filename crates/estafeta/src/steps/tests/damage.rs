@@ -1,0 +1,321 @@
+//! Fields that somebody deleted or overwrote: a step happens as a whole or not at all, and its answer can be read. A member
+//! of which only the name is left is told so.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+impl Bench {
+    fn hash_of(&self, actor: Actor) -> String {
+        self.store.keys().member(actor.incarnation)
+    }
+
+    fn forget(&self, actor: Actor) {
+        self.ask::<()>(&["DEL", &self.hash_of(actor)]);
+    }
+
+    fn last_event(&self) -> Vec<String> {
+        let mut last: Vec<(String, Vec<String>)> =
+            self.ask(&["XREVRANGE", "{estafeta}:events", "+", "-", "COUNT", "1"]);
+        last.remove(0).1
+    }
+}
+
+/// A ring in which every step has something to do.
+struct Ring {
+    leader: Actor,
+    heir: Actor,
+    dead: Actor,
+    reader: Actor,
+    term: Term,
+}
+
+const ERROR: &str = "9 1 1 1 1 1 2 no body";
+
+const STEPS: [&str; 20] = [
+    "join",
+    "turn",
+    "take",
+    "publish",
+    "publish without interval",
+    "publish again",
+    "lead again",
+    "renew",
+    "take over",
+    "take the vacant office",
+    "resign",
+    "beat of the leader",
+    "beat of the heir",
+    "leave of the leader",
+    "leave of the reader",
+    "bury",
+    "bury, giving up",
+    "bury the leader",
+    "retry",
+    "drop",
+];
+
+impl Ring {
+    /// A ring that is ready for this step.
+    async fn before(step: &str, bench: &Bench) -> Self {
+        bench.ask::<()>(&["FLUSHALL"]);
+        let (leader, heir) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+        let (dead, reader) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Reader, 1).await);
+        let term = bench.lead(leader).await;
+        bench.publish(leader, &term, 0, &["a", "b", "c", "d"]).await;
+        // The leader claims nothing.
+        for actor in [heir, dead] {
+            assert_eq!(bench.claim(actor, 0, 1).await.len(), 1);
+        }
+        bench.ask::<()>(&["RPUSH", "{estafeta}:errors", ERROR, ERROR]);
+        bench.store.take(reader.identity(), &Settlement { want: 1, ..Settlement::default() }).await.unwrap();
+        bench.expire(dead);
+        for count in ["done", "failed", "retried", "taken", "dropped", "returned", "buried", "takeovers"] {
+            bench.ask::<()>(&["HINCRBY", "{estafeta}:ledger", count, "0"]);
+        }
+        match step {
+            "take over" | "bury the leader" => bench.expire(leader),
+            "bury, giving up" => bench.ask::<()>(&["HSET", &bench.hash_of(dead), "max-attempts", "1"]),
+            // Or it would be written as it was before.
+            "join" => bench.ask::<()>(&["DEL", "{estafeta}:schema"]),
+            "take the vacant office" => bench.store.resign(leader.incarnation, term.epoch).await.unwrap(),
+            _ => {}
+        }
+        Self { leader, heir, dead, reader, term }
+    }
+
+    async fn make(&self, step: &str, bench: &Bench) -> Result<()> {
+        let (store, me, heir) = (&bench.store, self.leader.incarnation, self.heir.incarnation);
+        let settlement = Settlement { settled: 1, want: 1, ..Settlement::default() };
+        let failing = Settlement { failures: vec![(0, "x".into())], settled: 1, ..Settlement::default() };
+        let next = messages(self.term.epoch, 5, &["e"]);
+        let publish = batch(self.term.epoch, 1, &next);
+        let facts = Facts { lanes: 1, ..Facts::default() };
+        let renewal = Candidacy { renew: true, known_published: 9, ..candidacy() };
+        match step {
+            "join" => {
+                let another = introduction(Incarnation::random(), Kind::Member, 1, false);
+                store.join(&another).await.map(drop)
+            }
+            "turn" => store.turn(self.heir.identity(), 0, &failing, true).await.map(drop),
+            "take" => store.take(self.reader.identity(), &settlement).await.map(drop),
+            "publish" => store.publish(me, &publish).await.map(drop),
+            "publish without interval" => {
+                store.publish(me, &Batch { interval: Duration::ZERO, ..publish }).await.map(drop)
+            }
+            "publish again" => store.publish(me, &Batch { n: 0, ..publish }).await.map(drop),
+            "lead again" => store.lead(me, LEASE, &candidacy()).await.map(drop),
+            "renew" => store.lead(me, LEASE, &renewal).await.map(drop),
+            "take over" | "take the vacant office" => store.lead(heir, LEASE, &candidacy()).await.map(drop),
+            "resign" => store.resign(me, self.term.epoch).await,
+            "beat of the leader" => store.beat(me, LEASE).await.map(drop),
+            "beat of the heir" => store.beat(heir, LEASE).await.map(drop),
+            "leave of the leader" => store.leave(me, 1).await.map(drop),
+            "leave of the reader" => store.leave(self.reader.incarnation, 1).await.map(drop),
+            "bury" | "bury, giving up" => {
+                store.bury(self.dead.incarnation, &facts, 0, GRACE, None).await.map(drop)
+            }
+            "bury the leader" => store.bury(me, &facts, 0, GRACE, None).await.map(drop),
+            "retry" => store.resolve("retry", &[ERROR.as_bytes()]).await.map(drop),
+            "drop" => store.resolve("drop", &[ERROR.as_bytes()]).await.map(drop),
+            _ => unreachable!("{step}"),
+        }
+    }
+
+    /// Every key with numbers in it that Redis or Lua reckon with, and the fields that it has before this step.
+    fn fields(&self, bench: &Bench) -> Vec<(String, String)> {
+        let members = [self.leader, self.heir, self.dead, self.reader].map(|actor| bench.hash_of(actor));
+        let hashes = [&bench.store.keys().leader, &bench.store.keys().ledger];
+        let fields = |key: &String| -> Vec<String> { bench.ask(&["HKEYS", key]) };
+        let all = hashes.into_iter().chain(&members);
+        all.flat_map(|key| fields(key).into_iter().map(|field| (key.clone(), field))).collect()
+    }
+}
+
+/// Numbers as Redis does not count them, although most of them are numbers to Lua.
+const DAMAGES: [Option<&str>; 8] = [
+    None,
+    Some(""),
+    Some("many"),
+    Some("007"),
+    Some(" 5"),
+    Some("1e3"),
+    Some("99999999999999999999"),
+    Some("-5"),
+];
+
+#[tokio::test]
+async fn a_step_that_a_damaged_field_stops_has_written_nothing() {
+    let bench = Bench::new().await;
+    let mut wrong = Vec::new();
+    let mut refused = BTreeMap::<_, usize>::new();
+    for step in STEPS {
+        let ring = Ring::before(step, &bench).await;
+        let (whole, fields) = (bench.everything(), ring.fields(&bench));
+        ring.make(step, &bench).await.unwrap();
+        // Repeats write nothing, and a beat may write the same millisecond again.
+        let may_be_idle = step.ends_with("again") || step.starts_with("beat");
+        assert!(may_be_idle || bench.everything() != whole, "{step} has nothing to do");
+        for ((key, field), damage) in fields.iter().flat_map(|field| DAMAGES.map(|damage| (field, damage))) {
+            bench.restore(&whole);
+            match damage {
+                None => bench.ask::<()>(&["HDEL", key, field]),
+                Some(value) => bench.ask::<()>(&["HSET", key, field, value]),
+            }
+            let before = bench.everything();
+            let Err(error) = ring.make(step, &bench).await else { continue };
+            *refused.entry(step).or_default() += 1;
+            if bench.everything() != before || matches!(error, Error::Answer(_)) {
+                wrong.push(format!("{step}, {field} of {key} is {damage:?}: {error}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {refused:?}:\n{}", wrong.len(), wrong.join("\n"));
+    for step in ["join", "turn", "take", "publish", "bury", "leave of the leader", "retry", "drop"] {
+        assert!(refused.get(step).is_some_and(|times| *times >= 6), "{step} was hardly refused: {refused:?}");
+    }
+}
+
+/// Past 15 digits the next epoch would not be greater than the last one.
+#[tokio::test]
+async fn an_epoch_that_is_no_number_stops_an_election_before_it_writes() {
+    let bench = Bench::new().await;
+    let one = bench.join(Kind::Member, 1).await;
+    // One below zero is as good as none.
+    let damages = DAMAGES.iter().flatten().filter(|damage| !damage.starts_with('-'));
+    for epoch in damages.chain(&["inf", "9007199254740993"]) {
+        bench.ask::<()>(&["SET", "{estafeta}:epoch", epoch]);
+        let before = bench.everything();
+        let outcome = bench.store.lead(one.incarnation, LEASE, &candidacy()).await.map(drop);
+        assert!(outcome.is_err(), "{epoch:?}");
+        assert_eq!(bench.everything(), before, "{epoch:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_member_of_which_only_the_name_is_left_is_lost() {
+    let bench = Bench::new().await;
+    let one = bench.join(Kind::Member, 1).await;
+    bench.forget(one);
+    let before = bench.everything();
+    assert!(matches!(bench.store.lead(one.incarnation, LEASE, &candidacy()).await.unwrap(), Lead::Lost));
+    assert!(matches!(bench.store.beat(one.incarnation, LEASE).await.unwrap(), Beat::Lost));
+    assert_eq!(bench.everything(), before);
+}
+
+#[tokio::test]
+async fn a_member_of_which_only_the_name_is_left_hands_back_what_it_held() {
+    let bench = Bench::new().await;
+    let (one, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(one).await;
+    bench.publish(one, &term, 0, &["a"]).await;
+    bench.claim(handler, 0, 1).await;
+    bench.ask::<()>(&["DEL", "{estafeta}:bell"]);
+    bench.forget(handler);
+    assert_eq!(bench.store.leave(handler.incarnation, 1).await.unwrap(), 1);
+    assert_eq!(bench.last_event()[..4], ["kind", "left", "member", "0"]);
+    assert_eq!(bench.ask::<u64>(&["LLEN", "{estafeta}:bell"]), 1);
+    bench.forget(one);
+    bench.store.leave(one.incarnation, 1).await.unwrap();
+    assert_eq!(bench.ask::<u64>(&["ZCARD", "{estafeta}:members"]), 0);
+    bench.assert_balanced().await;
+}
+
+#[tokio::test]
+async fn the_errors_of_a_reader_of_which_only_the_name_is_left_stay_errors() {
+    let bench = Bench::new().await;
+    for buried in [false, true] {
+        bench.ask::<()>(&["FLUSHALL"]);
+        bench.ask::<()>(&["RPUSH", "{estafeta}:errors", ERROR]);
+        let reader = bench.join(Kind::Reader, 1).await;
+        let settlement = Settlement { want: 1, ..Settlement::default() };
+        bench.store.take(reader.identity(), &settlement).await.unwrap();
+        bench.forget(reader);
+        bench.expire(reader);
+        if buried {
+            bench.bury(reader).await;
+        } else {
+            bench.store.leave(reader.incarnation, 1).await.unwrap();
+        }
+        let errors: Vec<String> = bench.ask(&["LRANGE", "{estafeta}:errors", "0", "-1"]);
+        assert_eq!((errors, bench.ready()), (vec![ERROR.to_owned()], vec![]), "buried: {buried}");
+    }
+}
+
+/// Whoever lives hears that it is lost and hands back what it holds; nobody else knows how many lanes it has.
+#[tokio::test]
+async fn a_member_of_which_only_the_name_is_left_is_buried_when_its_lease_is_over() {
+    let bench = Bench::new().await;
+    let one = bench.join(Kind::Member, 1).await;
+    bench.forget(one);
+    assert!(matches!(bench.bury(one).await, Bury::Alive));
+    bench.expire(one);
+    assert!(matches!(bench.bury(one).await, Bury::Buried { number: MemberId(0), .. }));
+}
+
+/// What a step can do without, it does without.
+#[tokio::test]
+async fn a_field_that_is_gone_stops_nobody_who_can_do_without_it() {
+    let bench = Bench::new().await;
+    let ring = Ring::before("bury", &bench).await;
+    let whole = bench.everything();
+    let office_as_the_heir_sees_it = async || {
+        let Beat::Stands(stand) = bench.store.beat(ring.heir.incarnation, LEASE).await.unwrap() else {
+            panic!("a member")
+        };
+        (stand.office, stand.rank)
+    };
+    let leader = Office::Held { by: ring.leader.incarnation, health: Health::Well };
+    assert_eq!(office_as_the_heir_sees_it().await, (leader, 0));
+
+    // How long its lease is: then any deadline is too far off, and nobody takes over for that.
+    bench.ask::<()>(&["HDEL", "{estafeta}:leader", "lease"]);
+    let leader = Office::Held { by: ring.leader.incarnation, health: Health::Ahead };
+    assert_eq!(office_as_the_heir_sees_it().await, (leader, 0));
+    let answer = bench.store.lead(ring.heir.incarnation, LEASE, &candidacy()).await.unwrap();
+    assert!(matches!(answer, Lead::Follows));
+
+    // Where it stands in the line of succession.
+    bench.restore(&whole);
+    bench.ask::<()>(&["ZREM", "{estafeta}:succession", &ring.leader.incarnation.to_string()]);
+    assert_eq!(office_as_the_heir_sees_it().await.1, 0);
+
+    // Its number, when it resigns.
+    bench.restore(&whole);
+    bench.ask::<()>(&["HDEL", "{estafeta}:leader", "number"]);
+    bench.store.resign(ring.leader.incarnation, ring.term.epoch).await.unwrap();
+    assert_eq!(bench.ask::<String>(&["HGET", "{estafeta}:leader", "last"]), "0");
+
+    // How many attempts its messages have: then they have as many as it takes.
+    bench.restore(&whole);
+    bench.ask::<()>(&["HDEL", &bench.hash_of(ring.dead), "max-attempts"]);
+    assert!(matches!(bench.bury(ring.dead).await, Bury::Buried { returned: 1, gave_up: 0, .. }));
+}
+
+#[tokio::test]
+async fn a_member_whose_name_was_deleted_is_lost_whatever_else_is_left() {
+    let bench = Bench::new().await;
+    let ring = Ring::before("bury", &bench).await;
+    bench.ask::<()>(&["DEL", "{estafeta}:members"]);
+    let before = bench.everything();
+    let want = Settlement { want: 1, ..Settlement::default() };
+    assert!(matches!(bench.store.beat(ring.heir.incarnation, LEASE).await.unwrap(), Beat::Lost));
+    let lead = bench.store.lead(ring.heir.incarnation, LEASE, &candidacy()).await.unwrap();
+    assert!(matches!(lead, Lead::Lost));
+    assert!(bench.turn(ring.heir, 0, Settlement { want: 1, ..Settlement::default() }).await.is_none());
+    assert!(matches!(bench.store.take(ring.reader.identity(), &want).await.unwrap(), Turn::Lost));
+    assert!(matches!(bench.bury(ring.dead).await, Bury::Gone));
+    assert_eq!(bench.store.leave(ring.heir.incarnation, 1).await.unwrap(), 0);
+    assert_eq!(bench.everything(), before);
+}
+
+#[tokio::test]
+async fn counts_are_counted_with_up_to_fifteen_digits() {
+    let bench = Bench::new().await;
+    let ring = Ring::before("publish", &bench).await;
+    for (count, is_counted) in [("999999999999998", true), ("1000000000000000", false)] {
+        bench.ask::<()>(&["HSET", "{estafeta}:ledger", "returned", count]);
+        assert_eq!(bench.store.leave(ring.reader.incarnation, 1).await.is_ok(), is_counted, "{count}");
+        bench.store.join(&introduction(ring.reader.incarnation, Kind::Reader, 1, false)).await.unwrap();
+    }
+}

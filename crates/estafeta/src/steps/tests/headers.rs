@@ -1,0 +1,50 @@
+//! Every step is called with the keys and arguments that the header of its script names, in that order.
+
+use super::*;
+
+/// The names after `-- KEYS` or `-- ARGV` in a header, without what only explains them: `[journal]` is a key that may be
+/// missing, `{index reason}...` may be there several times, `kind(member|reader)` lists the values.
+fn named(script: &Script, what: &str) -> Vec<String> {
+    let start = format!("-- {what} ");
+    let line = script.code().lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_default();
+    let plain = |name: &str| -> String {
+        let name = name.trim_end_matches("...").split('(').next().unwrap_or_default();
+        name.chars().filter(|c| !"[]{}.".contains(*c)).collect()
+    };
+    line.split_whitespace().map(plain).filter(|name| !name.is_empty()).collect()
+}
+
+/// A call of each step in which everything that may be repeated or missing is there once.
+fn every_call(keys: &Keys) -> Vec<(&'static Script, Call)> {
+    let incarnation = Incarnation::random();
+    let me = Identity { number: MemberId(1), incarnation };
+    let messages = messages(Epoch(1), 1, &["body"]);
+    let settlement = Settlement { failures: vec![(0, "reason".into())], ..Settlement::default() };
+    let facts = Facts { lanes: 1, ..Facts::default() };
+    vec![
+        (&join::SCRIPT, join::call(keys, &introduction(incarnation, Kind::Member, 1, true))),
+        (&beat::SCRIPT, beat::call(keys, incarnation, LEASE)),
+        (&lead::SCRIPT, lead::call(keys, incarnation, LEASE, &candidacy())),
+        (&resign::SCRIPT, resign::call(keys, incarnation, Epoch(1))),
+        (&publish::SCRIPT, publish::call(keys, incarnation, &batch(Epoch(1), 0, &messages))),
+        (&turn::SCRIPT, turn::call(keys, me, 0, 1, &settlement, true)),
+        (&take::SCRIPT, take::call(keys, me, &settlement)),
+        (&suspects::SCRIPT, suspects::call(keys, LEASE)),
+        (&bury::SCRIPT, bury::call(keys, incarnation, &facts, 0, GRACE, None)),
+        (&leave::SCRIPT, leave::call(keys, incarnation, 1)),
+        (&wake::SCRIPT, wake::call(keys)),
+        (&resolve::SCRIPT, resolve::call(keys, "retry", &[b"element"])),
+        (&snapshot::SCRIPT, snapshot::call(keys, 1, &[(incarnation, 1)], 1)),
+    ]
+}
+
+#[test]
+fn every_step_is_called_as_its_header_says() {
+    let calls = every_call(&Keys::new(&RingName::default()));
+    let called: Vec<&str> = calls.iter().map(|(script, _)| script.name).collect();
+    assert_eq!(called, SCRIPTS.map(|script| script.name), "one call of each");
+    for (script, call) in calls {
+        assert_eq!(call.keys, named(script, "KEYS"), "keys of {}", script.name);
+        assert_eq!(call.arguments, named(script, "ARGV"), "arguments of {}", script.name);
+    }
+}

@@ -1,0 +1,192 @@
+//! Looking at a ring again and again: what a look costs, and that it misses nothing.
+
+use super::*;
+use crate::inspect::Ring;
+
+impl Bench {
+    async fn ring(&self) -> Ring {
+        Ring::connect(self.redis.url().parse().unwrap(), RingName::default()).await.unwrap()
+    }
+
+    /// How often hashes of members are read while one snapshot is taken.
+    async fn reads_of_a_snapshot(&self, ring: &Ring) -> usize {
+        self.ask::<()>(&["CONFIG", "RESETSTAT"]);
+        ring.snapshot(0).await.unwrap();
+        let stats: String = self.ask(&["INFO", "commandstats"]);
+        let calls = stats.split("cmdstat_hmget:calls=").nth(1).and_then(|rest| rest.split(',').next());
+        calls.map_or(0, |calls| calls.parse().unwrap())
+    }
+}
+
+#[tokio::test]
+async fn members_are_asked_for_their_lanes_once() {
+    let bench = Bench::new().await;
+    let ring = bench.ring().await;
+    let mut members = Vec::new();
+    for lanes in 1..=5 {
+        members.push(bench.join(Kind::Member, lanes).await);
+    }
+    assert_eq!(bench.reads_of_a_snapshot(&ring).await, 10, "each for its lanes, then each in the script");
+    assert_eq!(bench.reads_of_a_snapshot(&ring).await, 5);
+    bench.join(Kind::Reader, 1).await;
+    assert_eq!(bench.reads_of_a_snapshot(&ring).await, 7);
+    assert_eq!(bench.reads_of_a_snapshot(&ring).await, 6);
+
+    // Whoever is gone is forgotten, and is asked again if a late join brings it back.
+    let gone = members[2];
+    bench.store.leave(gone.incarnation, gone.lanes).await.unwrap();
+    assert_eq!(bench.reads_of_a_snapshot(&ring).await, 5);
+    bench.store.join(&introduction(gone.incarnation, Kind::Member, gone.lanes, false)).await.unwrap();
+    assert_eq!(bench.reads_of_a_snapshot(&ring).await, 7);
+}
+
+#[tokio::test]
+async fn ranks_count_those_who_may_succeed_the_generator_wherever_it_stands_itself() {
+    let bench = Bench::new().await;
+    let mut members = Vec::new();
+    for kind in [Kind::Member, Kind::Member, Kind::Reader, Kind::Member, Kind::Member] {
+        members.push(bench.join(kind, 1).await);
+    }
+    let ranks = async || -> Vec<Option<u64>> {
+        bench.snapshot().await.members.iter().map(|member| member.rank).collect()
+    };
+    assert_eq!(ranks().await, [Some(0), Some(1), None, Some(2), Some(3)], "nobody is in office");
+    let mut term = bench.lead(members[0]).await;
+    for (leads, expected) in [
+        (0, [None, Some(0), None, Some(1), Some(2)]),
+        (1, [Some(0), None, None, Some(1), Some(2)]),
+        (3, [Some(0), Some(1), None, None, Some(2)]),
+        (4, [Some(0), Some(1), None, Some(2), None]),
+    ] {
+        let incumbent = bench.ask::<Option<String>>(&["HGET", "{estafeta}:leader", "member"]).unwrap();
+        bench.store.resign(incumbent.parse().unwrap(), term.epoch).await.unwrap();
+        term = bench.lead(members[leads]).await;
+        assert_eq!(ranks().await, expected, "member {leads} is in office");
+    }
+}
+
+#[tokio::test]
+async fn what_a_member_still_holds_when_it_takes_office_is_in_flight() {
+    let bench = Bench::new().await;
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a", "b"]).await;
+    assert_eq!(bench.claim(handler, 0, 2).await.len(), 2);
+    bench.store.resign(generator.incarnation, term.epoch).await.unwrap();
+    bench.lead(handler).await;
+    let snapshot = bench.snapshot().await;
+    assert_eq!((snapshot.in_flight, snapshot.balanced), (2, true), "{snapshot:?}");
+}
+
+#[tokio::test]
+async fn a_ring_is_erased_whole_among_thousands_of_foreign_keys() {
+    let bench = Bench::new().await;
+    bench.join(Kind::Member, 2).await;
+    let mut foreign = redis::pipe();
+    for number in 0..20_000 {
+        foreign.cmd("SET").arg(format!("foreign:{number}")).arg("x").ignore();
+    }
+    foreign.exec(&mut *bench.connection.borrow_mut()).unwrap();
+    // What is left of members that are on no list any more.
+    for _ in 0..20 {
+        bench.ask::<()>(&["HSET", &bench.store.keys().member(Incarnation::random()), "number", "7"]);
+    }
+    assert!(!bench.store.is_untouched().await.unwrap());
+    bench.store.erase().await.unwrap();
+    assert_eq!(bench.ask::<u64>(&["DBSIZE"]), 20_000);
+    assert!(bench.store.is_untouched().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_member_that_is_not_whole_any_more_is_in_nobodys_way() {
+    let bench = Bench::new().await;
+    let ring = bench.ring().await;
+    let (one, other) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 2).await);
+    assert_eq!(ring.snapshot(0).await.unwrap().members.len(), 2);
+    bench.ask::<()>(&["DEL", &bench.store.keys().member(one.incarnation)]);
+    for _ in 0..2 {
+        let members = ring.snapshot(0).await.unwrap().members;
+        assert_eq!(members.iter().map(|member| member.id).collect::<Vec<_>>(), [other.number]);
+    }
+}
+
+#[tokio::test]
+async fn events_are_read_on_from_where_somebody_stopped() {
+    let bench = Bench::new().await;
+    let ring = bench.ring().await;
+    assert!(ring.events_after("", 10).await.unwrap().is_empty(), "a ring to which nothing happened");
+    for _ in 0..3 {
+        bench.join(Kind::Member, 1).await;
+    }
+    let all = ring.events_after("", 10).await.unwrap();
+    let told: Vec<_> = all.iter().map(|event| (event.kind.as_str(), event.fields[0].1.as_str())).collect();
+    assert_eq!(told, [("joined", "1"), ("joined", "2"), ("joined", "3")]);
+    assert!(all[0].id.starts_with(&format!("{}-", all[0].time_ms)), "{all:?}");
+
+    let ids = async |after: &str, count| {
+        let events = ring.events_after(after, count).await.unwrap();
+        events.into_iter().map(|event| event.id).collect::<Vec<_>>()
+    };
+    assert_eq!(ids("", 2).await, [all[0].id.as_str(), &all[1].id]);
+    assert_eq!(ids(&all[0].id, 1).await, [all[1].id.as_str()]);
+    assert_eq!(ids(&all[0].id, 10).await, [all[1].id.as_str(), &all[2].id]);
+    assert!(ids(&all[2].id, 10).await.is_empty());
+    assert!(ids("", 0).await.is_empty());
+    let shown = ring.snapshot(1).await.unwrap().events;
+    assert_eq!(shown[0].id, all[2].id, "a snapshot names them the same");
+    let one = bench.join(Kind::Member, 1).await;
+    let next = ring.events_after(&all[2].id, 10).await.unwrap();
+    assert_eq!((next.len(), &next[0].fields[0].1), (1, &one.number.to_string()));
+}
+
+/// Counts are a cache: what somebody deleted is read, and what is no number is not believed.
+#[tokio::test]
+async fn a_snapshot_counts_messages_even_if_their_counts_are_damaged() {
+    let bench = Bench::new().await;
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a", "b", "c"]).await;
+    assert_eq!(bench.claim(handler, 0, 3).await.len(), 3);
+    bench.ask::<()>(&["HDEL", &bench.store.keys().member(handler.incarnation), "packed:0"]);
+    assert_eq!(bench.snapshot().await.in_flight, 3, "in one pack");
+    bench.publish(generator, &term, 1, &["d", "e"]).await;
+    bench.publish(generator, &term, 2, &["f"]).await;
+    assert_eq!(bench.snapshot().await.waiting, 3);
+    // A long queue is not read: its elements are counted, for want of anything better.
+    for damage in
+        [&["HSET", "{estafeta}:ledger", "packed", "many"][..], &["HDEL", "{estafeta}:ledger", "packed"]]
+    {
+        bench.ask::<()>(damage);
+        assert_eq!(bench.snapshot().await.waiting, 2, "{damage:?}");
+    }
+    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "packed", "999"]);
+    bench.ask::<()>(&["DEL", "{estafeta}:ready"]);
+    assert_eq!(bench.snapshot().await.waiting, 0);
+}
+
+#[tokio::test]
+async fn a_snapshot_of_other_members_than_those_of_the_moment_is_refused() {
+    let bench = Bench::new().await;
+    let (one, gone) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let roll = [(one.incarnation, 1), (gone.incarnation, 1)];
+    assert!(bench.store.snapshot(2, &roll, 0).await.unwrap().is_some());
+    assert!(bench.store.snapshot(3, &roll, 0).await.unwrap().is_none(), "there are not three");
+    bench.join(Kind::Member, 1).await;
+    // First only its name is gone, then all that it told of itself.
+    bench.ask::<()>(&["ZREM", "{estafeta}:members", &gone.incarnation.to_string()]);
+    for _ in 0..2 {
+        assert!(bench.store.snapshot(2, &roll, 0).await.unwrap().is_none(), "as many, and not the same");
+        bench.ask::<()>(&["DEL", &bench.store.keys().member(gone.incarnation)]);
+    }
+    bench.ask::<()>(&["HDEL", &bench.store.keys().member(one.incarnation), "number"]);
+    assert!(bench.store.snapshot(2, &roll[..1], 0).await.unwrap().is_none(), "one of them is not whole");
+}
+
+#[tokio::test]
+async fn an_error_in_the_hands_of_a_reader_is_one_error_whatever_it_looks_like() {
+    let bench = Bench::new().await;
+    let reader = bench.join(Kind::Reader, 1).await;
+    bench.ask::<()>(&["RPUSH", "{estafeta}:errors", "*1 2 1 4 2 1:a1:b"]);
+    bench.store.take(reader.identity(), &Settlement { want: 1, ..Settlement::default() }).await.unwrap();
+    assert_eq!(bench.snapshot().await.errors_kept, 1);
+}

@@ -1,0 +1,219 @@
+//! The scripts on a real Redis, step by step: repeats, late calls, burials, refusals.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use estafeta_testbed::RedisServer;
+use redis::FromRedisValue;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::error::{Error, Result};
+use crate::identity::{Epoch, Identity, Incarnation, MemberId};
+use crate::inspect::snapshot::{KnownLanes, MemberView, Snapshot, read as read_snapshot};
+use crate::keys::{Keys, RingName};
+use crate::message::{DeadLetter, Message};
+use crate::redis::{CallError, Keeper, ManagedConnection, Reply, Store};
+
+mod burials;
+mod damage;
+mod headers;
+mod judging;
+mod links;
+mod looks;
+mod packs;
+mod publishing;
+mod refusals;
+mod sizes;
+mod stories;
+mod totals;
+mod turns;
+
+const LEASE: Duration = Duration::from_secs(60);
+const GRACE: Duration = Duration::from_millis(100);
+
+/// A store on a Redis of its own, and what tests look at from outside.
+struct Bench {
+    /// Where the test itself looks and meddles.
+    connection: RefCell<redis::Connection>,
+    redis: RedisServer,
+    store: Store,
+    _keeper: Keeper,
+}
+
+/// A member that lives on its lease alone, so that tests decide when it dies.
+#[derive(Clone, Copy)]
+struct Actor {
+    incarnation: Incarnation,
+    number: MemberId,
+    lanes: usize,
+}
+
+impl Actor {
+    fn identity(self) -> Identity {
+        Identity { number: self.number, incarnation: self.incarnation }
+    }
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let redis = RedisServer::start();
+        let endpoint = redis.url().parse().unwrap();
+        let (connection, keeper) = ManagedConnection::open(endpoint, Duration::from_secs(10)).await.unwrap();
+        let store = Store::new(Arc::new(connection), RingName::default());
+        Self { connection: redis.connect().into(), redis, store, _keeper: keeper }
+    }
+
+    async fn join(&self, kind: Kind, lanes: usize) -> Actor {
+        let incarnation = Incarnation::random();
+        let number = self.store.join(&introduction(incarnation, kind, lanes, false)).await.unwrap();
+        Actor { incarnation, number, lanes }
+    }
+
+    async fn lead(&self, actor: Actor) -> Term {
+        match self.store.lead(actor.incarnation, LEASE, &candidacy()).await.unwrap() {
+            Lead::Leads(term) => term,
+            Lead::Follows => panic!("the office is taken"),
+            Lead::Lost => panic!("no member"),
+        }
+    }
+
+    /// Publishes messages with the next ids.
+    async fn publish(&self, actor: Actor, term: &Term, n: u64, bodies: &[&str]) -> Publish {
+        let first = self.ledger("published") + 1;
+        self.publish_from(actor, term, n, first, bodies).await
+    }
+
+    async fn publish_from(&self, actor: Actor, term: &Term, n: u64, first: u64, bodies: &[&str]) -> Publish {
+        let messages = messages(term.epoch, first, bodies);
+        self.store.publish(actor.incarnation, &batch(term.epoch, n, &messages)).await.unwrap()
+    }
+
+    async fn turn(&self, actor: Actor, lane: usize, settlement: Settlement) -> Option<(u64, Vec<Message>)> {
+        match self.store.turn(actor.identity(), lane, &settlement, true).await.unwrap() {
+            Turn::Holds { cursor, held, .. } => Some((cursor, held)),
+            Turn::Lost => None,
+        }
+    }
+
+    async fn claim(&self, actor: Actor, lane: usize, want: usize) -> Vec<Message> {
+        let settlement = Settlement { want, ..Settlement::default() };
+        self.turn(actor, lane, settlement).await.expect("a member").1
+    }
+
+    async fn bury(&self, actor: Actor) -> Bury {
+        let facts = Facts { lanes: actor.lanes, ..Facts::default() };
+        self.store.bury(actor.incarnation, &facts, 0, GRACE, None).await.unwrap()
+    }
+
+    fn expire(&self, actor: Actor) {
+        self.ask::<()>(&["ZADD", "{estafeta}:members", "XX", "1", &actor.incarnation.to_string()]);
+    }
+
+    fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut call = redis::cmd(words[0]);
+        for word in &words[1..] {
+            call.arg(*word);
+        }
+        call.query(&mut *self.connection.borrow_mut()).unwrap()
+    }
+
+    fn ledger(&self, field: &str) -> u64 {
+        self.ask::<Option<u64>>(&["HGET", "{estafeta}:ledger", field]).unwrap_or(0)
+    }
+
+    fn ready(&self) -> Vec<String> {
+        self.ask(&["LRANGE", "{estafeta}:ready", "0", "-1"])
+    }
+
+    /// Every key with its value, to see whether anything was written.
+    fn everything(&self) -> Vec<(String, Vec<u8>)> {
+        let mut keys: Vec<String> = self.ask(&["KEYS", "*"]);
+        keys.sort();
+        let mut dumps = redis::pipe();
+        for key in &keys {
+            dumps.cmd("DUMP").arg(key);
+        }
+        let dumps: Vec<Vec<u8>> = dumps.query(&mut *self.connection.borrow_mut()).unwrap();
+        keys.into_iter().zip(dumps).collect()
+    }
+
+    /// Makes Redis hold exactly this again.
+    fn restore(&self, everything: &[(String, Vec<u8>)]) {
+        let mut pipe = redis::pipe();
+        pipe.cmd("FLUSHALL").ignore();
+        for (key, dump) in everything {
+            pipe.cmd("RESTORE").arg(key).arg(0).arg(dump).ignore();
+        }
+        pipe.exec(&mut *self.connection.borrow_mut()).unwrap();
+    }
+
+    /// Puts something of another type where one of our keys was.
+    fn plant_foreign(&self, key: &str, expected: &str) {
+        self.ask::<()>(&["DEL", key]);
+        self.ask::<()>(&[if expected == "list" { "SADD" } else { "RPUSH" }, key, "x"]);
+    }
+
+    async fn snapshot(&self) -> Snapshot {
+        read_snapshot(&self.store, &RingName::default(), &KnownLanes::default(), 0).await.unwrap()
+    }
+
+    async fn assert_balanced(&self) {
+        let snapshot = self.snapshot().await;
+        assert!(snapshot.balanced, "{snapshot:?}");
+    }
+}
+
+/// Waits for a condition that nothing announces, and panics with `what` if it does not come true.
+async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(LEASE, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+fn introduction(incarnation: Incarnation, kind: Kind, lanes: usize, presence: bool) -> Introduction<'static> {
+    Introduction {
+        incarnation,
+        kind,
+        lanes,
+        host: "here",
+        lease: LEASE,
+        presence,
+        max_attempts: 3,
+        journal: true,
+    }
+}
+
+fn candidacy() -> Candidacy {
+    Candidacy {
+        absent_since_ms: 0,
+        grace: GRACE,
+        interval: Duration::from_millis(500),
+        silence: Duration::ZERO,
+        known_published: 0,
+        renew: false,
+    }
+}
+
+fn messages(epoch: Epoch, first: u64, bodies: &[&str]) -> Vec<Message> {
+    (first..).zip(bodies).map(|(id, body)| Message::new(id, epoch, 7, body.as_bytes().to_vec())).collect()
+}
+
+fn batch(epoch: Epoch, n: u64, messages: &[Message]) -> Batch<'_> {
+    let interval = Duration::from_millis(500);
+    Batch {
+        epoch,
+        n,
+        messages,
+        interval,
+        catch_up: false,
+        max_waiting: 10,
+        limit: 100,
+        lease: LEASE,
+        late: GRACE,
+    }
+}

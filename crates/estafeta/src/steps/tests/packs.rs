@@ -1,0 +1,434 @@
+//! Packs: many messages in one element, for as long as they share their fate.
+
+use super::*;
+
+/// A generator, a handler, and a queue of so many small messages.
+async fn ring_with(bench: &Bench, count: usize) -> (Actor, Term, Actor) {
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(generator).await;
+    fill(bench, generator, &term, 0, count).await;
+    (generator, term, handler)
+}
+
+async fn fill(bench: &Bench, generator: Actor, term: &Term, n: u64, count: usize) -> Publish {
+    let messages = messages(term.epoch, bench.ledger("published") + 1, &vec!["x"; count]);
+    let batch = Batch { max_waiting: 1000, limit: 0, ..batch(term.epoch, n, &messages) };
+    bench.store.publish(generator.incarnation, &batch).await.unwrap()
+}
+
+/// Handles everything, in claims of up to `want`, and says what was claimed each time, by id.
+async fn work_off(bench: &Bench, handler: Actor, want: usize) -> Vec<Vec<u64>> {
+    let (mut cursor, mut settled, mut claims) = (0, 0, Vec::new());
+    loop {
+        let settlement = Settlement { cursor, settled, want, ..Settlement::default() };
+        let (now, held) = bench.turn(handler, 0, settlement).await.unwrap();
+        if held.is_empty() {
+            return claims;
+        }
+        (cursor, settled) = (now, held.len());
+        claims.push(held.iter().map(|message| message.id).collect());
+    }
+}
+
+fn sizes(claims: &[Vec<u64>]) -> Vec<usize> {
+    claims.iter().map(Vec::len).collect()
+}
+
+#[tokio::test]
+async fn packs_travel_whole_as_many_as_fit() {
+    let bench = Bench::new().await;
+    let (generator, term, handler) = ring_with(&bench, 250).await;
+    assert_eq!((bench.ready().len(), bench.snapshot().await.waiting), (3, 250));
+    let claims = work_off(&bench, handler, 220).await;
+    assert_eq!(sizes(&claims), [200, 50]);
+    fill(&bench, generator, &term, 1, 250).await;
+    let other = bench.join(Kind::Member, 1).await;
+    let claims = [claims, work_off(&bench, other, 1000).await].concat();
+    assert_eq!(sizes(&claims), [200, 50, 250]);
+    assert_eq!(claims.concat(), (1..=500).collect::<Vec<u64>>());
+    assert_eq!((bench.ledger("done"), bench.ledger("packed")), (500, 0));
+    bench.assert_balanced().await;
+}
+
+#[tokio::test]
+async fn whoever_wants_less_than_a_pack_has_it_opened() {
+    let bench = Bench::new().await;
+    let (.., handler) = ring_with(&bench, 250).await;
+    let first = bench.claim(handler, 0, 30).await;
+    assert_eq!(first.iter().map(|message| message.id).collect::<Vec<_>>(), (1..=30).collect::<Vec<u64>>());
+    assert_eq!((bench.ready().len(), bench.snapshot().await.waiting), (72, 220));
+    let other = bench.join(Kind::Member, 1).await;
+    let claims = work_off(&bench, other, 30).await;
+    assert_eq!(claims.concat(), (31..=250).collect::<Vec<u64>>());
+    bench.assert_balanced().await;
+}
+
+#[tokio::test]
+async fn what_is_left_of_a_pack_goes_back_in_its_order() {
+    let bench = Bench::new().await;
+    let (.., handler) = ring_with(&bench, 20).await;
+    assert_eq!(bench.claim(handler, 0, 1000).await.len(), 20);
+    assert_eq!(bench.snapshot().await.in_flight, 20);
+    // Stopped half-way, with one failure among the first ones.
+    let settlement = Settlement { settled: 8, failures: vec![(2, "no".into())], ..Settlement::default() };
+    let (cursor, held) = bench.turn(handler, 0, settlement).await.unwrap();
+    assert_eq!((cursor, held.len(), held[0].id), (8, 12, 9));
+    assert_eq!(bench.store.errors(0, 9).await.unwrap()[0].id, 3);
+    assert_eq!(bench.store.leave(handler.incarnation, 1).await.unwrap(), 12);
+    let other = bench.join(Kind::Member, 1).await;
+    let claims = work_off(&bench, other, 1000).await;
+    assert_eq!(sizes(&claims), [1; 12], "each travels alone, after its handler was gone");
+    assert_eq!(claims.concat(), (9..=20).collect::<Vec<u64>>());
+    bench.assert_balanced().await;
+}
+
+#[tokio::test]
+async fn what_only_looks_like_a_pack_is_one_foreign_message_to_everybody() {
+    let broken = [
+        "*",
+        "*1 2 1 4 0 ",
+        "*1 2 1 4 2 1:a",
+        "*1 2 1 4 1 1:ab",
+        "*1 2 1 4 1 9:a",
+        "*1 2 2 4 1 1:a",
+        "*1 2 1 4 999999999 1:a",
+        "*1 2 1 4 2 1:a99999999999999999999:b",
+        "*x 2 1 4 1 1:a",
+        "*1 2 01 4 2 1:a1:b",
+        "*99999999999999999999 2 1 4 2 1:a1:b",
+    ];
+    for want in [1, 3, 1000] {
+        let bench = Bench::new().await;
+        let (generator, term, handler) = ring_with(&bench, 4).await;
+        for element in broken {
+            bench.ask::<()>(&["RPUSH", "{estafeta}:ready", element]);
+        }
+        fill(&bench, generator, &term, 1, 4).await;
+        let ids = work_off(&bench, handler, want).await.concat();
+        let ours: Vec<u64> = ids.iter().copied().filter(|id| *id > 0).collect();
+        assert_eq!(ours, (1..=8).collect::<Vec<u64>>(), "claims of {want}: {ids:?}");
+        assert_eq!(ids.len() - ours.len(), broken.len(), "claims of {want}: {ids:?}");
+        assert_eq!(bench.snapshot().await.waiting, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_lost_count_loses_no_message() {
+    let bench = Bench::new().await;
+    let (.., handler) = ring_with(&bench, 250).await;
+    bench.ask::<()>(&["HDEL", "{estafeta}:ledger", "packed"]);
+    assert_eq!(bench.claim(handler, 0, 2).await.len(), 200, "two elements, for all that Redis knows");
+    let member = bench.store.keys().member(handler.incarnation);
+    bench.ask::<()>(&["HDEL", &member, "packed:0"]);
+    assert_eq!(bench.snapshot().await.in_flight, 200);
+    assert_eq!(bench.claim(handler, 0, 2).await.len(), 200, "a repeated claim counts them anew");
+    assert_eq!(bench.snapshot().await.in_flight, 200);
+    let claims = work_off(&bench, handler, 1000).await;
+    assert_eq!(claims.concat(), (1..=250).collect::<Vec<u64>>());
+    assert_eq!(bench.ledger("done"), 250);
+    bench.assert_balanced().await;
+}
+
+/// A lane that was given more than Redis knows of, and stops after as many as Redis thinks it holds.
+#[tokio::test]
+async fn what_was_never_counted_is_not_taken_for_settled() {
+    for wrong in [["packed", "0"], ["loose", "5"]] {
+        let bench = Bench::new().await;
+        let (.., handler) = ring_with(&bench, 100).await;
+        bench.ask::<()>(&[&["HSET", "{estafeta}:ledger"], &wrong[..]].concat());
+        assert_eq!(bench.claim(handler, 0, 1).await.len(), 100, "one element, for all that Redis knows");
+        // Without a journal, for which the messages would be read in any case.
+        let settlement = Settlement { settled: 1, ..Settlement::default() };
+        let turn = bench.store.turn(handler.identity(), 0, &settlement, false).await.unwrap();
+        assert!(matches!(turn, Turn::Holds { cursor: 1, held, .. } if held.len() == 99), "{wrong:?}");
+        bench.store.leave(handler.incarnation, 1).await.unwrap();
+        bench.assert_balanced().await;
+    }
+}
+
+#[tokio::test]
+async fn a_count_below_zero_lets_nobody_claim_over_what_it_holds() {
+    let bench = Bench::new().await;
+    let (.., handler) = ring_with(&bench, 1).await;
+    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "packed", "-1"]);
+    let held = bench.claim(handler, 0, 1).await;
+    let member = bench.store.keys().member(handler.incarnation);
+    bench.ask::<()>(&["HSET", &member, "packed:0", "-1"]);
+    bench.ask::<()>(&["RPUSH", "{estafeta}:ready", "2 1 1 7 y"]);
+    assert_eq!(bench.claim(handler, 0, 1).await, held, "a repeated claim");
+    assert_eq!(bench.snapshot().await.in_flight, 1, "and the count is right again");
+}
+
+/// Lanes and scripts must see the same messages in whatever lies in our lists.
+#[test]
+fn scripts_and_lanes_take_any_element_apart_alike() {
+    use proptest::prelude::*;
+    let redis = RedisServer::start();
+    let code = script::piece("clock") + &script::piece("elements");
+    let script = redis::Script::new(&format!("{code}\nreturn open(ARGV[1]) or {{ ARGV[1] }}"));
+    let connection = std::cell::RefCell::new(redis.connect());
+    let number = || {
+        prop_oneof![
+            12 => "[0-9]{1,3}",
+            1 => "[0-9]{14,21}",
+            1 => "0*1",
+            1 => Just(String::new()),
+            1 => "[-+]?[0-9]"
+        ]
+    };
+    let header = (
+        number(),
+        number(),
+        prop_oneof![9 => Just("1".to_owned()), 1 => number()],
+        number(),
+        prop_oneof![4 => Just("0"), 1 => Just("1"), 1 => Just("3")],
+    );
+    let body = (prop_oneof![9 => Just(None), 1 => number().prop_map(Some)], "[a:0-9 ]{0,4}");
+    let element = (header, prop::collection::vec(body, 0..4), prop_oneof![9 => Just(""), 1 => Just("x")])
+        .prop_map(|((id, epoch, attempt, ms, count), bodies, tail)| {
+            let count = if count == "0" { bodies.len().to_string() } else { count.to_owned() };
+            let mut text = format!("*{id} {epoch} {attempt} {ms} {count} ");
+            for (length, body) in bodies {
+                text += &format!("{}:{body}", length.unwrap_or_else(|| body.len().to_string()));
+            }
+            text + tail
+        });
+    let opened = std::cell::Cell::new(0);
+    let both = |element: &str| {
+        let theirs: Vec<Vec<u8>> = script.arg(element).invoke(&mut *connection.borrow_mut()).unwrap();
+        let mut ours = Vec::new();
+        crate::pack::read(element.to_owned().into_bytes(), &mut ours);
+        // What Lua left closed must not be opened by the one who compares.
+        (theirs.into_iter().map(|element| Message::parse(element.into())).collect::<Vec<_>>(), ours)
+    };
+    // Both count exactly up to 15 digits, leading zeros included.
+    let edges = [
+        ("*123456789012345 2 1 4 2 1:a1:b", 2),
+        ("*1234567890123456 2 1 4 2 1:a1:b", 1),
+        ("*1 2 1 4 2 000000000000001:a1:b", 2),
+        ("*1 2 1 4 2 0000000000000001:a1:b", 1),
+        ("*1 2 1 4 2 1:a9:b", 1),
+        ("*1 2 1 4 2 1:a1:bc", 1),
+    ];
+    for (element, count) in edges {
+        let (seen, ours) = both(element);
+        assert_eq!((&seen, ours.len()), (&ours, count), "{element}");
+    }
+    proptest!(|(element in element)| {
+        let (seen, ours) = both(&element);
+        prop_assert_eq!(&seen, &ours, "{}", element);
+        if ours[0].id > 0 {
+            opened.set(opened.get() + 1);
+        }
+    });
+    assert!(opened.get() > 20, "only {} of them were packs", opened.get());
+}
+
+/// What a reader shows as an error of message 7 must be retried as message 7, with the same body; what it shows as foreign
+/// must stay where it is.
+#[test]
+fn scripts_and_readers_take_any_error_apart_alike() {
+    use proptest::prelude::*;
+    let redis = RedisServer::start();
+    let code = script::piece("clock") + &script::piece("elements");
+    let script = redis::Script::new(&format!("{code}\nreturn retried_message(ARGV[1]) or false"));
+    let connection = std::cell::RefCell::new(redis.connect());
+    let number = || prop_oneof![12 => "[0-9]{1,9}", 1 => Just(String::new()), 1 => "[-+]?[0-9]"];
+    let length =
+        prop_oneof![6 => Just(None), 1 => "[0-9]{1,2}".prop_map(Some), 1 => "[0-9]{14,18}".prop_map(Some)];
+    let header = (number(), number(), number(), number(), number(), number());
+    let element =
+        (header, length, "[ a-z0-9é]{0,12}", prop_oneof![9 => Just(" "), 1 => Just("")], "[ a-z0-9]{0,6}");
+    let (retried, foreign) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
+    proptest!(|((header, length, reason, space, body) in element)| {
+        let (id, epoch, attempt, published, failed, member) = header;
+        let length = length.unwrap_or_else(|| reason.len().to_string());
+        let element =
+            format!("{id} {epoch} {attempt} {published} {failed} {member} {length} {reason}{space}{body}");
+        let theirs: Option<Vec<u8>> = script.arg(&element).invoke(&mut *connection.borrow_mut()).unwrap();
+        let ours = DeadLetter::parse(element.clone().into_bytes());
+        match theirs {
+            Some(message) => {
+                let message = Message::parse(message.into());
+                let told = (ours.id, ours.epoch, ours.published_ms, ours.body());
+                prop_assert_eq!((message.id, message.epoch, message.published_ms, message.body()), told, "{}", element);
+                prop_assert_eq!((message.attempt, ours.reason.len()), (1, length.parse().unwrap()));
+                retried.set(retried.get() + 1);
+            }
+            None => {
+                prop_assert_eq!((ours.id, ours.body()), (0, element.as_bytes()));
+                foreign.set(foreign.get() + 1);
+            }
+        }
+    });
+    assert!(retried.get() > 20 && foreign.get() > 20, "{} and {}", retried.get(), foreign.get());
+}
+
+#[tokio::test]
+async fn a_queue_that_somebody_deleted_is_not_full() {
+    let bench = Bench::new().await;
+    let (generator, term, _) = ring_with(&bench, 1000).await;
+    assert!(matches!(fill(&bench, generator, &term, 1, 10).await, Publish::Full { .. }));
+    bench.ask::<()>(&["DEL", "{estafeta}:ready"]);
+    let answer = fill(&bench, generator, &term, 1, 10).await;
+    assert!(matches!(answer, Publish::Published { .. }), "{answer:?}");
+    assert_eq!(bench.snapshot().await.waiting, 10);
+}
+
+/// Two messages of a thousand are elsewhere when somebody deletes the queue: in the hands of a lane, and among the errors.
+#[tokio::test]
+async fn what_comes_back_into_a_queue_that_somebody_deleted_is_all_that_is_in_it() {
+    for by_retry in [false, true] {
+        let bench = Bench::new().await;
+        let (.., handler) = ring_with(&bench, 1000).await;
+        bench.claim(handler, 0, 1).await;
+        let fails =
+            Settlement { settled: 1, failures: vec![(0, "no".into())], want: 1, ..Settlement::default() };
+        bench.turn(handler, 0, fails).await.unwrap();
+        bench.ask::<()>(&["DEL", "{estafeta}:ready"]);
+        if by_retry {
+            let errors: Vec<String> = bench.ask(&["LRANGE", "{estafeta}:errors", "0", "-1"]);
+            assert_eq!(bench.store.resolve("retry", &[errors[0].as_bytes()]).await.unwrap(), 1);
+        } else {
+            bench.store.leave(handler.incarnation, 1).await.unwrap();
+        }
+        assert_eq!(bench.snapshot().await.waiting, 1, "by retry: {by_retry}");
+        assert_eq!(bench.ledger("loose"), 0, "by retry: {by_retry}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_told_of_more_than_there_is() {
+    let bench = Bench::new().await;
+    let (.., handler) = ring_with(&bench, 1).await;
+    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "packed", "999", "loose", "5"]);
+    bench.ask::<()>(&["DEL", "{estafeta}:bell"]);
+    let settlement = Settlement { want: 100, ..Settlement::default() };
+    let call = turn::call(bench.store.keys(), handler.identity(), 0, 1, &settlement, false);
+    let reply = bench.store.run(&turn::SCRIPT, &call).await.unwrap();
+    assert_eq!(turn::read(reply).unwrap(), Some((0, 1)), "nothing was settled, and one is held");
+    assert_eq!(bench.ask::<String>(&["HGET", "{estafeta}:ledger", "packed"]), "0");
+    assert_eq!(bench.ask::<u64>(&["LLEN", "{estafeta}:bell"]), 0, "nothing is left to wake anybody for");
+}
+
+/// Nobody is held up by a lane that looks through a long queue.
+#[tokio::test]
+async fn among_single_messages_packs_are_looked_for_a_hundred_times() {
+    let bench = Bench::new().await;
+    let (generator, term, handler) = ring_with(&bench, 2).await;
+    for n in 1..=300 {
+        fill(&bench, generator, &term, n, 1).await;
+    }
+    assert_eq!(sizes(&work_off(&bench, handler, 250).await), [101, 201]);
+}
+
+#[tokio::test]
+async fn a_publish_makes_counts_right_that_somebody_damaged() {
+    for damage in
+        [&["HDEL", "{estafeta}:ledger", "packed"][..], &["HSET", "{estafeta}:ledger", "packed", "-5"]]
+    {
+        let bench = Bench::new().await;
+        let (generator, term, _) = ring_with(&bench, 1).await;
+        bench.ask::<()>(damage);
+        fill(&bench, generator, &term, 1, 3).await;
+        assert_eq!((bench.ledger("packed"), bench.snapshot().await.waiting), (2, 4), "{damage:?}");
+    }
+    // In a queue that was emptied nothing lies loose.
+    let bench = Bench::new().await;
+    let (generator, term, _) = ring_with(&bench, 1).await;
+    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "loose", "5"]);
+    bench.ask::<()>(&["DEL", "{estafeta}:ready"]);
+    fill(&bench, generator, &term, 1, 3).await;
+    assert_eq!(bench.ledger("loose"), 0);
+}
+
+/// Its header says that it holds nine, and that is more than anybody wants.
+#[tokio::test]
+async fn what_only_looks_like_a_large_pack_is_claimed_as_the_one_message_that_it_is() {
+    let bench = Bench::new().await;
+    for foreign in ["*1 2 1 4 9 x", "*1 2 1 4 0 "] {
+        bench.ask::<()>(&["FLUSHALL"]);
+        let (.., handler) = ring_with(&bench, 4).await;
+        bench.ask::<()>(&["LPUSH", "{estafeta}:ready", foreign]);
+        // With the pack of four behind it, it would be one too many.
+        let held = bench.claim(handler, 0, 4).await;
+        assert_eq!((held.len(), held[0].id, held[0].body()), (1, 0, foreign.as_bytes()));
+        let member = bench.store.keys().member(handler.incarnation);
+        assert_eq!(bench.ask::<u64>(&["HGET", &member, "packed:0"]), 0);
+        assert_eq!(bench.ledger("packed"), 3);
+    }
+}
+
+#[tokio::test]
+async fn a_count_that_is_too_low_does_not_fall_below_zero() {
+    let bench = Bench::new().await;
+    let (.., handler) = ring_with(&bench, 300).await;
+    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "packed", "1"]);
+    assert_eq!(bench.claim(handler, 0, 3).await.len(), 3);
+    assert_eq!(bench.ask::<String>(&["HGET", "{estafeta}:ledger", "packed"]), "0");
+}
+
+#[tokio::test]
+async fn for_what_is_left_of_a_pack_somebody_is_woken() {
+    let bench = Bench::new().await;
+    let (.., handler) = ring_with(&bench, 2).await;
+    bench.ask::<()>(&["DEL", "{estafeta}:bell"]);
+    assert_eq!(bench.claim(handler, 0, 1).await.len(), 1);
+    assert_eq!(bench.ask::<u64>(&["LLEN", "{estafeta}:bell"]), 1);
+}
+
+/// A list leaves as a whole only if the lane, the elements and the count all say so.
+#[tokio::test]
+async fn a_part_of_a_pack_is_settled_as_a_part_whatever_the_call_or_the_count_says() {
+    let lies =
+        [("the lane says that it settles all", 1, 5, "2"), ("the count says that there are two", 0, 1, "1")];
+    for (lie, elements, want, packed) in lies {
+        let bench = Bench::new().await;
+        let (.., handler) = ring_with(&bench, 3).await;
+        assert_eq!(bench.claim(handler, 0, 3).await.len(), 3);
+        bench.ask::<()>(&["HSET", &bench.store.keys().member(handler.incarnation), "packed:0", packed]);
+        let settlement = Settlement { settled: 2, elements, want, ..Settlement::default() };
+        let turn = bench.store.turn(handler.identity(), 0, &settlement, false).await.unwrap();
+        let Turn::Holds { cursor: 2, held, .. } = turn else { panic!("{lie}") };
+        assert_eq!(held.iter().map(|message| message.id).collect::<Vec<_>>(), [3], "{lie}");
+        assert_eq!(bench.ledger("done"), 2, "{lie}");
+    }
+}
+
+#[tokio::test]
+async fn what_somebody_took_out_of_a_lanes_hands_is_not_settled() {
+    let bench = Bench::new().await;
+    let (.., handler) = ring_with(&bench, 5).await;
+    assert_eq!(bench.claim(handler, 0, 5).await.len(), 5);
+    bench.ask::<()>(&["DEL", &bench.store.keys().inflight(handler.incarnation, 0)]);
+    for (settled, elements) in [(4, 0), (4, 1), (5, 1)] {
+        let settlement = Settlement { settled, elements, ..Settlement::default() };
+        let turn = bench.store.turn(handler.identity(), 0, &settlement, false).await.unwrap();
+        assert!(matches!(turn, Turn::Lost), "{settled} in {elements}");
+    }
+    assert_eq!(bench.ledger("done"), 0);
+}
+
+#[tokio::test]
+async fn damaged_counts_of_the_queue_give_nobody_more_than_it_wants() {
+    // Three messages that lie alone, then a pack of three behind one that lies alone.
+    for damage in
+        [&["HSET", "{estafeta}:ledger", "packed", "-1"][..], &["HSET", "{estafeta}:ledger", "loose", "-3"]]
+    {
+        let bench = Bench::new().await;
+        let (generator, term, handler) = ring_with(&bench, 1).await;
+        fill(&bench, generator, &term, 1, 1).await;
+        fill(&bench, generator, &term, 2, 1).await;
+        bench.ask::<()>(damage);
+        assert_eq!(bench.claim(handler, 0, 2).await.len(), 2, "{damage:?}");
+    }
+    for damage in [&["HDEL", "{estafeta}:ledger", "loose"][..], &["HSET", "{estafeta}:ledger", "loose", "-3"]]
+    {
+        let bench = Bench::new().await;
+        let (generator, term, handler) = ring_with(&bench, 3).await;
+        fill(&bench, generator, &term, 1, 1).await;
+        bench.ask::<()>(damage);
+        assert_eq!(bench.claim(handler, 0, 2).await.len(), 2, "{damage:?}");
+        bench.assert_balanced().await;
+    }
+}

@@ -1,0 +1,170 @@
+//! Foreign data where ours should be: a step happens as a whole or not at all.
+
+use super::*;
+
+#[tokio::test]
+async fn a_key_of_another_type_is_named_to_whoever_joins() {
+    let keys = Keys::new(&RingName::default());
+    let bench = Bench::new().await;
+    for (key, expected) in keys.fixed() {
+        bench.ask::<()>(&["FLUSHALL"]);
+        bench.plant_foreign(key, expected);
+        let before = bench.everything();
+        let incarnation = Incarnation::random();
+        let stranger = introduction(incarnation, Kind::Member, 1, false);
+        let error = bench.store.join(&stranger).await.map(drop).unwrap_err();
+        let named = matches!(&error, Error::ForeignKey { key: found, .. } if found == key);
+        assert!(named, "{key}: {error}");
+        assert_eq!(bench.everything(), before, "{key}");
+    }
+}
+
+/// Redis does not roll a script back, so a step that fails half-way would lose a message. Whichever key goes bad under
+/// a running ring, a step either happens as a whole or not at all.
+#[tokio::test]
+async fn a_step_that_fails_on_a_key_of_another_type_has_written_nothing() {
+    let keys = Keys::new(&RingName::default());
+    let bench = Bench::new().await;
+    let mut failed = [0; 10];
+    for (key, expected) in keys.fixed() {
+        for (step, times) in failed.iter_mut().enumerate() {
+            bench.ask::<()>(&["FLUSHALL"]);
+            let (leader, dead) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+            let handler = bench.join(Kind::Member, 1).await;
+            let term = bench.lead(leader).await;
+            bench.publish(leader, &term, 0, &["a", "b", "c"]).await;
+            for actor in [handler, dead] {
+                assert_eq!(bench.claim(actor, 0, 1).await.len(), 1);
+            }
+            bench.expire(dead);
+            let reader = bench.join(Kind::Reader, 1).await;
+            let element = b"9 1 1 1 1 1 2 no body".as_slice();
+            bench.ask::<()>(&["RPUSH", "{estafeta}:errors", "9 1 1 1 1 1 2 no body"]);
+            let take = Settlement { want: 1, ..Settlement::default() };
+            bench.plant_foreign(key, expected);
+
+            let (mut before, me) = (bench.everything(), leader.incarnation);
+            let failures = vec![(0, "x".into())];
+            let settlement = Settlement { settled: 1, failures, want: 1, ..Settlement::default() };
+            let next = messages(term.epoch, 4, &["d"]);
+            let facts = Facts { lanes: 1, ..Facts::default() };
+            let outcome = match step {
+                0 => bench.store.turn(handler.identity(), 0, &settlement, true).await.map(drop),
+                1 => bench.store.publish(me, &batch(term.epoch, 1, &next)).await.map(drop),
+                2 => bench.store.lead(me, LEASE, &Candidacy { renew: true, ..candidacy() }).await.map(drop),
+                3 => bench.store.leave(me, 1).await.map(drop),
+                4 => bench.store.bury(dead.incarnation, &facts, 0, GRACE, None).await.map(drop),
+                5 => bench.store.resign(me, term.epoch).await,
+                6 => bench.store.resolve("retry", &[element]).await.map(drop),
+                7 => bench.store.take(reader.identity(), &take).await.map(drop),
+                8 => bench.store.beat(me, LEASE).await.map(drop),
+                _ => {
+                    // A burial that gives one message back and gives another one up.
+                    let list = bench.store.keys().inflight(dead.incarnation, 0);
+                    bench.ask::<()>(&["RPUSH", &list, "99 1 3 7 its last attempt"]);
+                    before = bench.everything();
+                    bench.store.bury(dead.incarnation, &facts, 0, GRACE, None).await.map(drop)
+                }
+            };
+            if outcome.is_err() {
+                *times += 1;
+                assert_eq!(bench.everything(), before, "step {step} with {key} gone bad");
+            }
+        }
+    }
+    assert!(
+        failed[0] >= 7,
+        "a turn meets members, ready, bell, errors, ledger, leader and journal: {failed:?}"
+    );
+    let all: usize = failed.iter().sum();
+    assert!(all > 30, "only {all} steps failed, are the keys still the right ones? {failed:?}");
+}
+
+#[tokio::test]
+async fn counts_that_are_no_numbers_stop_a_step_before_it_writes() {
+    let bench = Bench::new().await;
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a"]).await;
+    bench.claim(handler, 0, 1).await;
+    for field in ["done", "failed", "returned", "buried", "published"] {
+        bench.ask::<()>(&["HSET", "{estafeta}:ledger", field, "abc"]);
+    }
+    bench.expire(generator);
+    let before = bench.everything();
+    let settlement = Settlement { settled: 1, ..Settlement::default() };
+    assert!(bench.store.turn(handler.identity(), 0, &settlement, false).await.is_err());
+    assert!(bench.store.leave(handler.incarnation, 1).await.is_err());
+    let facts = Facts { lanes: 1, ..Facts::default() };
+    assert!(bench.store.bury(generator.incarnation, &facts, 0, GRACE, None).await.is_err());
+    assert_eq!(bench.everything(), before);
+}
+
+#[tokio::test]
+async fn what_is_half_or_not_at_all_a_member_bothers_nobody() {
+    let bench = Bench::new().await;
+    let one = bench.join(Kind::Member, 1).await;
+    bench.ask::<()>(&["ZADD", "{estafeta}:members", "0", "bob", "0", "00000000000000aa"]);
+    let snapshot = bench.snapshot().await;
+    assert_eq!(snapshot.members.len(), 1, "{snapshot:?}");
+    let suspects = bench.store.suspects(LEASE).await.unwrap().list;
+    let half = "00000000000000aa".parse().unwrap();
+    assert!(
+        suspects.contains(&(half, Health::Expired)) && suspects.len() == 2,
+        "{suspects:?} {:?}",
+        one.incarnation
+    );
+    let verdict = bench.store.bury(half, &Facts::default(), 0, GRACE, None).await.unwrap();
+    assert!(matches!(verdict, Bury::Buried { returned: 0, .. }));
+}
+
+/// `ready` and `errors` may hold a set, which SORT would take elements from as from a list.
+#[tokio::test]
+async fn nothing_is_claimed_from_a_set() {
+    let bench = Bench::new().await;
+    let (handler, reader) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Reader, 1).await);
+    for key in ["{estafeta}:ready", "{estafeta}:errors"] {
+        bench.ask::<()>(&["SADD", key, "1 1 1 1 a", "2 1 1 1 b", "3 1 1 1 c"]);
+    }
+    let (before, claim) = (bench.everything(), Settlement { want: 2, ..Settlement::default() });
+    assert!(bench.store.turn(handler.identity(), 0, &claim, false).await.is_err());
+    assert!(bench.store.take(reader.identity(), &claim).await.is_err());
+    assert_eq!(bench.everything(), before);
+}
+
+/// The words of the call itself, a foreign element, and one error that lies there twice.
+#[tokio::test]
+async fn errors_are_resolved_one_for_one_and_foreign_ones_are_dropped_but_never_retried() {
+    let bench = Bench::new().await;
+    const ERROR: &str = "7 1 1 1 1 1 2 no body";
+    bench.ask::<()>(&["RPUSH", "{estafeta}:errors", "drop", ERROR, "retry", ERROR, "what is this"]);
+    let left = || -> Vec<String> { bench.ask(&["LRANGE", "{estafeta}:errors", "0", "-1"]) };
+    assert_eq!(bench.store.resolve("retry", &[ERROR.as_bytes()]).await.unwrap(), 1);
+    assert_eq!(left(), ["drop", "retry", ERROR, "what is this"]);
+    assert_eq!(bench.store.resolve("retry", &[b"what is this", b"retry"]).await.unwrap(), 0);
+    assert_eq!(left(), ["drop", "retry", ERROR, "what is this"], "nobody knows what to retry");
+    assert_eq!(bench.store.resolve("drop", &[b"what is this", b"not there"]).await.unwrap(), 1);
+    assert_eq!(left(), ["drop", "retry", ERROR]);
+    assert_eq!(bench.ready(), ["7 1 1 1 body"]);
+    assert_eq!(["retried", "dropped", "taken"].map(|count| bench.ledger(count)), [1, 1, 1]);
+    let before = bench.everything();
+    for verb in ["retry", "drop"] {
+        assert_eq!(bench.store.resolve(verb, &[b"7 1 1 1 1 1 2 no such"]).await.unwrap(), 0);
+    }
+    assert_eq!(bench.everything(), before, "what did nothing writes nothing");
+}
+
+#[tokio::test]
+async fn a_foreign_value_where_errors_belong_holds_up_only_what_fails() {
+    let bench = Bench::new().await;
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a", "b"]).await;
+    bench.claim(handler, 0, 2).await;
+    bench.plant_foreign("{estafeta}:errors", "list");
+    let fails = Settlement { settled: 1, failures: vec![(0, "no".into())], ..Settlement::default() };
+    assert!(bench.store.turn(handler.identity(), 0, &fails, true).await.is_err());
+    let settlement = Settlement { settled: 1, ..Settlement::default() };
+    assert!(bench.store.turn(handler.identity(), 0, &settlement, true).await.is_ok());
+    assert_eq!(bench.ledger("done"), 1);
+}

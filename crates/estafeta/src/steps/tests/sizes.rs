@@ -1,0 +1,242 @@
+//! More than a step carries in one go: chunks of commands, many members, many lanes, long texts, a full event stream.
+
+use super::*;
+
+/// More than two chunks of 500, and no multiple of it.
+const MANY: usize = 1203;
+
+/// Messages of which no two neighbours share a pack.
+fn singles(epoch: Epoch, count: usize) -> Vec<Message> {
+    let bodies: Vec<String> = (1..=count).map(|id| format!("body {id}")).collect();
+    let mut messages = messages(epoch, 1, &bodies.iter().map(String::as_str).collect::<Vec<_>>());
+    for message in messages.iter_mut().filter(|message| message.id % 2 == 0) {
+        message.published_ms += 1;
+    }
+    messages
+}
+
+fn ids(messages: &[Message]) -> Vec<u64> {
+    messages.iter().map(|message| message.id).collect()
+}
+
+/// A queue of many single messages, its generator, and a handler with three lanes.
+async fn long_queue(bench: &Bench) -> (Vec<Message>, Actor) {
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 3).await);
+    let term = bench.lead(generator).await;
+    let messages = singles(term.epoch, MANY);
+    let batch = Batch { max_waiting: 5000, limit: 0, ..batch(term.epoch, 0, &messages) };
+    assert!(matches!(
+        bench.store.publish(generator.incarnation, &batch).await.unwrap(),
+        Publish::Published { .. }
+    ));
+    (messages, handler)
+}
+
+#[tokio::test]
+async fn a_publish_of_many_elements_leaves_none_out_and_repeats_none() {
+    let bench = Bench::new().await;
+    let (messages, handler) = long_queue(&bench).await;
+    assert_eq!(bench.ready().len(), MANY);
+    assert_eq!(bench.claim(handler, 0, 5000).await, messages);
+    bench.assert_balanced().await;
+}
+
+#[tokio::test]
+async fn of_many_in_hand_some_are_settled_and_the_others_stay_in_order() {
+    let bench = Bench::new().await;
+    let (messages, handler) = long_queue(&bench).await;
+    bench.claim(handler, 0, 5000).await;
+    let failures: Vec<(usize, String)> = (0..700).map(|index| (index, format!("reason {index}"))).collect();
+    let settlement = Settlement { settled: 701, failures, want: 5, ..Settlement::default() };
+    let (cursor, held) = bench.turn(handler, 0, settlement).await.unwrap();
+    assert_eq!((cursor, held), (701, messages[701..].to_vec()));
+    let errors = bench.store.errors(0, 5000).await.unwrap();
+    let found: Vec<_> = errors.iter().map(|error| (error.id, error.reason.clone())).collect();
+    let expected: Vec<_> = (0..700_u64).map(|index| (index + 1, format!("reason {index}"))).collect();
+    assert_eq!(found, expected);
+    bench.assert_balanced().await;
+}
+
+#[tokio::test]
+async fn many_that_a_dead_member_held_in_its_lanes_go_back_in_order() {
+    let bench = Bench::new().await;
+    let (_, handler) = long_queue(&bench).await;
+    for (lane, want) in [(1, 601), (0, 501), (2, 101)] {
+        assert_eq!(bench.claim(handler, lane, want).await.len(), want.min(601), "lane {lane}");
+    }
+    bench.expire(handler);
+    assert!(matches!(bench.bury(handler).await, Bury::Buried { returned: 1203, gave_up: 0, .. }));
+    let waiting: Vec<u64> =
+        bench.ready().iter().map(|element| element.split(' ').next().unwrap().parse().unwrap()).collect();
+    assert_eq!(waiting, (1..=MANY as u64).collect::<Vec<_>>());
+    bench.assert_balanced().await;
+}
+
+#[tokio::test]
+async fn many_whose_attempts_are_used_up_become_as_many_errors() {
+    let bench = Bench::new().await;
+    let (_, handler) = long_queue(&bench).await;
+    let last_attempt: Vec<String> = (1..=MANY).map(|id| format!("{id} 1 3 7 body {id}")).collect();
+    bench.ask::<()>(&["DEL", "{estafeta}:ready"]);
+    let list = bench.store.keys().inflight(handler.incarnation, 0);
+    let mut push = vec!["RPUSH", &list];
+    push.extend(last_attempt.iter().map(String::as_str));
+    bench.ask::<()>(&push);
+    bench.expire(handler);
+    assert!(matches!(bench.bury(handler).await, Bury::Buried { returned: 0, gave_up: 1203, .. }));
+    let errors = bench.store.errors(0, 5000).await.unwrap();
+    assert_eq!(
+        errors.iter().map(|error| error.id).collect::<Vec<_>>(),
+        (1..=MANY as u64).collect::<Vec<_>>()
+    );
+    assert_eq!(errors[MANY - 1].body(), b"body 1203");
+    assert_eq!(bench.ledger("failed"), MANY as u64);
+    let journal: Vec<(String, Vec<String>)> = bench.ask(&["XRANGE", "{estafeta}:journal", "-", "+"]);
+    assert_eq!(journal[0].1[1].split(' ').count(), MANY);
+}
+
+#[tokio::test]
+async fn many_errors_are_retried_at_once_in_their_order() {
+    let bench = Bench::new().await;
+    let handler = bench.join(Kind::Member, 1).await;
+    let elements: Vec<String> = (1..=MANY).map(|id| format!("{id} 1 4 7 9 1 6 reason body {id}")).collect();
+    let mut push = vec!["RPUSH", "{estafeta}:errors"];
+    push.extend(elements.iter().map(String::as_str));
+    bench.ask::<()>(&push);
+    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "published", "1203", "failed", "1203"]);
+    let chosen: Vec<&[u8]> = elements.iter().map(String::as_bytes).collect();
+    assert_eq!(bench.store.resolve("retry", &chosen).await.unwrap(), MANY as u64);
+    bench.assert_balanced().await;
+    let held = bench.claim(handler, 0, 5000).await;
+    assert_eq!(ids(&held), (1..=MANY as u64).collect::<Vec<_>>());
+    assert!(
+        held.iter().all(|message| message.attempt == 1 && message.text() == format!("body {}", message.id))
+    );
+}
+
+#[tokio::test]
+async fn among_many_members_exactly_those_that_are_not_well_are_suspects() {
+    let bench = Bench::new().await;
+    let now = bench.store.suspects(LEASE).await.unwrap().now_ms;
+    let names: Vec<String> = (0..MANY).map(|index| format!("{index:016x}")).collect();
+    // Deadlines that grow, so that the members come in the order of their names. The first one's is over.
+    let mut add = redis::cmd("ZADD");
+    add.arg("{estafeta}:members");
+    for (index, name) in names.iter().enumerate() {
+        add.arg(if index == 0 { 1 } else { now + 30_000 + index as u64 }).arg(name);
+    }
+    add.exec(&mut bench.redis.connect()).unwrap();
+    // At the ends of chunks, and in the middle of one.
+    let absent = [1, 499, 500, 777, 999, 1000, MANY - 1];
+    let mut connection = bench.redis.connect();
+    let mut subscriber = connection.as_pubsub();
+    for (_, name) in names.iter().enumerate().filter(|(index, _)| !absent.contains(index)) {
+        subscriber.subscribe(format!("{{estafeta}}:alive:{name}")).unwrap();
+    }
+    let suspects = bench.store.suspects(LEASE).await.unwrap();
+    let found: Vec<_> = suspects.list.iter().map(|(who, health)| (who.to_string(), *health)).collect();
+    let mut expected = vec![(names[0].clone(), Health::Expired)];
+    expected.extend(absent.map(|index| (names[index].clone(), Health::Absent)));
+    assert_eq!(found, expected);
+}
+
+#[tokio::test]
+async fn a_member_may_have_as_many_lanes_as_the_settings_allow() {
+    let bench = Bench::new().await;
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1024).await);
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a", "b", "c", "d"]).await;
+    for lane in [1023, 0, 512] {
+        bench.claim(handler, lane, 1).await;
+    }
+    let settlement = Settlement { settled: 1, failures: vec![(0, "no".into())], ..Settlement::default() };
+    bench.turn(handler, 512, settlement).await.unwrap();
+    let snapshot = bench.snapshot().await;
+    let seen = &snapshot.members[1];
+    assert_eq!((seen.in_flight, seen.processed, seen.failed, snapshot.waiting), (2, 1, 1, 1), "{snapshot:?}");
+    assert!(snapshot.balanced);
+    assert_eq!(bench.store.leave(handler.incarnation, 1024).await.unwrap(), 2);
+    bench.assert_balanced().await;
+}
+
+#[tokio::test]
+async fn a_long_reason_in_any_script_is_kept_whole_and_does_not_touch_the_body() {
+    let bench = Bench::new().await;
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a body", "another"]).await;
+    bench.claim(handler, 0, 2).await;
+    // As long as a failure may be, four bytes a character, and one that looks like a header.
+    let reasons = ["\u{1f3c3}".repeat(1024), "1 2 3 4 5 6 7 ".repeat(290)];
+    let failures = reasons.iter().cloned().enumerate().collect();
+    bench.turn(handler, 0, Settlement { settled: 2, failures, ..Settlement::default() }).await.unwrap();
+    let errors = bench.store.errors(0, 9).await.unwrap();
+    assert_eq!(errors.iter().map(|error| error.reason.clone()).collect::<Vec<_>>(), reasons);
+    let elements: Vec<&[u8]> = errors.iter().map(DeadLetter::element).collect();
+    assert_eq!(bench.store.resolve("retry", &elements).await.unwrap(), 2);
+    let again =
+        bench.turn(handler, 0, Settlement { cursor: 2, want: 2, ..Settlement::default() }).await.unwrap().1;
+    assert_eq!(
+        again.iter().map(|message| message.text().into_owned()).collect::<Vec<_>>(),
+        ["a body", "another"]
+    );
+}
+
+#[tokio::test]
+async fn the_event_stream_keeps_about_the_last_ten_thousand() {
+    let bench = Bench::new().await;
+    let mut fill = redis::pipe();
+    for _ in 0..12_000 {
+        fill.cmd("XADD").arg("{estafeta}:events").arg("*").arg("kind").arg("filler").ignore();
+    }
+    fill.exec(&mut bench.redis.connect()).unwrap();
+    let one = bench.join(Kind::Member, 1).await;
+    let length: u64 = bench.ask(&["XLEN", "{estafeta}:events"]);
+    // Redis lets go of a hundred at a time.
+    assert!((10_000..=10_100).contains(&length), "{length}");
+    let newest: Vec<(String, Vec<String>)> =
+        bench.ask(&["XREVRANGE", "{estafeta}:events", "+", "-", "COUNT", "1"]);
+    assert_eq!(newest[0].1[..4], ["kind", "joined", "member", &one.number.to_string()]);
+}
+
+#[tokio::test]
+async fn whoever_wants_few_of_many_large_messages_gets_no_more_than_that() {
+    let bench = Bench::new().await;
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(generator).await;
+    let large = "x".repeat(600_000);
+    let messages = messages(term.epoch, 1, &[large.as_str(); 40]);
+    let batch = Batch { max_waiting: 100, ..batch(term.epoch, 0, &messages) };
+    bench.store.publish(generator.incarnation, &batch).await.unwrap();
+    assert_eq!(ids(&bench.claim(handler, 0, 5).await), [1, 2, 3, 4, 5]);
+}
+
+/// Where packs wait, what is claimed is measured while it is looked at, and not again.
+#[tokio::test]
+async fn a_pack_among_large_messages_is_counted_as_what_it_holds() {
+    let bench = Bench::new().await;
+    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let term = bench.lead(generator).await;
+    let large = "x".repeat(20_900);
+    let bodies = [vec!["a", "b"], vec![large.as_str(); 120]].concat();
+    let messages = messages(term.epoch, 1, &bodies);
+    let batch = Batch { max_waiting: 500, limit: 0, ..batch(term.epoch, 0, &messages) };
+    bench.store.publish(generator.incarnation, &batch).await.unwrap();
+    assert_eq!(ids(&bench.claim(handler, 0, 1000).await), (1..=101).collect::<Vec<_>>());
+    bench.assert_balanced().await;
+}
+
+#[tokio::test]
+async fn a_reader_gets_as_many_errors_as_it_wants() {
+    let bench = Bench::new().await;
+    let errors: Vec<String> = (1..=MANY).map(|id| format!("{id} 1 1 1 1 1 2 no body")).collect();
+    let mut push = vec!["RPUSH", "{estafeta}:errors"];
+    push.extend(errors.iter().map(String::as_str));
+    bench.ask::<()>(&push);
+    let reader = bench.join(Kind::Reader, 1).await;
+    let take = Settlement { want: 1000, ..Settlement::default() };
+    let Turn::Holds { held, .. } = bench.store.take(reader.identity(), &take).await.unwrap() else {
+        panic!("lost")
+    };
+    assert_eq!(held.iter().map(|error| error.id).collect::<Vec<_>>(), (1..=1000).collect::<Vec<_>>());
+}

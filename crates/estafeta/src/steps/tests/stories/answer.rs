@@ -1,0 +1,284 @@
+//! What a script answers, word for word: the store folds some answers into one (`already` into *published*, `late` into
+//! *lost*), a story tells them apart.
+
+use std::fmt;
+
+use redis::Value;
+
+use super::super::*;
+use super::call::listed;
+use crate::inspect::snapshot::{Role, parse};
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Answer {
+    Joined { number: u64 },
+    Schema { theirs: String },
+    Stands { overslept: bool, rank: i64, office: String, leader: String, epoch: u64, counts: [u64; 2] },
+    Leads { epoch: u64, sent: u64, published: u64, due: u64, predecessor: u64, silence: u64 },
+    Follows,
+    Resigned,
+    Published { due: u64 },
+    Already { due: u64 },
+    Expected { next: u64 },
+    Full,
+    Limit,
+    Fenced,
+    Turn { cursor: u64, held: Vec<Vec<u8>> },
+    Late,
+    Lost,
+    Suspects { unrung: bool, list: Vec<(String, String)> },
+    Buried { number: u64, returned: u64, gave_up: u64 },
+    Alive,
+    Gone,
+    Left { returned: u64 },
+    Rung,
+    Resolved { count: u64 },
+    Snapshot(Box<Overview>),
+    Changed,
+}
+
+/// The parts of a snapshot that do not depend on the moment in which it was taken.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Overview {
+    /// The generator's number and epoch.
+    pub generator: Option<(u64, u64)>,
+    pub members: Vec<Row>,
+    /// Take-overs, returned, fenced, buried, retried, dropped.
+    pub ledger: [u64; 6],
+    pub readers: usize,
+    pub waiting: u64,
+    pub in_flight: u64,
+    pub errors_kept: u64,
+    pub balanced: bool,
+    /// Newest first.
+    pub events: Vec<String>,
+}
+
+/// One member in a snapshot.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Row {
+    pub number: u64,
+    pub pid: u64,
+    pub host: String,
+    pub started: u64,
+    pub deadline: u64,
+    pub state: String,
+    pub rank: Option<u64>,
+    /// Messages or errors in hand.
+    pub held: u64,
+    /// Generated, processed, failed.
+    pub totals: [u64; 3],
+}
+
+impl Answer {
+    /// Reads an answer, and the moment that it tells, if it tells one. `list` is what its sender read after it.
+    pub fn read(
+        script: &'static str,
+        value: Value,
+        list: Value,
+    ) -> crate::error::Result<(Self, Option<u64>)> {
+        let mut reply = Reply::new(script, value)?;
+        if script == "suspects" {
+            let (now, unrung) = (count(&mut reply)?, flag(&mut reply)?);
+            let mut list = Vec::new();
+            while !reply.is_empty() {
+                list.push((reply.text()?, reply.text()?));
+            }
+            return Ok((Self::Suspects { unrung, list }, Some(now)));
+        }
+        let mut now = None;
+        let answer = match reply.text()?.as_str() {
+            "joined" => {
+                let number = count(&mut reply)?;
+                now = Some(count(&mut reply)?);
+                Self::Joined { number }
+            }
+            "schema" => Self::Schema { theirs: reply.text()? },
+            "stands" => {
+                now = Some(count(&mut reply)?);
+                let (overslept, rank) = (flag(&mut reply)?, reply.integer()?);
+                let (office, leader, epoch) = (reply.text()?, reply.text()?, count(&mut reply)?);
+                let counts = [count(&mut reply)?, count(&mut reply)?];
+                Self::Stands { overslept, rank, office, leader, epoch, counts }
+            }
+            "leads" => {
+                let (epoch, sent, published) = (count(&mut reply)?, count(&mut reply)?, count(&mut reply)?);
+                let due = count(&mut reply)?;
+                now = Some(count(&mut reply)?);
+                let (predecessor, silence) = (count(&mut reply)?, count(&mut reply)?);
+                Self::Leads { epoch, sent, published, due, predecessor, silence }
+            }
+            "follows" => Self::Follows,
+            "resigned" => Self::Resigned,
+            word @ ("published" | "already") => {
+                let due = count(&mut reply)?;
+                now = Some(count(&mut reply)?);
+                if word == "already" { Self::Already { due } } else { Self::Published { due } }
+            }
+            "expected" => Self::Expected { next: count(&mut reply)? },
+            "full" => {
+                now = Some(count(&mut reply)?);
+                Self::Full
+            }
+            "limit" => Self::Limit,
+            "fenced" => Self::Fenced,
+            "turn" => {
+                let (cursor, count) = (count(&mut reply)?, count(&mut reply)? as usize);
+                let held = turn::elements(list)?;
+                if held.len() != count {
+                    return Err(Error::Answer(format!("{count} held, but the list has {}", held.len())));
+                }
+                Self::Turn { cursor, held }
+            }
+            "late" => Self::Late,
+            "lost" => Self::Lost,
+            "buried" => {
+                let number = count(&mut reply)?;
+                Self::Buried { number, returned: count(&mut reply)?, gave_up: count(&mut reply)? }
+            }
+            "alive" => Self::Alive,
+            "gone" => Self::Gone,
+            "left" => Self::Left { returned: count(&mut reply)? },
+            "rung" => Self::Rung,
+            "resolved" => Self::Resolved { count: count(&mut reply)? },
+            "snapshot" => {
+                let (overview, time) = Overview::read(reply)?;
+                now = Some(time);
+                Self::Snapshot(Box::new(overview))
+            }
+            "changed" => Self::Changed,
+            other => return reply.unknown(other),
+        };
+        Ok((answer, now))
+    }
+
+    /// Whether it says that nothing was done, so that nothing may have been written.
+    pub fn refuses(&self) -> bool {
+        match self {
+            Self::Schema { .. } | Self::Follows | Self::Already { .. } | Self::Expected { .. } => true,
+            Self::Full | Self::Limit | Self::Fenced | Self::Late | Self::Lost => true,
+            Self::Alive | Self::Gone | Self::Changed => true,
+            // These only read.
+            Self::Suspects { .. } | Self::Snapshot(_) => true,
+            _ => false,
+        }
+    }
+
+    /// What is counted, to see that the stories are about something.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Joined { .. } => "joined",
+            Self::Schema { .. } => "schema",
+            Self::Stands { overslept: true, .. } => "stands, overslept",
+            Self::Stands { .. } => "stands",
+            Self::Leads { .. } => "leads",
+            Self::Follows => "follows",
+            Self::Resigned => "resigned",
+            Self::Published { .. } => "published",
+            Self::Already { .. } => "already",
+            Self::Expected { .. } => "expected",
+            Self::Full => "full",
+            Self::Limit => "limit",
+            Self::Fenced => "fenced",
+            Self::Turn { held, .. } if held.is_empty() => "idle",
+            Self::Turn { .. } => "holds",
+            Self::Late => "late",
+            Self::Lost => "lost",
+            Self::Suspects { .. } => "suspects",
+            Self::Buried { gave_up: 1.., .. } => "buried, gave up",
+            Self::Buried { returned: 1.., .. } => "buried, returned",
+            Self::Buried { .. } => "buried",
+            Self::Alive => "alive",
+            Self::Gone => "gone",
+            Self::Left { returned: 1.. } => "left, returned",
+            Self::Left { .. } => "left",
+            Self::Rung => "rung",
+            Self::Resolved { count: 0 } => "resolved none",
+            Self::Resolved { .. } => "resolved",
+            Self::Snapshot(_) => "snapshot",
+            Self::Changed => "changed",
+        }
+    }
+}
+
+/// A number that cannot be negative. The store takes a negative one for none; a story takes it for a mistake.
+fn count(reply: &mut Reply) -> crate::error::Result<u64> {
+    let number = reply.integer()?;
+    u64::try_from(number).map_err(|_| Error::Answer(format!("{number} where a count is expected")))
+}
+
+fn flag(reply: &mut Reply) -> crate::error::Result<bool> {
+    match count(reply)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        other => Err(Error::Answer(format!("{other} where 0 or 1 is expected"))),
+    }
+}
+
+impl Overview {
+    /// And the moment of which it tells.
+    fn read(reply: Reply) -> crate::error::Result<(Self, u64)> {
+        let seen = parse(&RingName::default(), reply)?;
+        let text = |event: &crate::inspect::snapshot::Event| {
+            let fields: Vec<_> =
+                event.fields.iter().map(|(name, value)| format!("|{name}|{value}")).collect();
+            format!("kind|{}{}", event.kind, fields.concat())
+        };
+        let line = |member: &MemberView| Row {
+            number: member.id.0,
+            pid: member.pid,
+            host: member.host.clone(),
+            started: seen.time_ms - member.age_ms,
+            deadline: seen.time_ms.saturating_add_signed(member.lease_ms),
+            state: format!("{:?}", member.state).to_lowercase(),
+            rank: member.rank,
+            held: member.in_flight,
+            totals: [member.generated, member.processed, member.failed],
+        };
+        let overview = Self {
+            generator: seen.generator.as_ref().map(|generator| (generator.member.0, generator.epoch.0)),
+            members: seen.members.iter().map(line).collect(),
+            ledger: [seen.takeovers, seen.returned, seen.fenced, seen.buried, seen.retried, seen.dropped],
+            readers: seen.members.iter().filter(|member| member.role == Role::Reader).count(),
+            waiting: seen.waiting,
+            in_flight: seen.in_flight,
+            errors_kept: seen.errors_kept,
+            balanced: seen.balanced,
+            events: seen.events.iter().map(text).collect(),
+        };
+        Ok((overview, seen.time_ms))
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Joined { number } => write!(f, "joined as {number}"),
+            Self::Stands { overslept, rank, office, epoch, counts: [published, outstanding], .. } => {
+                let slept = if *overslept { "overslept, " } else { "" };
+                write!(f, "{slept}rank {rank}, office {office}, epoch {epoch}")?;
+                write!(f, ", {published} published, {outstanding} outstanding")
+            }
+            Self::Leads { epoch, sent, published, due, predecessor, silence } => {
+                write!(f, "epoch {epoch}, {sent} sent, {published} published, due {due}")?;
+                write!(f, ", after member {predecessor}, silence {silence}")
+            }
+            Self::Published { due } => write!(f, "published, due {due}"),
+            Self::Already { due } => write!(f, "already, due {due}"),
+            Self::Expected { next } => write!(f, "expected #{next}"),
+            Self::Turn { cursor, held } => {
+                let held = if held.is_empty() { "nothing".into() } else { listed(held) };
+                write!(f, "cursor {cursor}, holds {held}")
+            }
+            Self::Suspects { unrung, list } => write!(f, "unrung {unrung}, {list:?}"),
+            Self::Buried { number, returned, gave_up } => {
+                write!(f, "buried as {number}, {returned} returned, {gave_up} given up")
+            }
+            Self::Left { returned } => write!(f, "left, {returned} returned"),
+            Self::Resolved { count } => write!(f, "resolved {count}"),
+            Self::Schema { theirs } => write!(f, "schema {theirs}"),
+            Self::Snapshot(overview) => write!(f, "{overview:?}"),
+            other => f.write_str(other.kind()),
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! One call of a script with all its arguments, as a simulated copy sends it: built into the same bytes as the store
+//! builds them, kept so that it can arrive again, and printed so that a story can be read.
+
+use std::fmt;
+use std::time::Duration;
+
+use redis::Cmd;
+
+use super::super::*;
+use crate::steps::Call as StepCall;
+
+/// Who a simulated copy is under one identity, and what it says of itself when it joins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Persona {
+    /// The how-manieth identity of the story, from 1.
+    pub index: usize,
+    pub kind: Kind,
+    pub lanes: usize,
+    pub max_attempts: u32,
+    pub journal: bool,
+    /// Whether it shows that it lives, by a subscription to a channel of its own.
+    pub presence: bool,
+}
+
+impl Persona {
+    pub fn incarnation(self) -> Incarnation {
+        self.name().parse().expect("sixteen digits")
+    }
+
+    pub fn identity(self, number: u64) -> Identity {
+        Identity { number: MemberId(number), incarnation: self.incarnation() }
+    }
+
+    /// The identity as Redis has it.
+    pub fn name(self) -> String {
+        format!("{:016x}", self.index)
+    }
+
+    /// Each has another one, so that a lease taken from the wrong member shows. None runs out by itself in a story.
+    pub fn lease_ms(self) -> u64 {
+        3_600_000 + 1_000 * self.index as u64
+    }
+
+    fn lease(self) -> Duration {
+        Duration::from_millis(self.lease_ms())
+    }
+}
+
+impl fmt::Display for Persona {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.kind == Kind::Reader { "reader" } else { "member" };
+        write!(f, "{kind} {}", self.index)
+    }
+}
+
+pub(super) const HOST: &str = "here";
+pub(super) const GRACE_MS: u64 = 100;
+pub(super) const LATE_MS: u64 = 100;
+/// When messages were published is said by whoever publishes them, and in a story it does not matter.
+pub(super) const PUBLISHED_MS: u64 = 7;
+
+#[derive(Clone, Debug)]
+pub(super) enum Call {
+    Join(Persona),
+    Beat(Persona),
+    Lead { me: Persona, renew: bool, known: u64, interval: u64, silence: u64, absent_since: u64 },
+    Resign { me: Persona, epoch: u64 },
+    Publish(Publication),
+    Turn { me: Persona, number: u64, lane: usize, sending: u64, settles: Settles },
+    Take { me: Persona, number: u64, settles: Settles },
+    Suspects { lease_ms: u64 },
+    Bury { victim: Persona, judge: Option<Persona>, absent_since: u64 },
+    Leave(Persona),
+    Ring,
+    Resolve { drops: bool, elements: Vec<Vec<u8>> },
+    Snapshot { roll: Vec<Persona> },
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Publication {
+    pub me: Persona,
+    pub epoch: u64,
+    pub n: u64,
+    pub first: u64,
+    pub bodies: Vec<Vec<u8>>,
+    pub interval: u64,
+    pub catch_up: bool,
+    pub max_waiting: u64,
+    pub limit: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Settles {
+    pub cursor: u64,
+    pub count: usize,
+    /// In how many elements all that it held lay, if it settles all of that.
+    pub elements: usize,
+    pub failures: Vec<(usize, &'static str)>,
+    pub wants: usize,
+    /// The messages that the sender has in mind, if it is in its right mind. It does not send that; Redis has to get it
+    /// right all the same.
+    pub means: Option<Vec<u64>>,
+}
+
+impl Settles {
+    fn settlement(&self) -> Settlement {
+        let failures = self.failures.iter().map(|(index, reason)| (*index, (*reason).to_owned())).collect();
+        let Self { cursor, count, elements, wants, .. } = *self;
+        Settlement { cursor, settled: count, elements, failures, want: wants }
+    }
+}
+
+impl Call {
+    pub fn build(&self, keys: &Keys) -> StepCall {
+        let grace = Duration::from_millis(GRACE_MS);
+        match self {
+            Self::Join(me) => {
+                let introduction = Introduction {
+                    incarnation: me.incarnation(),
+                    kind: me.kind,
+                    lanes: me.lanes,
+                    host: HOST,
+                    lease: me.lease(),
+                    presence: me.presence,
+                    max_attempts: me.max_attempts,
+                    journal: me.journal,
+                };
+                join::call(keys, &introduction)
+            }
+            Self::Beat(me) => beat::call(keys, me.incarnation(), me.lease()),
+            Self::Lead { me, renew, known, interval, silence, absent_since } => {
+                let candidacy = Candidacy {
+                    absent_since_ms: *absent_since,
+                    grace,
+                    interval: Duration::from_millis(*interval),
+                    silence: Duration::from_millis(*silence),
+                    known_published: *known,
+                    renew: *renew,
+                };
+                lead::call(keys, me.incarnation(), me.lease(), &candidacy)
+            }
+            Self::Resign { me, epoch } => resign::call(keys, me.incarnation(), Epoch(*epoch)),
+            Self::Publish(publication) => publication.build(keys),
+            Self::Turn { me, number, lane, sending, settles } => {
+                turn::call(keys, me.identity(*number), *lane, *sending, &settles.settlement(), me.journal)
+            }
+            Self::Take { me, number, settles } => {
+                take::call(keys, me.identity(*number), &settles.settlement())
+            }
+            Self::Suspects { lease_ms } => suspects::call(keys, Duration::from_millis(*lease_ms)),
+            Self::Bury { victim, judge, absent_since } => {
+                let facts = Facts { lanes: victim.lanes, ..Facts::default() };
+                let judge = judge.map(Persona::incarnation);
+                bury::call(keys, victim.incarnation(), &facts, *absent_since, grace, judge)
+            }
+            Self::Leave(me) => leave::call(keys, me.incarnation(), me.lanes),
+            Self::Ring => wake::call(keys),
+            Self::Resolve { drops, elements } => {
+                let elements: Vec<&[u8]> = elements.iter().map(Vec::as_slice).collect();
+                resolve::call(keys, if *drops { "drop" } else { "retry" }, &elements)
+            }
+            Self::Snapshot { roll } => {
+                let roll: Vec<_> = roll.iter().map(|who| (who.incarnation(), who.lanes)).collect();
+                snapshot::call(keys, roll.len(), &roll, 1000)
+            }
+        }
+    }
+
+    /// The script that is called.
+    pub fn script(&self) -> &'static Script {
+        match self {
+            Self::Join(_) => &join::SCRIPT,
+            Self::Beat(_) => &beat::SCRIPT,
+            Self::Lead { .. } => &lead::SCRIPT,
+            Self::Resign { .. } => &resign::SCRIPT,
+            Self::Publish(_) => &publish::SCRIPT,
+            Self::Turn { .. } => &turn::SCRIPT,
+            Self::Take { .. } => &take::SCRIPT,
+            Self::Suspects { .. } => &suspects::SCRIPT,
+            Self::Bury { .. } => &bury::SCRIPT,
+            Self::Leave(_) => &leave::SCRIPT,
+            Self::Ring => &wake::SCRIPT,
+            Self::Resolve { .. } => &resolve::SCRIPT,
+            Self::Snapshot { .. } => &snapshot::SCRIPT,
+        }
+    }
+
+    /// What its sender reads in the same round trip.
+    pub fn build_reading(&self, keys: &Keys) -> Cmd {
+        let (me, number, lane) = match self {
+            Self::Turn { me, number, lane, .. } => (me, number, *lane),
+            Self::Take { me, number, .. } => (me, number, 0),
+            _ => return redis::cmd("PING"),
+        };
+        turn::held(keys, me.identity(*number), lane)
+    }
+
+    /// Who sends it, if it is a member.
+    pub fn sender(&self) -> Option<Persona> {
+        match self {
+            Self::Join(me) | Self::Beat(me) | Self::Leave(me) => Some(*me),
+            Self::Lead { me, .. } | Self::Resign { me, .. } => Some(*me),
+            Self::Turn { me, .. } | Self::Take { me, .. } => Some(*me),
+            Self::Publish(publication) => Some(publication.me),
+            Self::Bury { judge, .. } => *judge,
+            Self::Suspects { .. } | Self::Ring | Self::Resolve { .. } | Self::Snapshot { .. } => None,
+        }
+    }
+}
+
+impl Publication {
+    fn build(&self, keys: &Keys) -> StepCall {
+        let epoch = Epoch(self.epoch);
+        let message = |(id, body): (u64, &Vec<u8>)| Message::new(id, epoch, PUBLISHED_MS, body.clone());
+        let messages: Vec<Message> = (self.first..).zip(&self.bodies).map(message).collect();
+        let batch = Batch {
+            epoch,
+            n: self.n,
+            messages: &messages,
+            interval: Duration::from_millis(self.interval),
+            catch_up: self.catch_up,
+            max_waiting: self.max_waiting,
+            limit: self.limit,
+            lease: self.me.lease(),
+            late: Duration::from_millis(LATE_MS),
+        };
+        publish::call(keys, self.me.incarnation(), &batch)
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Join(me) => {
+                let (lanes, attempts) =
+                    (several(me.lanes, "lane"), several(me.max_attempts as usize, "attempt"));
+                let presence = if me.presence { ", seen by its connection" } else { "" };
+                write!(f, "{me} joins with {lanes} and {attempts}{presence}")
+            }
+            Self::Beat(me) => write!(f, "{me} beats"),
+            Self::Lead { me, renew: false, .. } => write!(f, "{me} leads"),
+            Self::Lead { me, renew: true, .. } => write!(f, "{me} renews its term"),
+            Self::Resign { me, epoch } => write!(f, "{me} resigns from epoch {epoch}"),
+            Self::Publish(Publication { me, epoch, n, first, bodies, max_waiting, limit, .. }) => {
+                let messages = several(bodies.len(), "message");
+                write!(f, "{me} sends publish(epoch {epoch}, n {n}, {messages} from #{first}")?;
+                write!(f, ", room {max_waiting}, limit {limit})")
+            }
+            Self::Turn { me, lane, sending, settles, .. } => {
+                write!(f, "{me} sends turn(lane {lane}, try {sending}, {settles})")
+            }
+            Self::Take { me, settles, .. } => write!(f, "{me} sends take({settles})"),
+            Self::Suspects { .. } => f.write_str("somebody asks for suspects"),
+            Self::Bury { victim, judge: Some(judge), .. } => write!(f, "{judge} buries {victim}"),
+            Self::Bury { victim, judge: None, .. } => write!(f, "somebody outside buries {victim}"),
+            Self::Leave(me) => write!(f, "{me} leaves"),
+            Self::Ring => f.write_str("somebody rings"),
+            Self::Resolve { drops, elements } => {
+                write!(f, "somebody {} {}", if *drops { "drops" } else { "retries" }, listed(elements))
+            }
+            Self::Snapshot { roll } => {
+                write!(f, "somebody takes a snapshot of {}", several(roll.len(), "member"))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Settles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cursor, count, failures, wants, .. } = self;
+        write!(f, "cursor {cursor}, settles {count}")?;
+        if !failures.is_empty() {
+            let which: Vec<_> = failures.iter().map(|(index, _)| index.to_string()).collect();
+            write!(f, " of which {} failed", which.join(" "))?;
+        }
+        write!(f, ", wants {wants}")
+    }
+}
+
+/// The ids of the messages or of the error in an element.
+pub(super) fn ids_in(element: &[u8]) -> Vec<u64> {
+    let text = String::from_utf8_lossy(element);
+    let header: Vec<u64> =
+        text.trim_start_matches('*').split(' ').map_while(|word| word.parse().ok()).collect();
+    match (header.first(), header.get(4)) {
+        (Some(first), Some(count)) if text.starts_with('*') => (*first..first + count).collect(),
+        (first, _) => vec![first.copied().unwrap_or(0)],
+    }
+}
+
+/// The ids in all of these, as people read them.
+pub(super) fn listed(elements: &[Vec<u8>]) -> String {
+    let ids: Vec<_> =
+        elements.iter().flat_map(|element| ids_in(element)).map(|id| format!("#{id}")).collect();
+    ids.join(" ")
+}
+
+fn several(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}

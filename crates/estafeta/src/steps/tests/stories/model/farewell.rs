@@ -1,0 +1,115 @@
+//! How members go, and what becomes of what they held.
+
+use super::super::answer::Answer;
+use super::super::call::Persona;
+use super::{Clock, Failed, Member, Message, Ring};
+
+const GAVE_UP: &str = "gave up: every copy that handled it died or hung";
+
+impl Ring {
+    /// A look expects every member to be connected and to have the same lease. `bury` knows what each member said.
+    pub(super) fn suspects(&self, lease_ms: u64, clock: &Clock) -> Answer {
+        let mut members: Vec<&Member> = self.members.values().collect();
+        members.sort_by_key(|member| (member.deadline.from, member.persona.name()));
+        let state = |member: &Member| {
+            let (deadline, now) = (member.deadline.from, clock.now());
+            match self.connected.contains(&member.persona.index) {
+                _ if deadline < now => Some("expired"),
+                false => Some("absent"),
+                true => (deadline > now + lease_ms).then_some("ahead"),
+            }
+        };
+        let suspects =
+            members.iter().filter_map(|member| Some((member.persona.name(), state(member)?.to_owned())));
+        let list = suspects.collect();
+        Answer::Suspects { unrung: !self.ready.is_empty() && !self.bell, list }
+    }
+
+    /// Removes a member whose lease ran out, or that was missed for long enough, unless the judge overslept its own lease.
+    pub(super) fn bury(
+        &mut self,
+        victim: Persona,
+        judge: Option<Persona>,
+        absent_since: u64,
+        clock: &Clock,
+    ) -> Answer {
+        let now = clock.now();
+        let Some(member) = self.members.get(&victim.index) else { return Answer::Gone };
+        let is_awake =
+            |judge: Persona| self.members.get(&judge.index).is_some_and(|judge| judge.deadline.from >= now);
+        if !judge.is_none_or(is_awake) {
+            return Answer::Alive;
+        }
+        let is_forgotten = member.is_forgotten;
+        let number = member.known_number();
+        let state = self.looks(member, now);
+        if state == "ahead" && !is_forgotten {
+            self.extend_lease(victim, clock);
+        }
+        if !Self::is_dead(state, absent_since, now) {
+            return Answer::Alive;
+        }
+        // How many attempts its messages have was told by nobody else.
+        let max_attempts = (!is_forgotten).then_some(victim.max_attempts);
+        let (returned, gave_up) = self.remove(victim, max_attempts, clock);
+        self.add("buried", 1);
+        self.announce(format!("buried|member|{number}|why|{state}|returned|{returned}|gave-up|{gave_up}"));
+        self.wake();
+        Answer::Buried { number, returned, gave_up }
+    }
+
+    /// Whoever leaves in peace makes no message an error.
+    pub(super) fn leave(&mut self, me: Persona, clock: &Clock) -> Answer {
+        let Some(member) = self.members.get(&me.index) else { return Answer::Left { returned: 0 } };
+        let number = member.known_number();
+        if self.office.holder.is_some_and(|(holder, _)| holder == me.index) {
+            self.call_heir(me);
+        }
+        let (returned, _) = self.remove(me, None, clock);
+        self.announce(format!("left|member|{number}|returned|{returned}"));
+        self.wake();
+        Answer::Left { returned }
+    }
+
+    /// What a member held goes back to the head of where it came from, in its old order. A message counts one attempt
+    /// more, and becomes an error instead if it had its last one.
+    fn remove(&mut self, who: Persona, max_attempts: Option<u32>, clock: &Clock) -> (u64, u64) {
+        let number = self.members[&who.index].known_number();
+        if self.office.holder.is_some_and(|(holder, _)| holder == who.index) {
+            self.vacate(number, clock);
+        }
+        let member = self.members.remove(&who.index).expect("it was there before");
+        self.errors.splice(..0, member.shows);
+
+        let mut held: Vec<Message> = member.lanes.into_iter().flat_map(|lane| lane.holds).collect();
+        held.sort_by_key(|message| message.id);
+        let is_spent = |message: &Message| max_attempts.is_some_and(|most| message.attempt >= most);
+        let (spent, back): (Vec<_>, Vec<_>) = held.into_iter().partition(is_spent);
+        let (returned, gave_up) = (back.len(), spent.len());
+        self.ready.splice(
+            ..0,
+            back.into_iter().map(|message| Message { attempt: message.attempt + 1, pack: None, ..message }),
+        );
+        if who.journal && gave_up > 0 {
+            let ids: Vec<_> = spent.iter().map(|message| message.id.to_string()).collect();
+            let ids = ids.join(" ");
+            self.journal.push(format!("ids|{ids}|errors|{ids}|member|{}", member.number));
+        }
+        self.errors.extend(spent.into_iter().map(|message| Failed {
+            message,
+            failed_ms: clock.now(),
+            member: member.number,
+            reason: GAVE_UP.into(),
+        }));
+        self.add("returned", returned);
+        self.add("failed", gave_up);
+        (returned as u64, gave_up as u64)
+    }
+}
+
+impl Member {
+    /// Its number, as far as anybody can still tell.
+    fn known_number(&self) -> u64 {
+        if self.is_forgotten { 0 } else { self.number }
+    }
+}

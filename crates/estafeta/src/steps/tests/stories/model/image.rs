@@ -1,0 +1,158 @@
+//! How a ring lies in Redis, after `docs/keyspace.md`.
+
+use std::collections::BTreeMap;
+
+use super::super::call::{HOST, PUBLISHED_MS};
+use super::super::keyspace::{Content, Keyspace, field, number, without_zeros};
+use super::queue::packs;
+use super::{Failed, Member, Message, Ring, Span};
+use crate::keys::Keys;
+use crate::steps::Kind;
+
+impl Ring {
+    /// Looks up what Redis stamped while a step was made. What lies outside of the step stays unknown, and shows as a
+    /// difference.
+    pub fn learn(&mut self, keys: &Keys, found: &Keyspace) {
+        let learn = |span: &mut Span, ms: Option<u64>| {
+            if let Some(ms) = ms.filter(|ms| span.covers(*ms)) {
+                *span = Span::exactly(ms);
+            }
+        };
+        for member in self.members.values_mut() {
+            let text = field(found, &keys.members, &member.persona.name());
+            learn(&mut member.deadline, text.and_then(|text| text.parse().ok()));
+        }
+        if let Some(vacated) = &mut self.office.vacated {
+            learn(vacated, Some(number(found, &keys.leader, "vacated")));
+        }
+    }
+
+    pub fn image(&self, keys: &Keys) -> Keyspace {
+        let mut image = BTreeMap::new();
+        let mut put = |key: &str, content: Content| {
+            image.insert(key.to_owned(), content);
+        };
+        let members = || self.members.values();
+        put(&keys.schema, Content::row(self.schema));
+        let deadlines = members().map(|member| (member.persona.name(), member.deadline.text()));
+        put(&keys.members, Content::table(deadlines));
+        let heirs = members().filter(|member| member.persona.kind == Kind::Member);
+        put(&keys.succession, Content::table(heirs.map(|heir| (heir.persona.name(), heir.number))));
+        put(&keys.leader, self.leader());
+        put(&keys.epoch, Content::row(self.epoch.map(|epoch| epoch.to_string())));
+        put(&keys.ready, Content::row(elements(&self.ready)));
+        put(&keys.bell, Content::row(self.bell.then_some("1")));
+        put(&keys.errors, Content::row(self.errors.iter().map(Failed::element)));
+        put(&keys.events, Content::row(self.events.iter().map(String::as_str)));
+        put(&keys.journal, Content::row(self.journal.iter().map(String::as_str)));
+        for member in members() {
+            let who = member.persona.incarnation();
+            if !member.is_forgotten {
+                put(&keys.member(who), member.image());
+            }
+            for (index, lane) in member.lanes.iter().enumerate() {
+                let list = match member.persona.kind {
+                    Kind::Member => Content::row(elements(&lane.holds)),
+                    Kind::Reader => Content::row(member.shows.iter().map(Failed::element)),
+                };
+                put(&keys.inflight(who, index), list);
+            }
+        }
+        let packs = [("packed", surplus(&self.ready)), ("loose", self.loose as u64)];
+        let counts = self.ledger.iter().map(|(name, count)| (*name, *count)).chain(packs);
+        let (ledger, counts) = without_zeros((keys.ledger.clone(), Content::table(counts)));
+        put(&ledger, counts);
+        image
+    }
+
+    fn leader(&self) -> Content {
+        let office = &self.office;
+        let mut fields: Vec<(&str, String)> = Vec::new();
+        if let Some((holder, number)) = office.holder {
+            let name = self.members.get(&holder).map(|member| member.persona.name());
+            fields.push(("member", name.unwrap_or_default()));
+            fields.push(("number", number.to_string()));
+        }
+        if let Some(term) = &office.term {
+            fields.push(("epoch", term.epoch.to_string()));
+            fields.push(("sent", term.sent.to_string()));
+            fields.push(("lease", term.lease_ms.to_string()));
+            fields.push(("since", term.since.to_string()));
+            fields.push(("presence", u8::from(term.presence).to_string()));
+        }
+        fields.extend(office.due.map(|due| ("due", due.to_string())));
+        fields.extend(office.last.map(|last| ("last", last.to_string())));
+        fields.extend(office.vacated.map(|vacated| ("vacated", vacated.text())));
+        Content::table(fields)
+    }
+}
+
+impl Member {
+    fn image(&self) -> Content {
+        let me = self.persona;
+        let kind = if me.kind == Kind::Reader { "reader" } else { "member" };
+        let mut fields: Vec<(String, String)> = [
+            ("number", self.number.to_string()),
+            ("kind", kind.to_owned()),
+            ("lanes", me.lanes.to_string()),
+            ("host", HOST.to_owned()),
+            ("pid", std::process::id().to_string()),
+            ("lease", me.lease_ms().to_string()),
+            ("presence", u8::from(me.presence).to_string()),
+            ("max-attempts", me.max_attempts.to_string()),
+            ("journal", u8::from(me.journal).to_string()),
+            ("started", self.started.to_string()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into();
+        for (index, lane) in self.lanes.iter().enumerate() {
+            fields.extend(lane.cursor.map(|cursor| (format!("cursor:{index}"), cursor.to_string())));
+            if let Some(last) = lane.last_try {
+                fields.push((format!("try:{index}"), last.to_string()));
+                fields.push((format!("packed:{index}"), surplus(&lane.holds).to_string()));
+            }
+        }
+        let totals = [("generated", self.generated), ("failed", self.failed)];
+        fields.extend(totals.into_iter().filter_map(|(name, total)| Some((name.into(), total?.to_string()))));
+        Content::table(fields)
+    }
+}
+
+/// The elements in which messages lie: packs, and messages alone.
+pub(super) fn elements(messages: &[Message]) -> Vec<Vec<u8>> {
+    packs(messages).map(element).collect()
+}
+
+/// How many more messages there are than elements.
+fn surplus(messages: &[Message]) -> u64 {
+    (messages.len() - packs(messages).count()) as u64
+}
+
+fn element(pack: &[Message]) -> Vec<u8> {
+    let Message { id, epoch, attempt, body, .. } = &pack[0];
+    if pack.len() == 1 {
+        return [format!("{id} {epoch} {attempt} {PUBLISHED_MS} ").as_bytes(), body].concat();
+    }
+    let mut element = format!("*{id} {epoch} {attempt} {PUBLISHED_MS} {} ", pack.len()).into_bytes();
+    for Message { body, .. } in pack {
+        element.extend(format!("{}:", body.len()).as_bytes());
+        element.extend(body);
+    }
+    element
+}
+
+impl Failed {
+    pub fn element(&self) -> Vec<u8> {
+        let Message { id, epoch, attempt, body, .. } = &self.message;
+        let (failed_ms, member, length, reason) =
+            (self.failed_ms, self.member, self.reason.len(), &self.reason);
+        let header = format!("{id} {epoch} {attempt} {PUBLISHED_MS} {failed_ms} {member} {length} {reason} ");
+        [header.as_bytes(), body].concat()
+    }
+}
+
+impl Span {
+    fn text(self) -> String {
+        if self.from == self.to { self.from.to_string() } else { format!("{} to {}", self.from, self.to) }
+    }
+}

@@ -1,0 +1,213 @@
+//! Who belongs to the ring, and who leads it.
+
+use super::super::answer::{Answer, Overview, Row};
+use super::super::call::{Call, HOST, Persona};
+use super::{Clock, Lane, Member, Ring, Term};
+use crate::keys::SCHEMA;
+use crate::steps::Kind;
+
+impl Ring {
+    pub(super) fn join(&mut self, me: Persona, clock: &Clock) -> Answer {
+        let ours: &'static str = const { if SCHEMA == 2 { "2" } else { panic!("which is it now?") } };
+        if let Some(theirs) = self.schema.filter(|theirs| *theirs != ours) {
+            return Answer::Schema { theirs: theirs.into() };
+        }
+        if let Some(known) = self.whole(me) {
+            return Answer::Joined { number: known.number };
+        }
+        self.schema = Some(ours);
+        self.add("joined", 1);
+        let number = self.count("joined");
+        // Of whom the name was left, what it holds is left too.
+        let former = self.members.remove(&me.index).map(|former| (former.lanes, former.shows));
+        let (lanes, shows) = former.unwrap_or_else(|| (vec![Lane::default(); me.lanes], Vec::new()));
+        let member = Member {
+            persona: me,
+            number,
+            started: clock.now(),
+            deadline: clock.in_ms(me.lease_ms()),
+            is_forgotten: false,
+            lanes,
+            shows,
+            generated: None,
+            failed: None,
+        };
+        self.members.insert(me.index, member);
+        let role = if me.kind == Kind::Reader { "reader" } else { "member" };
+        self.announce(format!("joined|member|{number}|role|{role}|host|{HOST}|pid|{}", std::process::id()));
+        Answer::Joined { number }
+    }
+
+    pub(super) fn beat(&mut self, me: Persona, clock: &Clock) -> Answer {
+        let now = clock.now();
+        let Some(member) = self.whole(me) else { return Answer::Lost };
+        let overslept = member.deadline.from < now;
+        let (office, leader) = match self.office.holder {
+            None => ("none", String::new()),
+            Some((index, _)) if index == me.index => ("me", me.name()),
+            Some((index, _)) => {
+                let leader = &self.members[&index];
+                (self.looks_in_office(leader, now), leader.persona.name())
+            }
+        };
+        let rank = self.rank(me);
+        let outstanding =
+            self.count("published") + self.count("retried") - self.count("done") - self.count("failed");
+        let answer = Answer::Stands {
+            overslept,
+            rank,
+            office: office.into(),
+            leader,
+            epoch: self.office.term.as_ref().map_or(0, |term| term.epoch),
+            counts: [self.count("published"), outstanding],
+        };
+        self.extend_lease(me, clock);
+        answer
+    }
+
+    /// How the holder of the office looks. It said when it took office whether it would be connected.
+    fn looks_in_office(&self, leader: &Member, now: u64) -> &'static str {
+        let is_missed =
+            self.office.term.as_ref().is_some_and(|term| term.presence) && self.misses(leader.persona);
+        self.looks_when(leader, is_missed, now)
+    }
+
+    /// Office goes to a member if nobody holds it, or if its holder is dead and the candidate's own lease runs.
+    pub(super) fn lead(&mut self, call: &Call, clock: &Clock) -> Answer {
+        let Call::Lead { me, renew, known, interval, silence, absent_since } = *call else {
+            unreachable!("{call}")
+        };
+        let now = clock.now();
+        let Some(candidate) = self.whole(me).filter(|_| me.kind == Kind::Member) else {
+            return Answer::Lost;
+        };
+        let (number, overslept) = (candidate.number, candidate.deadline.from < now);
+        let published = self.count("published");
+        let due = self.office.due.unwrap_or(now);
+        let mut silence = silence;
+        match (self.office.holder, &self.office.term) {
+            (Some((holder, _)), Some(term)) if holder == me.index && !renew => {
+                let (epoch, sent) = (term.epoch, term.sent);
+                return Answer::Leads { epoch, sent, published, due, predecessor: 0, silence: 0 };
+            }
+            (Some((holder, _)), Some(term)) if holder != me.index => {
+                let incumbent = &self.members[&holder];
+                let state = self.looks_in_office(incumbent, now);
+                if overslept || !Self::is_dead(state, absent_since, now) {
+                    return Answer::Follows;
+                }
+                if state == "expired" {
+                    silence = now - incumbent.deadline.from + term.lease_ms;
+                }
+            }
+            (None, _) => {
+                silence = self.office.vacated.map_or(silence, |vacated| now.saturating_sub(vacated.from));
+            }
+            _ => {}
+        }
+        let predecessor = self.office.holder.map(|(_, number)| number).or(self.office.last).unwrap_or(0);
+
+        let epoch = now.max(self.epoch.unwrap_or(0) + 1);
+        let due = due.min(now + interval);
+        self.epoch = Some(epoch);
+        self.office.holder = Some((me.index, number));
+        let (lease_ms, presence) = (me.lease_ms(), me.presence);
+        self.office.term = Some(Term { epoch, sent: 0, lease_ms, since: now, presence });
+        self.office.due = Some(due);
+        self.office.last = Some(number);
+        self.extend_lease(me, clock);
+        if published < known {
+            self.announce(format!("rolled-back|member|{number}|known|{known}|found|{published}"));
+        }
+        if predecessor != 0 && predecessor != number {
+            self.add("takeovers", 1);
+            let rest = format!("from|{predecessor}|silence|{silence}|epoch|{epoch}");
+            self.announce(format!("took-over|member|{number}|{rest}"));
+        } else {
+            self.announce(format!("took-office|member|{number}|epoch|{epoch}"));
+        }
+        Answer::Leads { epoch, sent: 0, published, due, predecessor, silence }
+    }
+
+    pub(super) fn resign(&mut self, me: Persona, epoch: u64, clock: &Clock) -> Answer {
+        if let (Some((holder, number)), Some(term)) = (self.office.holder, &self.office.term)
+            && holder == me.index
+            && term.epoch == epoch
+        {
+            self.vacate(number, clock);
+            self.announce(format!("resigned|member|{number}"));
+            self.call_heir(me);
+        }
+        Answer::Resigned
+    }
+
+    /// The first in line hears at once that the office is vacant, if it is connected.
+    pub(super) fn call_heir(&mut self, leaving: Persona) {
+        let heir = self.succession().into_iter().map(|heir| heir.persona).find(|heir| *heir != leaving);
+        self.called.extend(heir.filter(|heir| self.connected.contains(&heir.index)));
+    }
+
+    /// The next tick stays as it is; who led last is remembered while there is somebody to take over from it.
+    pub(super) fn vacate(&mut self, number: u64, clock: &Clock) {
+        let heirs = self.succession().len();
+        self.office.holder = None;
+        self.office.last = (heirs > 1).then_some(number);
+        // Stamped by a look at the clock of its own.
+        self.office.vacated = Some(clock.span);
+    }
+
+    pub(super) fn extend_lease(&mut self, me: Persona, clock: &Clock) {
+        if let Some(member) = self.members.get_mut(&me.index) {
+            member.deadline = clock.in_ms(me.lease_ms());
+        }
+    }
+
+    pub(super) fn snapshot(&self, roll: &[Persona], clock: &Clock) -> Answer {
+        let mut known: Vec<_> = roll.iter().map(|who| who.index).collect();
+        known.sort_unstable();
+        if !known.iter().eq(self.members.keys()) || self.members.values().any(|member| member.is_forgotten) {
+            return Answer::Changed;
+        }
+        let mut members: Vec<_> = self.members.values().collect();
+        members.sort_by_key(|member| member.number);
+        let leads = |member: &Member| self.office.holder.is_some_and(|(who, _)| who == member.persona.index);
+        let is_reader = |member: &&&Member| member.persona.kind == Kind::Reader;
+        let held = |member: &Member| {
+            let messages: usize = member.lanes.iter().map(|lane| lane.holds.len()).sum();
+            (messages + member.shows.len()) as u64
+        };
+        let rank = |member: &Member| u64::try_from(self.rank(member.persona)).ok().filter(|_| !leads(member));
+        let totals = |member: &Member| {
+            let processed = member.lanes.iter().filter_map(|lane| lane.cursor).sum();
+            [member.generated.unwrap_or(0), processed, member.failed.unwrap_or(0)]
+        };
+        let in_readers_hands: u64 = members.iter().filter(is_reader).map(|member| held(member)).sum();
+        let all: u64 = members.iter().map(|member| held(member)).sum();
+        let epoch = self.office.term.as_ref().map_or(0, |term| term.epoch);
+        Answer::Snapshot(Box::new(Overview {
+            generator: self.office.holder.map(|(_, number)| (number, epoch)),
+            members: members
+                .iter()
+                .map(|member| Row {
+                    number: member.number,
+                    pid: std::process::id().into(),
+                    host: HOST.into(),
+                    started: member.started,
+                    deadline: member.deadline.from,
+                    state: self.looks(member, clock.now()).into(),
+                    rank: rank(member),
+                    held: held(member),
+                    totals: totals(member),
+                })
+                .collect(),
+            ledger: ["takeovers", "returned", "fenced", "buried", "retried", "dropped"]
+                .map(|name| self.count(name)),
+            readers: members.iter().filter(is_reader).count(),
+            waiting: self.ready.len() as u64,
+            in_flight: all - in_readers_hands,
+            errors_kept: self.errors.len() as u64 + in_readers_hands,
+            balanced: true,
+            events: self.events.iter().rev().cloned().collect(),
+        }))
+    }
+}

@@ -1,0 +1,360 @@
+//! Tells a story on a real Redis: turns each step into a call by what the simulated copies know, sends it, has the model
+//! make the same step, and compares.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use estafeta_testbed::RedisServer;
+use redis::{Cmd, FromRedisValue, Value};
+
+use super::super::*;
+use super::accident::Accident;
+use super::answer::Answer;
+use super::call::{Call, Persona};
+use super::copy::Copy;
+use super::keyspace::{self, Keyspace};
+use super::laws;
+use super::model::{Clock, Ring, Span};
+use super::step::Story;
+
+/// A Redis on which one story after another is told.
+pub(super) struct Stage {
+    connection: redis::Connection,
+    /// By which all copies of a story show that they live, and hear that they are called.
+    presence: redis::Connection,
+    connected: BTreeSet<String>,
+    _redis: RedisServer,
+    /// The name of the script that reads everything.
+    dump: String,
+    keys: Keys,
+}
+
+/// How often each kind of call had each kind of answer.
+pub(super) type Tally = BTreeMap<(&'static str, &'static str), u64>;
+
+/// What happened, to be read by people.
+struct Line {
+    deed: Deed,
+    late: bool,
+    heard: bool,
+    answer: Option<Answer>,
+}
+
+enum Deed {
+    Call(Call),
+    Accident(Accident),
+}
+
+/// One story while it is told.
+pub(super) struct Telling<'a> {
+    pub stage: &'a mut Stage,
+    pub journal: bool,
+    pub model: Ring,
+    pub copies: Vec<Copy>,
+    pub identities: usize,
+    pub sent: Vec<Call>,
+    pub sendings: u64,
+    /// The largest epoch that was given out.
+    pub top_epoch: u64,
+    found: Keyspace,
+    /// How many changes Redis has counted so far.
+    changes: u64,
+    lines: Vec<Line>,
+    tally: Tally,
+}
+
+impl Stage {
+    pub fn new() -> Self {
+        let redis = RedisServer::start();
+        let (mut connection, presence) = (redis.connect(), redis.connect());
+        for script in SCRIPTS {
+            redis::cmd("SCRIPT").arg("LOAD").arg(script.code()).exec(&mut connection).unwrap();
+        }
+        let dump = redis::cmd("SCRIPT").arg("LOAD").arg(keyspace::DUMP).query(&mut connection).unwrap();
+        let (keys, connected) = (Keys::new(&RingName::default()), BTreeSet::new());
+        Self { connection, presence, connected, _redis: redis, dump, keys }
+    }
+
+    /// Tells a story to its end. What went wrong comes back as text that tells the story up to there.
+    pub fn tell(&mut self, story: &Story) -> Result<Tally, String> {
+        redis::cmd("FLUSHALL").exec(&mut self.connection).unwrap();
+        for channel in std::mem::take(&mut self.connected) {
+            self.subscription("UNSUBSCRIBE", &channel);
+        }
+        self.calls();
+        let mut telling = Telling {
+            journal: story.journal,
+            model: Ring::default(),
+            copies: Vec::new(),
+            identities: 0,
+            sent: Vec::new(),
+            sendings: 0,
+            top_epoch: 0,
+            found: Keyspace::new(),
+            changes: self.changes(),
+            lines: Vec::new(),
+            tally: Tally::new(),
+            stage: self,
+        };
+        for step in &story.steps {
+            if let Err(broken) = telling.step(step) {
+                return Err(telling.print(&broken));
+            }
+        }
+        Ok(telling.tally)
+    }
+
+    fn ask<const N: usize>(&mut self, calls: [Cmd; N]) -> [Value; N] {
+        self.try_to_ask(calls).expect("Redis answers")
+    }
+
+    /// All in one round trip.
+    fn try_to_ask<const N: usize>(&mut self, calls: [Cmd; N]) -> Result<[Value; N], String> {
+        let mut pipe = redis::pipe();
+        for call in calls {
+            pipe.add_command(call);
+        }
+        let values: Vec<Value> = pipe.query(&mut self.connection).map_err(|error| error.to_string())?;
+        values.try_into().map_err(|values| format!("{values:?}"))
+    }
+
+    /// Makes or ends a subscription, and returns when Redis has done so.
+    fn subscription(&mut self, command: &str, channel: &str) {
+        let mut call = redis::cmd(command);
+        self.presence.send_packed_command(&call.arg(channel).get_packed_command()).unwrap();
+        self.read_until(&command.to_lowercase());
+    }
+
+    fn connect(&mut self, who: Persona, is_there: bool) {
+        let channel = self.keys.alive(who.incarnation());
+        let changed =
+            if is_there { self.connected.insert(channel.clone()) } else { self.connected.remove(&channel) };
+        if changed {
+            self.subscription(if is_there { "SUBSCRIBE" } else { "UNSUBSCRIBE" }, &channel);
+        }
+    }
+
+    /// Who was called to the office since the last time, by channel.
+    fn calls(&mut self) -> Vec<String> {
+        self.presence.send_packed_command(&redis::cmd("PING").get_packed_command()).unwrap();
+        self.read_until("pong")
+    }
+
+    /// Reads the answers of the second connection up to one of this kind; returns the channels that were called meanwhile.
+    fn read_until(&mut self, kind: &str) -> Vec<String> {
+        let mut called = Vec::new();
+        loop {
+            let words = match self.presence.recv_response().unwrap() {
+                Value::SimpleString(word) => vec![word],
+                other => Vec::<Option<String>>::from_redis_value(other)
+                    .map(|words| words.into_iter().flatten().collect())
+                    .unwrap_or_default(),
+            };
+            match &words[..] {
+                [word, channel, payload] if word == "message" => {
+                    assert_eq!(payload, "office");
+                    called.push(channel.clone());
+                }
+                [word, ..] if word.eq_ignore_ascii_case(kind) => return called,
+                _ => panic!("{words:?} while waiting for {kind}"),
+            }
+        }
+    }
+
+    fn dump(&mut self) -> Keyspace {
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(&self.dump).arg(0);
+        let [everything] = self.ask([call]);
+        keyspace::read(everything)
+    }
+
+    pub fn now(&mut self) -> u64 {
+        let [time] = self.ask([redis::cmd("TIME")]);
+        millis_of(time)
+    }
+
+    fn changes(&mut self) -> u64 {
+        let [info] = self.ask([info()]);
+        changes_in(info)
+    }
+}
+
+/// What was broken, if anything.
+pub(super) type Outcome = Result<(), Vec<String>>;
+
+impl Telling<'_> {
+    pub fn happen(&mut self, accident: Accident) -> Outcome {
+        match accident {
+            Accident::Connected(who) => self.stage.connect(who, true),
+            Accident::Disconnected(who) => self.stage.connect(who, false),
+            _ => {}
+        }
+        let call = accident.build(&self.stage.keys);
+        let [_, told] = self.stage.ask([call, info()]);
+        self.changes = changes_in(told);
+        accident.apply(&mut self.model);
+        *self.tally.entry(("accident", accident.kind())).or_default() += 1;
+        self.lines.push(Line { deed: Deed::Accident(accident), late: false, heard: true, answer: None });
+        self.found = self.stage.dump();
+        Ok(())
+    }
+
+    pub fn send(&mut self, call: Call, heard: bool) -> Outcome {
+        self.sent.push(call.clone());
+        self.call(call, false, heard)
+    }
+
+    /// Makes a step in Redis and in the model, and compares all there is.
+    pub fn call(&mut self, call: Call, late: bool, heard: bool) -> Outcome {
+        let script = call.script();
+        let time = || redis::cmd("TIME");
+        let keys = &self.stage.keys;
+        let calls = [time(), call.build(keys).command, call.build_reading(keys), time(), info()];
+        let line = |answer| Line { deed: Deed::Call(call.clone()), late, heard, answer };
+        let [before, value, list, after, told] = match self.stage.try_to_ask(calls) {
+            Ok(values) => values,
+            Err(error) => {
+                self.lines.push(line(None));
+                return Err(vec![format!("Redis failed: {error}")]);
+            }
+        };
+        let span = Span { from: millis_of(before), to: millis_of(after) };
+        let (answer, now) = match Answer::read(script.name, value, list) {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.lines.push(line(None));
+                return Err(vec![format!("the answer cannot be read: {error}")]);
+            }
+        };
+        *self.tally.entry((script.name, answer.kind())).or_default() += 1;
+        self.lines.push(line(Some(answer.clone())));
+
+        let changes = changes_in(told);
+        let wrote = changes != self.changes;
+        self.changes = changes;
+        let before = if wrote { Some(std::mem::replace(&mut self.found, self.stage.dump())) } else { None };
+        let mut broken = self.check(&call, &answer, now, span, before.as_ref());
+        if matches!(call, Call::Resign { .. } | Call::Leave(_)) {
+            let expected = std::mem::take(&mut self.model.called);
+            let expected: Vec<_> =
+                expected.iter().map(|who| self.stage.keys.alive(who.incarnation())).collect();
+            let called = self.stage.calls();
+            if called != expected {
+                broken.push(format!("called to the office: {called:?}, expected {expected:?}"));
+            }
+            *self.tally.entry(("effect", "heir called")).or_default() += called.len() as u64;
+        }
+        if matches!(answer, Answer::Buried { .. })
+            && self.model.events.last().is_some_and(|event| event.contains("why|absent"))
+        {
+            *self.tally.entry(("effect", "buried because it was missed")).or_default() += 1;
+        }
+        if let (true, Some(sender)) = (heard, call.sender()) {
+            let copy = self.copies.iter_mut().find(|copy| copy.persona == sender);
+            if let Some(copy) = copy.filter(|_| !matches!(call, Call::Bury { .. })) {
+                copy.hear(&call, &answer);
+            }
+        }
+        if broken.is_empty() { Ok(()) } else { Err(broken) }
+    }
+
+    fn check(
+        &mut self,
+        call: &Call,
+        answer: &Answer,
+        now: Option<u64>,
+        span: Span,
+        before: Option<&Keyspace>,
+    ) -> Vec<String> {
+        let keys = &self.stage.keys;
+        let mut broken = Vec::new();
+        let mut clock = Clock { span, now };
+        if now.is_some_and(|now| !(span.from..=span.to).contains(&now)) {
+            broken.push(format!("Redis' time is {span:?}, and the answer tells {now:?}"));
+        } else if now.is_none() {
+            clock.now = before.and_then(|before| self.stamp(before)).filter(|ms| span.covers(*ms));
+        }
+        let expected = self.model.apply(call, &clock);
+        if expected != *answer {
+            broken.push(format!("the answer\n      expected {expected}\n      found    {answer}"));
+        }
+        self.model.learn(keys, &self.found);
+        broken.extend(keyspace::differences(&self.model.image(keys), &self.found));
+        if let Some(before) = before {
+            let done = (!self.journal).then_some(&self.model.done[..]);
+            broken.extend(laws::broken(keys, &self.found, &self.model.taken, done));
+            broken.extend(laws::settled_unseen(keys, call, before, &self.found));
+            if answer.refuses() {
+                broken.extend(laws::written_by_refusal(keys, call, answer, before, &self.found));
+            }
+        }
+        let waits = !keyspace::list(&self.found, &keys.ready).is_empty();
+        if waits && laws::must_ring(call, answer) && keyspace::list(&self.found, &keys.bell).is_empty() {
+            broken.push("messages wait, and nobody rang".into());
+        }
+        if let Answer::Leads { epoch, .. } = answer {
+            // Whoever leads already and asks is told its own epoch again, and then nothing is written.
+            if before.is_some() && *epoch <= self.top_epoch {
+                broken.push(format!("epochs grow: {epoch} after {}", self.top_epoch));
+            }
+            self.top_epoch = self.top_epoch.max(*epoch);
+        }
+        broken
+    }
+
+    /// The moment that a step wrote into the errors it made, if it made any. One that was there before tells nothing, even
+    /// if it is from the same millisecond in which this step began.
+    fn stamp(&self, before: &Keyspace) -> Option<u64> {
+        let keys = &self.stage.keys;
+        let made = |keyspace| keyspace::number(keyspace, &keys.ledger, "failed");
+        if made(&self.found) == made(before) {
+            return None;
+        }
+        let newest = keyspace::list(&self.found, &keys.errors).last()?;
+        String::from_utf8_lossy(newest).split(' ').nth(4)?.parse().ok()
+    }
+
+    fn print(&self, broken: &[String]) -> String {
+        let mut text = String::from("\n  the story\n");
+        for line in &self.lines {
+            text.push_str(&format!("    {line}\n"));
+        }
+        text.push_str("  and then this was broken\n");
+        for law in broken {
+            text.push_str(&format!("    {law}\n"));
+        }
+        text
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.deed {
+            Deed::Accident(accident) => write!(f, "({accident})"),
+            Deed::Call(call) => {
+                let late = if self.late { " [sent long ago, arrives now]" } else { "" };
+                let lost = if self.late || self.heard { "" } else { " [the sender does not hear it]" };
+                let answer = self.answer.as_ref().map_or_else(|| "?".into(), ToString::to_string);
+                write!(f, "{call}{late}: {answer}{lost}")
+            }
+        }
+    }
+}
+
+fn millis_of(time: Value) -> u64 {
+    let (seconds, micros) = <(u64, u64)>::from_redis_value(time).expect("the answer of TIME");
+    seconds * 1000 + micros / 1000
+}
+
+fn info() -> Cmd {
+    let mut call = redis::cmd("INFO");
+    call.arg("persistence");
+    call
+}
+
+/// Redis counts every change that a command makes, so whoever wrote the same again wrote all the same.
+fn changes_in(info: Value) -> u64 {
+    let info = String::from_redis_value(info).expect("the answer of INFO");
+    let count = info.split("rdb_changes_since_last_save:").nth(1).and_then(|rest| rest.lines().next());
+    count.and_then(|count| count.parse().ok()).expect("Redis counts changes")
+}
