@@ -8,7 +8,7 @@ use estafeta::{DeadLetterReader, Error, Failure, Handler, Message, Notice, Obser
 use estafeta_testbed::RedisServer;
 use tokio::sync::Notify;
 
-use crate::support::{Counter, Ears, Keep, Running, SOON, config, eventually, ring};
+use crate::support::{Counter, Ears, Keep, Running, SOON, config, eventually, ring, steps};
 
 /// Fails, panics or succeeds, by the body.
 struct Moody;
@@ -146,14 +146,8 @@ async fn a_successor_notices_that_redis_lost_what_its_predecessor_had_published(
     one.ears.hear("LimitReached").await;
     let other = Running::start(settings, Counter(0), Keep::default());
     other.ears.hear("handled #5").await;
-    let mut connection = redis.connect();
-    let mut steps = || -> u64 {
-        let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut connection).unwrap();
-        let calls = stats.split("cmdstat_evalsha:calls=").nth(1).and_then(|rest| rest.split(',').next());
-        calls.unwrap().parse().unwrap()
-    };
-    let before = steps();
-    estafeta_testbed::eventually(SOON, "the heir has looked", || (steps() > before + 60).then_some(()));
+    let before = steps(&redis);
+    estafeta_testbed::eventually(SOON, "the heir has looked", || (steps(&redis) > before + 60).then_some(()));
     // As if Redis had been set back: nobody is in office, and the predecessor never joined.
     let mut connection = redis.connect();
     let first: Vec<String> =

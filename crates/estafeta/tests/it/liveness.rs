@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use estafeta::{Failure, Handler, Message};
 use estafeta_testbed::RedisServer;
 
-use crate::support::{Counter, Keep, Running, config, eventually, ring};
+use crate::support::{Counter, Keep, Running, config, eventually, ring, steps};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_has_two_connections() {
@@ -37,14 +37,9 @@ async fn members_with_nothing_to_do_ask_redis_a_few_times_a_second_and_the_gener
     one.ears.hear("LimitReached").await;
     let other = Running::start(settings, Counter(0), Keep::default());
     other.ears.hear("handled").await;
-    let steps = || -> u64 {
-        let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut redis.connect()).unwrap();
-        let count = |line: &str| line.strip_prefix("cmdstat_evalsha:calls=")?.split(',').next()?.parse().ok();
-        stats.lines().find_map(count).unwrap()
-    };
-    let before = steps();
+    let before = steps(&redis);
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let asked = steps() - before;
+    let asked = steps(&redis) - before;
     // Ten looks for dead members, twenty at the generator and two beats a second; without a pause there would be thousands.
     assert!(asked < 200, "{asked} steps in two seconds");
     let terms = one.ears.heard().iter().filter(|line| line.starts_with("BecameGenerator")).count();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use estafeta::{Missed, Source};
 use estafeta_testbed::RedisServer;
 
-use crate::support::{Bodies, Counter, Keep, Running, SOON, config, eventually, ring};
+use crate::support::{Bodies, Counter, Keep, Running, SOON, config, eventually, ring, steps};
 
 /// Sets the next tick of a ring that rests back by two seconds, as if nobody had generated for that long.
 fn miss_two_seconds(redis: &RedisServer) {
@@ -46,16 +46,11 @@ async fn the_generator_pauses_while_the_queue_is_full() {
     };
     let full = eventually(&ring, "the queue is full", holds).await;
     // It asks again and again meanwhile, and is refused.
-    let calls_of_publish = || -> u64 {
-        let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut redis.connect()).unwrap();
-        let calls = stats.split("cmdstat_evalsha:calls=").nth(1).and_then(|rest| rest.split(',').next());
-        calls.map_or(0, |calls| calls.parse().unwrap())
-    };
-    let before = calls_of_publish();
-    estafeta_testbed::eventually(SOON, "it asks again", || (calls_of_publish() > before + 20).then_some(()));
-    let before = calls_of_publish();
+    let before = steps(&redis);
+    estafeta_testbed::eventually(SOON, "it asks again", || (steps(&redis) > before + 20).then_some(()));
+    let before = steps(&redis);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let asked = calls_of_publish() - before;
+    let asked = steps(&redis) - before;
     // Twenty times, and a dozen looks and beats; without a pause there would be thousands.
     assert!(asked < 200, "{asked} steps in a second");
     let later = ring.snapshot(0).await.unwrap();

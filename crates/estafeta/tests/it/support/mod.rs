@@ -30,6 +30,13 @@ pub async fn ring(redis: &RedisServer) -> Ring {
     Ring::connect(endpoint(redis), RingName::default()).await.unwrap()
 }
 
+/// How many steps Redis has carried out since it started.
+pub fn steps(redis: &RedisServer) -> u64 {
+    let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut redis.connect()).unwrap();
+    let calls = stats.split("cmdstat_evalsha:calls=").nth(1).and_then(|rest| rest.split(',').next());
+    calls.map_or(0, |calls| calls.parse().unwrap())
+}
+
 /// What members have said so far, awaitable.
 #[derive(Clone)]
 pub struct Ears(Arc<watch::Sender<Vec<String>>>);
