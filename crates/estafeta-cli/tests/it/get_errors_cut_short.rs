@@ -158,10 +158,10 @@ fn told_to_stop_while_it_waits_for_its_reader_it_lets_go_of_what_was_read() {
         reader.signal(Signal::SIGTERM);
         let mut text = String::new();
         pipe.read_to_string(&mut text).unwrap();
-        assert_eq!(text.lines().count(), 3, "{text}");
         reader.wait(SOON);
-        let status = ring.status();
-        (&status["errors_kept"], &status["errors_taken"]) == (&0.into(), &3.into())
+        let (printed, status) = (text.lines().count() as u64, ring.status());
+        assert!(printed > 0 && status["errors_taken"].as_u64() <= Some(printed), "{text} {status}");
+        status["errors_taken"] == printed
     };
     assert!((0..5).any(|_| lets_go()), "it kept what was read, five times");
 }
