@@ -173,19 +173,22 @@ async fn a_successor_notices_that_redis_lost_what_its_predecessor_had_published(
 async fn what_is_published_while_a_beat_travels_is_no_roll_back() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
-    (settings.interval, settings.lease) = (Duration::ZERO, Duration::from_secs(1));
+    (settings.interval, settings.lease) = (Duration::ZERO, Duration::from_millis(400));
     let one = Running::start(settings.clone(), Counter(0), Keep::default());
     one.ears.hear("generated").await;
     let other = Running::start(settings, Counter(0), Keep::default());
     other.ears.hear("handled").await;
     let ring = ring(&redis).await;
-    let events = async || ring.events_after("", 1000).await.unwrap();
     let start = ring.snapshot(0).await.unwrap().time_ms;
-    // Some twelve beats beside thousands of publishes.
-    eventually(&ring, "three leases", |snapshot| snapshot.time_ms > start + 3_000).await;
-    assert!(!events().await.iter().any(|event| event.kind == "rolled-back"), "{:?}", events().await);
+    // Some thirty beats beside thousands of publishes.
+    eventually(&ring, "eight leases", |snapshot| snapshot.time_ms > start + 3_200).await;
+    let told = one.ears.heard();
     one.stop().await.unwrap();
     other.stop().await.unwrap();
+    let count = |start: &str| told.iter().filter(|line| line.starts_with(start)).count();
+    // On a machine that stands still for a lease the office may pass on; then there is a reason for a new term.
+    let lost = count("BecameHandler") + count("DeclaredDead");
+    assert!(count("BecameGenerator") <= 1 + lost, "{} terms", count("BecameGenerator"));
 }
 
 /// Never ends.
