@@ -19,6 +19,7 @@ mod foreign_data;
 mod freezes;
 mod get_errors;
 mod get_errors_cut_short;
+mod golden;
 mod hostile_text;
 mod kill_points;
 mod lost_redis;

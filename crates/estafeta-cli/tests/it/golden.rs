@@ -1,0 +1,154 @@
+//! Golden files of what users and their programs rely on: help pages, printed forms, the fields of every JSON object and
+//! the exit codes. A difference here is a difference that users notice. To accept an intended one, run
+//! `INSTA_UPDATE=always cargo test -p estafeta-cli --test it golden` and read the files in the diff.
+
+use std::collections::BTreeMap;
+
+use estafeta_testbed::NO_ENV;
+use insta::assert_snapshot;
+use serde_json::{Value, json};
+
+use crate::support::{SOON, TestRing, run, said};
+
+/// Every command that has a help page.
+const COMMANDS: [&str; 16] = [
+    "",
+    "run",
+    "monitor",
+    "getErrors",
+    "errors",
+    "errors list",
+    "errors count",
+    "errors retry",
+    "errors drop",
+    "status",
+    "cleanTemp",
+    "reset",
+    "chaos",
+    "bench",
+    "redis status",
+    "redis stop",
+];
+
+#[test]
+fn help_pages() {
+    for command in COMMANDS {
+        let args: Vec<&str> = command.split(' ').filter(|word| !word.is_empty()).chain(["--help"]).collect();
+        let output = run(&args, &NO_ENV);
+        assert!(output.status.success(), "{command}: {output:?}");
+        let name = format!("help {command}").trim().replace(' ', "-");
+        assert_snapshot!(name, String::from_utf8(output.stdout).unwrap());
+    }
+}
+
+#[test]
+fn exit_codes() {
+    let ring = TestRing::new();
+    let url = ring.redis.url();
+    let nowhere = ["--redis", "redis://127.0.0.1:1"];
+    let here = ["--redis", url.as_str()];
+    let cases: [(&str, &[&str], &[&str]); 14] = [
+        ("an unknown command", &["dance"], &[]),
+        ("an unknown option", &["status", "--dance"], &[]),
+        ("a value out of range", &["run", "--lease", "1ms"], &here),
+        ("no such file", &["status", "--config", "/nowhere/at/all"], &here),
+        ("no Redis: run", &["run"], &nowhere),
+        ("no Redis: status", &["status"], &nowhere),
+        ("no Redis: getErrors", &["getErrors"], &nowhere),
+        ("no Redis: chaos", &["chaos"], &nowhere),
+        ("status", &["status"], &here),
+        ("getErrors without errors", &["getErrors"], &here),
+        ("errors retry of an unknown id", &["errors", "retry", "7"], &here),
+        ("cleanTemp", &["cleanTemp"], &here),
+        ("reset without a terminal", &["reset"], &here),
+        ("reset --yes", &["reset", "--yes"], &here),
+    ];
+    let code = |(what, args, redis): &(&str, &[&str], &[&str])| {
+        let output = run(&[*args, *redis].concat(), &NO_ENV);
+        format!("{}  {what}\n", output.status.code().unwrap())
+    };
+    assert_snapshot!("exit-codes", cases.iter().map(code).collect::<String>());
+}
+
+#[test]
+fn printed_errors() {
+    let bodies: [&[u8]; 3] = [b"plain", "привет\n\u{1b}[2J".as_bytes(), b"\xff\0"];
+    let mut printed = String::new();
+    for args in [&["errors", "list"][..], &["errors", "list", "--json"], &["getErrors"], &["getErrors", "--json"]] {
+        let ring = TestRing::new();
+        ring.plant_errors(1..=3, |id| bodies[id as usize - 1].to_vec());
+        printed += &format!("$ estafeta {}\n{}", args.join(" "), ring.success(args));
+    }
+    assert_snapshot!("errors", printed);
+}
+
+/// A value with its type in place of each number and text. Words that programs compare stay as they are. Whether a new
+/// generator names its predecessor depends on which of the two was quicker, so `from` always reads alike.
+fn shape(value: &Value) -> Value {
+    match value {
+        Value::Null => json!(null),
+        Value::Bool(_) => json!("bool"),
+        Value::Number(_) => json!("number"),
+        Value::String(_) => json!("string"),
+        Value::Array(items) => items.iter().map(shape).take(1).collect(),
+        Value::Object(fields) => {
+            let word = |name: &str| ["msg", "kind", "role", "state"].contains(&name);
+            let field = |(name, value): (&String, &Value)| {
+                let shape = match name.as_str() {
+                    "from" => json!("number or null"),
+                    name if word(name) => value.clone(),
+                    _ => shape(value),
+                };
+                (name.clone(), shape)
+            };
+            fields.iter().map(field).collect()
+        }
+    }
+}
+
+#[test]
+fn json_of_status() {
+    let ring = TestRing::new();
+    let _one = ring.copy(&["--limit", "1"]);
+    ring.eventually(SOON, "a generator with one message", |status| status["published"] == 1);
+    let status = shape(&ring.status());
+    assert_snapshot!("status", serde_json::to_string_pretty(&status).unwrap());
+}
+
+#[test]
+fn json_of_a_run() {
+    let ring = TestRing::new();
+    let args = ["--json", "--interval", "20ms", "--limit", "3", "--error-rate", "1"];
+    let one = ring.copy(&args);
+    one.wait_for_line(SOON, |line| line.contains("limitReached"));
+    let other = ring.copy(&args);
+    other.wait_for_line(SOON, |line| line.contains(r#""processed","total":3"#));
+    one.kill();
+    other.wait_for_line(SOON, |line| line.contains("buried"));
+    other.signal(estafeta_testbed::Signal::SIGTERM);
+    assert!(other.wait(SOON).success());
+    let kinds: BTreeMap<String, Value> = [&one, &other]
+        .into_iter()
+        .flat_map(said)
+        .map(|object| (object["msg"].as_str().unwrap().to_owned(), shape(&object)))
+        .collect();
+    let lines: String = kinds.values().map(|object| format!("{object}\n")).collect();
+    assert_snapshot!("run", lines);
+}
+
+#[test]
+fn json_of_other_commands() {
+    let ring = TestRing::new();
+    ring.plant_errors(1..=2, |_| b"body".to_vec());
+    let mut lines = String::new();
+    for args in [
+        &["errors", "count", "--json"][..],
+        &["errors", "retry", "1", "--json"],
+        &["errors", "drop", "--all", "--json"],
+        &["cleanTemp", "--json"],
+    ] {
+        let printed: Value = serde_json::from_str(&ring.success(args)).unwrap();
+        lines += &format!("{}: {}\n", args.join(" "), shape(&printed));
+    }
+    assert_snapshot!("others", lines);
+}
