@@ -291,11 +291,11 @@ impl RunArgs {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
+    use clap::{Args as _, Parser as _};
     use proptest::prelude::*;
 
     use super::{File, Refinement, known_names};
-    use crate::cli::Cli;
+    use crate::cli::{Cli, RunArgs};
 
     /// A value as a person might write it, right or wrong.
     fn value() -> impl Strategy<Value = String> {
@@ -337,6 +337,82 @@ mod tests {
         let refinement = Refinement { db: Some(3), password: Some("secret".into()) };
         let endpoint = refinement.without_password().apply("redis+unix:///run/redis.sock".parse().unwrap());
         assert_eq!(endpoint.secret_url(), "redis+unix:///run/redis.sock?db=3");
+    }
+
+    /// Two values for each option of `run`.
+    const EACH_OPTION: [(&str, &str, &str); 17] = [
+        ("interval", "1s", "2s"),
+        ("error-rate", "0.25", "0.5"),
+        ("concurrency", "3", "4"),
+        ("limit", "5", "6"),
+        ("until-done", "true", "false"),
+        ("work-per-char", "1ms", "2ms"),
+        ("max-waiting", "7", "8"),
+        ("max-attempts", "9", "10"),
+        ("max-body", "11", "12"),
+        ("lease", "1s", "2s"),
+        ("missed", "skip", "catch-up"),
+        ("journal", "true", "false"),
+        ("record", "a", "b"),
+        ("json", "true", "false"),
+        ("brief", "true", "false"),
+        ("control", "true", "false"),
+        ("seed", "13", "14"),
+    ];
+
+    #[test]
+    fn the_higher_layer_wins_option_by_option_and_the_lower_fills_what_it_leaves_open() {
+        let command = RunArgs::augment_args(clap::Command::new("run"));
+        let options: Vec<_> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+        assert_eq!(EACH_OPTION.map(|(name, ..)| name), options[..], "all of them");
+        let parse = |flags: Vec<String>| {
+            Cli::try_parse_from(["estafeta".to_owned()].into_iter().chain(flags)).unwrap().run
+        };
+        let every = |choose: fn(&(&str, &'static str, &'static str)) -> &'static str| -> Vec<String> {
+            EACH_OPTION.iter().map(|option| format!("--{}={}", option.0, choose(option))).collect()
+        };
+        let (high, low) = (every(|option| option.1), every(|option| option.2));
+        assert_eq!(parse(high.clone()).or(parse(low.clone())).flags().unwrap(), high);
+        assert_eq!(RunArgs::default().or(parse(low.clone())).flags().unwrap(), low);
+        for index in 0..EACH_OPTION.len() {
+            let mut expected = low.clone();
+            expected[index].clone_from(&high[index]);
+            let one = parse(vec![high[index].clone()]);
+            assert_eq!(one.or(parse(low.clone())).flags().unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn every_option_reaches_the_setting_that_it_is_named_after() {
+        let args = Cli::try_parse_from([
+            "estafeta",
+            "--interval=3s",
+            "--concurrency=3",
+            "--limit=5",
+            "--until-done",
+            "--max-waiting=7",
+            "--max-attempts=9",
+            "--max-body=11",
+            "--lease=4s",
+            "--missed=catch-up",
+            "--journal",
+            "--error-rate=0.25",
+            "--work-per-char=1ms",
+            "--seed=13",
+        ]);
+        let args = args.unwrap().run;
+        let config = args.config("redis://localhost".parse().unwrap(), "x".parse().unwrap()).unwrap();
+        let seconds = std::time::Duration::from_secs;
+        assert_eq!((config.interval, config.lease), (seconds(3), seconds(4)));
+        assert_eq!((config.concurrency, config.limit, config.until_done), (3, Some(5), true));
+        assert_eq!((config.max_waiting, config.max_attempts, config.max_body), (7, 9, 11));
+        assert_eq!((config.missed, config.journal), (estafeta::Missed::CatchUp, true));
+        assert_eq!(
+            (config.ring.as_str(), config.redis.to_string().as_str()),
+            ("x", "redis://localhost:6379/0")
+        );
+        let work = args.work().unwrap();
+        assert_eq!((work.error_rate, work.per_char.as_millis(), work.seed), (0.25, 1, Some(13)));
     }
 
     #[test]

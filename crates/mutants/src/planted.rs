@@ -56,8 +56,10 @@ pub fn all() -> Result<Vec<Bug>> {
 pub fn read(list: &str) -> Result<Vec<Bug>> {
     let mut bugs = toml::from_str::<List>(list)?.mutant;
     for bug in bugs.iter_mut().filter(|bug| bug.tests.is_empty()) {
-        let Some((_, tests)) = suites::of_file(&bug.file) else { bail!("{}: no tests are named", bug.bug) };
-        bug.tests = tests.iter().map(|tests| (*tests).to_owned()).collect();
+        // Those that should notice it first, then all others.
+        let own = suites::of_file(&bug.file).map_or(&[][..], |(_, tests)| tests);
+        let others = suites::ALL.iter().filter(|suite| !own.contains(suite));
+        bug.tests = own.iter().chain(others).map(|tests| (*tests).to_owned()).collect();
     }
     Ok(bugs)
 }

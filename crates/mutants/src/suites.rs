@@ -32,6 +32,9 @@ pub const SCRIPTS: &str = "crates/estafeta/src/steps/";
 const BEHAVIOUR: &str =
     "commands:bad_lines,clock_jumps,exactly_once,freezes,get_errors,lost_redis,redis_forgets,takeover";
 
+/// Every suite, for a bug in a file that no area has.
+pub const ALL: [&str; 5] = ["sample", "scripts", "program", "library", "commands"];
+
 /// The first path that fits a file decides, so the more special ones come first.
 pub const AREAS: &[Area] = &[
     Area { name: "scripts", goal: 95, files: &[(SCRIPTS, &["sample", "scripts", "stories"])] },
@@ -56,8 +59,8 @@ pub const AREAS: &[Area] = &[
             ("crates/estafeta/src/redis/", &["sample", "scripts", "library", BEHAVIOUR, "stories"]),
             ("crates/estafeta/src/pack.rs", &["sample", "scripts", "library", "stories"]),
             (
-                "crates/estafeta/src/inspect/ring.rs",
-                &["scripts", "library", "commands:clean_temp,errors,reset"],
+                "crates/estafeta/src/inspect/",
+                &["scripts", "library", "commands:clean_temp,errors,reset,foreign_data,status"],
             ),
             ("crates/estafeta/src/", &["scripts", "library", BEHAVIOUR]),
         ],

@@ -268,6 +268,11 @@ fn a_message_handed_out_twice_under_one_attempt_is_found() {
         *step(evidence, 2, 1) = Step::Began { id: 3, attempt: 1, epoch: 5, digest: 300 };
     });
     assert_eq!(double, ["#3 was handed out twice under attempt 1"]);
+    let to_one_copy = breaches(|evidence| {
+        let again = Step::Began { id: 4, attempt: 1, epoch: 6, digest: 400 };
+        evidence.records[2].insert(4, Line { at_ms: 41, step: again });
+    });
+    assert_eq!(to_one_copy, ["#4 was handed out twice under attempt 1"]);
 }
 
 #[test]
@@ -348,6 +353,8 @@ fn errors_that_nobody_or_two_were_given_are_found() {
     }
     let before = breaches(|evidence| evidence.readers.insert(0, reading(200, false)));
     assert_eq!(before, NOTHING, "what one printed that was cut short may come again");
+    let only_by_one_cut_short = breaches(|evidence| evidence.readers = vec![reading(200, false)]);
+    assert_eq!(only_by_one_cut_short, NOTHING, "it may have let go of what it printed");
     let body = breaches(|evidence| evidence.readers[0] = reading(201, true));
     assert_eq!(body, ["#2 changed its body on the way"]);
     let no_error = breaches(|evidence| evidence.readers[0].errors.push((1, 100)));

@@ -314,3 +314,7 @@ impl Row {
 fn quantiles_json(sorted: &[u64]) -> Value {
     json!({"p50": quantile(sorted, 0.5), "p99": quantile(sorted, 0.99), "max": quantile(sorted, 1.0)})
 }
+
+#[cfg(test)]
+#[path = "verdict_tests.rs"]
+mod tests;

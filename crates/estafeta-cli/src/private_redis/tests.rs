@@ -43,6 +43,23 @@ fn the_first_starts_it_and_the_next_finds_it() {
     assert_eq!(status.directory, redis.directory());
     assert_eq!(redis.directory().metadata().unwrap().mode() & 0o777, 0o700);
     assert_eq!(redis.socket().metadata().unwrap().mode() & 0o777, 0o700);
+    let server = nix::unistd::Pid::from_raw(status.pid.try_into().unwrap());
+    assert_eq!(nix::unistd::getsid(Some(server)), Ok(server), "no signal from our terminal reaches it");
+}
+
+#[test]
+fn it_listens_on_its_socket_alone_and_keeps_everything_on_disk() {
+    let (_data, redis) = place();
+    redis.ensure().unwrap();
+    let setting = |name: &str| -> Vec<String> {
+        redis::cmd("CONFIG").arg("GET").arg(name).query(&mut client(&redis)).unwrap()
+    };
+    let expected =
+        [("port", "0"), ("tls-port", "0"), ("appendonly", "yes"), ("appendfsync", "everysec"), ("save", "")];
+    for (name, value) in expected {
+        assert_eq!(setting(name), [name, value]);
+    }
+    assert_eq!(setting("dir")[1], redis.directory().display().to_string());
 }
 
 #[test]
@@ -324,9 +341,11 @@ fn an_answer_tells_a_server_that_serves_from_one_that_loads_and_from_none() {
 fn a_lax_directory_is_closed_and_a_strange_one_refused() {
     let (data, redis) = place();
     std::fs::create_dir(redis.directory()).unwrap();
-    std::fs::set_permissions(redis.directory(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    directory::prepare(redis.directory()).unwrap();
-    assert_eq!(redis.directory().metadata().unwrap().mode() & 0o777, 0o700);
+    for lax in [0o755, 0o750, 0o770, 0o710, 0o701, 0o500] {
+        std::fs::set_permissions(redis.directory(), std::fs::Permissions::from_mode(lax)).unwrap();
+        directory::prepare(redis.directory()).unwrap();
+        assert_eq!(redis.directory().metadata().unwrap().mode() & 0o777, 0o700, "it was {lax:o}");
+    }
 
     let file = data.path().join("file");
     std::fs::write(&file, "").unwrap();

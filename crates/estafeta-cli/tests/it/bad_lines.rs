@@ -89,6 +89,24 @@ fn a_copy_whose_line_is_half_open_is_replaced_and_comes_back() {
     LinedRing::new(&LABORIOUS).disturb_until_given_up(Weather::Silent);
 }
 
+/// No error ever tells it, and Redis still counts the dead connection as its presence. Only its own time-out can save it.
+#[test]
+fn a_copy_whose_connection_dies_without_a_sign_is_back_before_its_lease_ends() {
+    let lined = LinedRing::new(&["--interval", "5ms", "--journal", "--lease", "6s"]);
+    for generates in [true, false] {
+        let at = lined.place(generates);
+        let before = misses_of(&lined.copies[at..=at]);
+        lined.lines[at].proxy.set(Weather::Silent);
+        // Long enough for the proxy to catch what is open, and too short for a new connection.
+        std::thread::sleep(Duration::from_millis(500));
+        lined.lines[at].proxy.set(Weather::Clear);
+        await_misses(&lined.copies[at..=at], &before);
+        await_back(&lined.copies);
+    }
+    lined.ring.flows();
+    lined.ring.assert_nobody_given_up();
+}
+
 #[test]
 fn all_lines_may_be_cut_at_once_again_and_again() {
     let lined = LinedRing::new(&BUSY);

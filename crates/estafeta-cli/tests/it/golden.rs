@@ -74,7 +74,9 @@ fn exit_codes() {
 fn printed_errors() {
     let bodies: [&[u8]; 3] = [b"plain", "привет\n\u{1b}[2J".as_bytes(), b"\xff\0"];
     let mut printed = String::new();
-    for args in [&["errors", "list"][..], &["errors", "list", "--json"], &["getErrors"], &["getErrors", "--json"]] {
+    for args in
+        [&["errors", "list"][..], &["errors", "list", "--json"], &["getErrors"], &["getErrors", "--json"]]
+    {
         let ring = TestRing::new();
         ring.plant_errors(1..=3, |id| bodies[id as usize - 1].to_vec());
         printed += &format!("$ estafeta {}\n{}", args.join(" "), ring.success(args));

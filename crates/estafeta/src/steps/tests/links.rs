@@ -34,6 +34,14 @@ async fn nothing_waits_on_a_connection_that_somebody_has_to_himself() {
 }
 
 #[tokio::test]
+async fn a_wait_of_less_than_a_second_ends_by_itself() {
+    let bench = Bench::new().await;
+    let waiting = bench.store.await_wakeup(Duration::from_millis(50));
+    assert!(!tokio::time::timeout(LEASE, waiting).await.expect("it ends").unwrap());
+    assert!(bench.store.connection().free().is_some(), "Redis let go of it, too");
+}
+
+#[tokio::test]
 async fn a_wait_that_is_given_up_keeps_its_connection() {
     let bench = Bench::new().await;
     let waiting = bench.store.await_wakeup(LEASE);
