@@ -115,7 +115,8 @@ fn everything_that_can_be_wrong_with_a_run_is_a_breach_by_itself() {
         ["2 snapshots did not add up, first: a"],
         "even if the last snapshot is balanced"
     );
-    let leaves: [(fn(&mut Snapshot), &str); 3] = [
+    type Leave = fn(&mut Snapshot);
+    let leaves: [(Leave, &str); 3] = [
         (|last| last.waiting = 1, "at the end 1 messages wait, 0 are in flight, 0 errors are kept"),
         (|last| last.in_flight = 1, "at the end 0 messages wait, 1 are in flight, 0 errors are kept"),
         (|last| last.errors_kept = 1, "at the end 0 messages wait, 0 are in flight, 1 errors are kept"),
