@@ -4,10 +4,12 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BINARY := $(TARGET)/release/estafeta
 CARGO_MUTANTS_VERSION := 27.1.0
+CARGO_DENY_VERSION := 0.20.2
+CARGO_DENY := $(TARGET)/tools/cargo-deny-$(CARGO_DENY_VERSION)/bin/cargo-deny
 CARGO_MUTANTS := $(TARGET)/tools/cargo-mutants-$(CARGO_MUTANTS_VERSION)/bin/cargo-mutants
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test soak mutants bench peers picture fmt clippy doc lua unit toolchain
+.PHONY: help run build test soak mutants bench peers picture deny fmt clippy doc lua unit toolchain
 
 # How long `make soak` goes on.
 FOR ?= 10m
@@ -18,8 +20,8 @@ ROUNDS ?= 5
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: build ## build, then watch five copies share one ring: k kills the generator, q quits
-	@exec $(BINARY) monitor --ring demo
+run: build ## build, then watch five nodes share one ring: k kills the generator, q quits
+	@exec $(BINARY) monitor --ring demo --fresh
 
 build: ## build the program into target/release
 	@scripts/install-deps cc redis-server
@@ -50,6 +52,16 @@ bench: build ## measure a ring on this machine: make bench ONLY='latency --for 1
 
 picture: build ## draw docs/monitor.svg anew from a real screen
 	@$(CARGO) run --quiet --locked --package estafeta-cli --example picture -- $(BINARY) docs/monitor.svg -- --interval 50ms --work-per-char 1ms
+
+# Only `make deny` needs it, so it is compiled there and lives under target.
+$(CARGO_DENY):
+	@echo 'make deny: compiling cargo-deny $(CARGO_DENY_VERSION), once'
+	@$(CARGO) install --quiet --locked cargo-deny --version =$(CARGO_DENY_VERSION) --root $(@D)/..
+
+# Advisories need the network. Where they cannot be had, the other rules are checked all the same.
+deny: $(CARGO_DENY) ## check licences, sources and advisories of all dependencies
+	@$(CARGO_DENY) check bans licenses sources
+	@$(CARGO_DENY) check advisories || echo 'make deny: advisories were not checked, or found something; see above' >&2
 
 # Queues whose language cannot be installed are left out, and the page says so.
 peers: ## measure estafeta beside other queues, and write docs/benchmarks.md: make peers ROUNDS=9

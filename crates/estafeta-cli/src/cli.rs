@@ -1,4 +1,4 @@
-//! The command line, as clap reads it. What the options mean together is decided in `settings`.
+//! The command line, as clap parses it. `settings` decides what the options mean together.
 
 use std::path::PathBuf;
 
@@ -6,15 +6,29 @@ use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use crate::bench;
-use crate::chaos::Wanted;
+use estafeta_lab::bench;
+use estafeta_lab::chaos::Wanted;
+
 use crate::duration::HumanDuration;
 
-/// One elected producer, many workers, every message handled once; the copies meet only in Redis.
+/// One elected producer and any number of workers on the Redis you already run.
 ///
-/// Without a command a copy is started, as with `run`.
+/// Every message gets exactly one recorded outcome. If the producer dies, another node takes over. Without a command,
+/// `estafeta` starts a node, like `estafeta run`, and accepts its options.
 #[derive(Debug, Parser)]
-#[command(name = "estafeta", version, max_term_width = 110)]
+#[command(
+    name = "estafeta",
+    version,
+    max_term_width = 110,
+    after_help = "\
+Examples:
+  estafeta monitor                       start five nodes, then press k to kill the generator
+  estafeta run --redis redis://host/0    start one node on your Redis
+  estafeta status                        show the ring once
+  estafeta getErrors                     print and remove the failed messages
+
+Run `estafeta COMMAND --help` for the options of a command."
+)]
 pub struct Cli {
     #[command(flatten)]
     pub reach: ReachArgs,
@@ -23,11 +37,11 @@ pub struct Cli {
     pub run: RunArgs,
 
     /// Same as the command getErrors
-    #[arg(long = "getErrors", conflicts_with = "clean_temp")]
+    #[arg(long = "getErrors", conflicts_with = "clean_temp", hide = true)]
     pub get_errors: bool,
 
     /// Same as the command cleanTemp
-    #[arg(long = "cleanTemp")]
+    #[arg(long = "cleanTemp", hide = true)]
     pub clean_temp: bool,
 
     #[command(subcommand)]
@@ -36,33 +50,120 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Join the ring: generate or handle messages, as elected
+    /// Start a node of the demo: it generates or handles random messages, as elected
+    #[command(after_help = "\
+Examples:
+  estafeta run                           one node; start more in other terminals
+  estafeta run --interval 0              generate as fast as Redis accepts messages
+  estafeta run --limit 1000 --until-done --json")]
     Run(Box<RunArgs>),
-    /// Start copies and watch the whole ring in this terminal: kill, freeze and add copies, see it heal
+    /// Start nodes and watch the ring in this terminal: kill, freeze and add nodes, and see it heal
+    ///
+    /// Keys: k kills the generator, q quits and stops the nodes, ? shows all other keys. If stdout is not a terminal, the
+    /// monitor prints one line per second instead. With --attach, or if other members are already in the ring and -n is
+    /// not given, the monitor starts no nodes.
+    #[command(after_help = "\
+Examples:
+  estafeta monitor                       five nodes on a private Redis
+  estafeta monitor -n 20 --interval 50ms --respawn
+  estafeta monitor --attach --redis redis://host/0 --ring orders")]
     Monitor(Box<MonitorArgs>),
-    /// Take all error messages out of Redis, print and remove them
-    #[command(name = "getErrors", visible_alias = "get-errors")]
+    /// Print all errors and remove them from Redis
+    ///
+    /// An error is a message that failed. Two getErrors at once never print the same error, and one that dies or whose
+    /// pipe closes loses none: the next one prints what it had not finished.
+    #[command(
+        name = "getErrors",
+        visible_alias = "get-errors",
+        after_help = "\
+Examples:
+  estafeta getErrors > errors.txt
+  estafeta getErrors --json | jq .reason"
+    )]
     GetErrors(JsonArg),
-    /// Look at error messages without taking them, retry or drop them
+    /// List, count, retry or drop errors without taking them out
+    #[command(after_help = "\
+Examples:
+  estafeta errors list
+  estafeta errors retry 17 23
+  estafeta errors drop --all --yes")]
     Errors {
         #[command(subcommand)]
         action: ErrorsCommand,
     },
-    /// Show the ring at one moment; exit code 1 if its balance does not add up
+    /// Show the ring at one moment
+    ///
+    /// The exit code is 1 if there is no such ring, or if the balance does not add up: published = waiting +
+    /// in flight + done + errors kept + errors taken.
+    #[command(after_help = "\
+Examples:
+  estafeta status --watch
+  estafeta status --json | jq .waiting")]
     Status(StatusArgs),
-    /// Return what dead members held to the queue, now
-    #[command(name = "cleanTemp", visible_alias = "clean-temp")]
+    /// List the rings in a Redis
+    #[command(after_help = "\
+Examples:
+  estafeta rings
+  estafeta rings --redis redis://host/0 --json")]
+    Rings(JsonArg),
+    /// Return the messages of dead members to the queue now
+    #[command(
+        name = "cleanTemp",
+        visible_alias = "clean-temp",
+        after_help = "\
+Examples:
+  estafeta cleanTemp
+  estafeta cleanTemp --json"
+    )]
     CleanTemp(JsonArg),
-    /// Delete everything of the ring from Redis
+    /// Delete a ring from Redis
+    #[command(after_help = "\
+Examples:
+  estafeta reset --ring demo
+  estafeta reset --ring demo --yes --force")]
     Reset(ResetArgs),
-    /// Attack a ring of real copies by a plan, and judge whether every message was handled exactly once
+    /// Attack a ring of real nodes and judge whether it kept its promises
+    #[command(after_help = "\
+Examples:
+  estafeta chaos --for 30s
+  estafeta chaos --seed 5 --report chaos.html
+  estafeta chaos --faults kill,freeze -n 20")]
     Chaos(ChaosArgs),
     /// Measure a ring on this machine: speed, cost, and how soon it heals
+    ///
+    /// The benchmarks start their own Redis, unless --redis or --host names one. A named Redis should be idle otherwise,
+    /// because its cost is measured for the whole server.
+    #[command(after_help = "\
+Examples:
+  estafeta bench throughput latency
+  estafeta bench failover --tries 100 --plot failover.svg")]
     Bench(BenchArgs),
-    /// The private Redis that is started where no other is found
+    /// Show or stop the private Redis, which runs where no other Redis was found
+    #[command(after_help = "\
+Examples:
+  estafeta redis status
+  estafeta redis stop")]
     Redis {
         #[command(subcommand)]
         action: RedisCommand,
+    },
+    /// Print a completion script for a shell
+    #[command(after_help = "\
+Examples:
+  estafeta completions bash > ~/.local/share/bash-completion/completions/estafeta
+  estafeta completions zsh > ~/.zfunc/_estafeta
+  estafeta completions fish > ~/.config/fish/completions/estafeta.fish")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages of all commands into a directory
+    #[command(after_help = "\
+Example:
+  estafeta man ~/.local/share/man/man1")]
+    Man {
+        /// The directory
+        directory: PathBuf,
     },
 }
 
@@ -75,22 +176,29 @@ pub enum ErrorsCommand {
     /// Put errors back into the queue with a fresh count of attempts
     Retry(SelectArgs),
     /// Delete errors
-    Drop(SelectArgs),
+    Drop(DropArgs),
 }
 
 #[derive(Debug, Subcommand)]
 pub enum RedisCommand {
-    /// Tell whether it runs, and where
+    /// Show whether it runs, and where
     Status(JsonArg),
-    /// Stop it; its data stay
-    Stop,
+    /// Stop it and keep its data
+    Stop(YesArg),
 }
 
 #[derive(Clone, Copy, Debug, Args)]
 pub struct JsonArg {
-    /// Print JSON, one object a line
+    /// Print JSON, one object per line
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub struct YesArg {
+    /// Do not ask
+    #[arg(long)]
+    pub yes: bool,
 }
 
 #[derive(Debug, Args)]
@@ -108,36 +216,47 @@ pub struct SelectArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct DropArgs {
+    #[command(flatten)]
+    pub which: SelectArgs,
+
+    #[command(flatten)]
+    pub confirm: YesArg,
+}
+
+#[derive(Debug, Args)]
 pub struct StatusArgs {
     #[command(flatten)]
     pub output: JsonArg,
 
-    /// Show it again every second until stopped
+    /// Show the ring every second until stopped
     #[arg(long)]
     pub watch: bool,
 }
 
-/// Keys: q quits and ends the copies, k kills the generator, ? shows all others. Where stdout is no terminal, one plain
-/// line a second is printed instead.
 #[derive(Debug, Args)]
 pub struct MonitorArgs {
-    /// Copies to start, up to 200
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 5)]
-    pub copies: usize,
+    /// Nodes to start, up to 200 [default: 5, or 0 if the ring has members already]
+    #[arg(short = 'n', long, alias = "copies", value_name = "N")]
+    pub nodes: Option<usize>,
 
-    /// Only watch a ring that runs elsewhere
-    #[arg(long, conflicts_with_all = ["copies", "respawn"])]
+    /// Only watch, and start no nodes
+    #[arg(long, conflicts_with_all = ["nodes", "respawn"])]
     pub attach: bool,
 
-    /// Start a copy again after it was killed or failed
+    /// Delete the ring first, if no node uses it and it belongs to the demo
+    #[arg(long, conflicts_with = "attach")]
+    pub fresh: bool,
+
+    /// Start a node again after it was killed or failed
     #[arg(long)]
     pub respawn: bool,
 
-    /// End by itself after this time
+    /// Quit after this time
     #[arg(long = "for", value_name = "TIME")]
     pub length: Option<HumanDuration>,
 
-    /// Where the copies' logs go [default: monitor.log in ESTAFETA_DATA, or else in ~/.local/share/estafeta]
+    /// File for the logs of the nodes [default: monitor.log in ESTAFETA_DATA, or in ~/.local/share/estafeta]
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
 
@@ -151,41 +270,41 @@ pub struct ResetArgs {
     #[arg(long)]
     pub yes: bool,
 
-    /// Even while members are alive
+    /// Delete it even while members are alive
     #[arg(long)]
     pub force: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct ChaosArgs {
-    /// Copies to start, 2 to 200
-    #[arg(long, value_name = "N", default_value_t = 8)]
-    pub copies: usize,
+    /// Nodes to start, 2 to 200
+    #[arg(short = 'n', long, alias = "copies", value_name = "N", default_value_t = 8)]
+    pub nodes: usize,
 
     /// How long to attack
     #[arg(long = "for", value_name = "TIME", default_value = "60s")]
     pub length: HumanDuration,
 
-    /// Kinds of faults: all, or some of kill, freeze, cut, lag, half-open, lost-reply, redis-kill, redis-stall,
-    /// script-flush, client-kill, flood, separated by commas; with --redis only the first six. A Redis is only attacked
-    /// if it is named by --redis or --host, otherwise one is started
+    /// Faults to inject, separated by commas: all, or some of kill, freeze, cut, lag, half-open, lost-reply,
+    /// redis-kill, redis-stall, script-flush, client-kill, flood
+    ///
+    /// Chaos starts its own Redis, unless --redis or --host names one. It never attacks a named Redis itself, so only
+    /// the first six faults are possible there.
     #[arg(long, value_name = "KINDS", default_value = "all")]
     pub faults: Wanted,
 
-    /// Decides what is done to whom and when [default: random]
+    /// Seed of the plan of faults [default: random]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 
     #[command(flatten)]
     pub output: JsonArg,
 
-    /// Write a page with a picture of the run
+    /// Write an HTML page with a timeline of the run
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
 }
 
-/// A Redis is only loaded if it is named by --redis or --host, otherwise one is started. On one that is named, nobody else
-/// should be busy meanwhile: what Redis spends is measured for the server as a whole.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     /// What to measure: throughput, latency, failover, redelivery, idle, scale, or all [default: all]
@@ -196,11 +315,11 @@ pub struct BenchArgs {
     #[arg(long = "for", value_name = "TIME")]
     pub length: Option<HumanDuration>,
 
-    /// How often a copy is killed, stopped and frozen, for failover and redelivery [default: 50]
+    /// How often a node is killed, stopped and frozen, for failover and redelivery [default: 50]
     #[arg(long, value_name = "N")]
     pub tries: Option<u64>,
 
-    /// Messages that wait before they are worked off; fewer if --for does not suffice [default: 1000000]
+    /// Messages in the queue before they are handled; fewer if --for is too short [default: 1000000]
     #[arg(long, value_name = "N")]
     pub messages: Option<u64>,
 
@@ -212,15 +331,15 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub handlers: u64,
 
-    /// Messages that each handler has in hand side by side, for throughput
+    /// Messages that each handler handles concurrently, for throughput
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub concurrency: u64,
 
-    /// Numbers of copies for idle and scale, separated by commas [default: 1,10,100 and 1,2,5,10,20,50,100,200]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub copies: Vec<usize>,
+    /// Numbers of nodes for idle and scale, separated by commas [default: 1,10,100 and 1,2,5,10,20,50,100,200]
+    #[arg(short = 'n', long, alias = "copies", value_name = "LIST", value_delimiter = ',')]
+    pub nodes: Vec<usize>,
 
-    /// Everything for a moment only: shows that it works, not how well
+    /// Run everything for a moment: this shows that it works, not how fast
     #[arg(long)]
     pub quick: bool,
 
@@ -231,12 +350,12 @@ pub struct BenchArgs {
     #[arg(long, conflicts_with = "json")]
     pub markdown: bool,
 
-    /// Draw what was measured
+    /// Draw the results
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
 }
 
-/// Where the ring is; for every command.
+/// Where the ring is. Most commands accept these options.
 #[derive(Debug, Default, Args, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 #[command(next_help_heading = "Ring and Redis")]
@@ -245,7 +364,7 @@ pub struct ReachArgs {
     #[arg(long, global = true, value_name = "NAME", env = "ESTAFETA_RING")]
     pub ring: Option<String>,
 
-    /// Redis URL: redis://, rediss:// or redis+unix:///path [env: REDIS_URL]
+    /// URL of Redis: redis://, rediss:// or redis+unix:///path [env: REDIS_URL]
     #[arg(long, global = true, value_name = "URL", env = "ESTAFETA_REDIS", hide_env_values = true)]
     pub redis: Option<String>,
 
@@ -261,7 +380,11 @@ pub struct ReachArgs {
     #[arg(long, global = true, value_name = "N", env = "ESTAFETA_DB", value_parser = clap::value_parser!(u16).range(..16384))]
     pub db: Option<u16>,
 
-    /// Password for Redis; better given by the environment or a file
+    /// User name for Redis
+    #[arg(long, global = true, env = "ESTAFETA_USER")]
+    pub user: Option<String>,
+
+    /// Password for Redis. The environment or a file is a safer place for it
     #[arg(long, global = true, env = "ESTAFETA_PASSWORD", hide_env_values = true)]
     pub password: Option<String>,
 
@@ -269,17 +392,22 @@ pub struct ReachArgs {
     #[arg(long, global = true, value_name = "FILE", env = "ESTAFETA_PASSWORD_FILE")]
     pub password_file: Option<PathBuf>,
 
-    /// TOML file with any of these options
+    /// Never use a private Redis
+    #[arg(long, global = true, env = "ESTAFETA_NO_PRIVATE_REDIS", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = BoolishValueParser::new(), value_name = "BOOL")]
+    pub no_private_redis: Option<bool>,
+
+    /// TOML file with any of these options and those of run
     #[arg(long, global = true, value_name = "FILE", env = "ESTAFETA_CONFIG")]
     #[serde(skip)]
     pub config: Option<PathBuf>,
 
-    /// Tell more on stderr; -vv for every step
+    /// Log more on stderr; -vv logs every step
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     #[serde(skip)]
     pub verbose: u8,
 
-    /// How logs on stderr look
+    /// Format of the log on stderr
     #[arg(long, global = true, value_enum, env = "ESTAFETA_LOG_FORMAT")]
     pub log_format: Option<LogFormat>,
 }
@@ -289,21 +417,21 @@ pub struct ReachArgs {
 pub enum LogFormat {
     /// For people
     Text,
-    /// One object a line
+    /// One JSON object per line
     Json,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MissedTicks {
-    /// Pass over them; the beat keeps its phase
+    /// Skip them; the rhythm of the ticks keeps its phase
     Skip,
-    /// Make up for them
+    /// Make up for them, one message per tick
     CatchUp,
 }
 
-/// Options of `run`. Each may also stand in the environment and in the file; a flag beats the environment beats the
-/// file.
+/// Options of `run`. Each may also come from the environment or the settings file. A flag overrides the environment,
+/// which overrides the file.
 #[derive(Clone, Debug, Default, Args, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", default)]
 #[command(next_help_heading = "Options of run")]
@@ -312,19 +440,19 @@ pub struct RunArgs {
     #[arg(long, value_name = "TIME", env = "ESTAFETA_INTERVAL", allow_hyphen_values = true)]
     pub interval: Option<HumanDuration>,
 
-    /// Share of messages that a handler finds faulty, 0 to 1 [default: 0.05]
+    /// Share of messages that the demo's handler finds faulty, 0 to 1 [default: 0.05]
     #[arg(long, value_name = "SHARE", env = "ESTAFETA_ERROR_RATE", allow_hyphen_values = true)]
     pub error_rate: Option<f64>,
 
-    /// Messages that this copy handles side by side [default: 1]
+    /// Messages that this node handles concurrently [default: 1]
     #[arg(long, value_name = "N", env = "ESTAFETA_CONCURRENCY", allow_hyphen_values = true)]
     pub concurrency: Option<usize>,
 
-    /// Messages that the ring as a whole generates, over all take-overs [default: no limit]
+    /// Messages that the whole ring generates, across all take-overs [default: no limit]
     #[arg(long, value_name = "K", env = "ESTAFETA_LIMIT", allow_hyphen_values = true)]
     pub limit: Option<u64>,
 
-    /// Exit once the limit is reached and nothing waits or is in flight
+    /// Exit once the limit is reached and every message has its outcome
     #[arg(long, env = "ESTAFETA_UNTIL_DONE", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_parser = BoolishValueParser::new(), value_name = "BOOL")]
     pub until_done: Option<bool>,
@@ -337,7 +465,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", env = "ESTAFETA_MAX_WAITING", allow_hyphen_values = true)]
     pub max_waiting: Option<u64>,
 
-    /// A message whose handlers died this often becomes an error [default: 5]
+    /// A message becomes an error after its handlers died this often [default: 5]
     #[arg(long, value_name = "N", env = "ESTAFETA_MAX_ATTEMPTS", allow_hyphen_values = true)]
     pub max_attempts: Option<u32>,
 
@@ -345,11 +473,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "BYTES", env = "ESTAFETA_MAX_BODY", allow_hyphen_values = true)]
     pub max_body: Option<usize>,
 
-    /// How long a copy that cannot be heard is still believed to live [default: 2s]
+    /// How long a node that cannot be heard still counts as alive [default: 2s]
     #[arg(long, value_name = "TIME", env = "ESTAFETA_LEASE", allow_hyphen_values = true)]
     pub lease: Option<HumanDuration>,
 
-    /// What to do about ticks that nobody could publish [default: skip]
+    /// What to do about ticks that no node could publish [default: skip]
     #[arg(long, value_enum, env = "ESTAFETA_MISSED")]
     pub missed: Option<MissedTicks>,
 
@@ -358,26 +486,26 @@ pub struct RunArgs {
           default_missing_value = "true", value_parser = BoolishValueParser::new(), value_name = "BOOL")]
     pub journal: Option<bool>,
 
-    /// Append every step of this copy to a file, one line each, so that it survives a kill
+    /// Append every step of this node to a file, one line per step
     #[arg(long, value_name = "FILE", env = "ESTAFETA_RECORD")]
     pub record: Option<PathBuf>,
 
-    /// Tell what happens as JSON objects on stdout
+    /// Print one JSON object per event, as docs/json.md describes
     #[arg(long, env = "ESTAFETA_JSON", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_parser = BoolishValueParser::new(), value_name = "BOOL")]
     pub json: Option<bool>,
 
-    /// With --json: nothing about single messages, and totals at most ten times a second
+    /// With --json: print nothing about single messages, and totals at most ten times per second
     #[arg(long, env = "ESTAFETA_BRIEF", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_parser = BoolishValueParser::new(), value_name = "BOOL")]
     pub brief: Option<bool>,
 
-    /// Obey JSON objects on stdin, one a line: {"msg":"stop"} stops the copy, and so does the end of stdin
+    /// Obey JSON objects on stdin: {"msg":"stop"} stops the node, and so does the end of stdin
     #[arg(long, env = "ESTAFETA_CONTROL", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_parser = BoolishValueParser::new(), value_name = "BOOL")]
     pub control: Option<bool>,
 
-    /// Makes random texts and errors repeatable
+    /// Seed that makes the random messages and errors repeatable
     #[arg(long, value_name = "N", env = "ESTAFETA_SEED")]
     pub seed: Option<u64>,
 }

@@ -1,37 +1,73 @@
-//! Failures of the program and the exit codes they end in.
+//! The failures of the program, and their exit codes.
 
 use std::process::ExitCode;
 
-use crate::private_redis::PrivateRedisError;
+use clap::error::{ContextKind, ErrorKind};
 
-/// Something went wrong.
-pub const FAILED: u8 = 1;
-/// The program was called the wrong way.
-pub const USAGE: u8 = 2;
-/// Redis can't be reached or refuses us.
-pub const REDIS: u8 = 3;
+use estafeta_lab::exit_code::{FAILED, REDIS, USAGE};
+
+use crate::call;
+use crate::find_redis::NoRedis;
+use crate::private_redis::PrivateRedisError;
 
 /// A call with wrong options or arguments.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Usage(String);
 
-/// A failure that means: the program was called the wrong way.
+/// Creates a failure that means that the program was called in a wrong way.
 pub fn usage(message: impl Into<String>) -> anyhow::Error {
     Usage(message.into()).into()
 }
 
-/// What clap has to say about a wrong call, in one line. It repeats what it did not understand, and that may be a URL
-/// with a password in it.
+/// Turns clap's report of a wrong call into one line. Clap repeats the text that it did not understand. That may be a
+/// URL with a password, so passwords are removed.
 pub fn wrong_call(error: &clap::Error) -> anyhow::Error {
-    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return usage("expected a subcommand after it (see --help)");
+    let help = help_of(error);
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return usage(format!("expected a subcommand: {} (see {help})", subcommands(&help)));
     }
-    let told = error.to_string();
-    let told = told.strip_prefix("error: ").unwrap_or(&told);
-    let paragraph = told.split("\n\n").next().unwrap_or_default();
-    let line = paragraph.split_whitespace().map(without_secrets).collect::<Vec<_>>().join(" ");
-    usage(format!("{line} (see estafeta --help)"))
+    let text = error.to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    // The last paragraphs are the usage and a pointer to the help. Those before them may hold a suggestion.
+    let paragraphs =
+        text.split("\n\n").take_while(|part| !part.starts_with("Usage:") && !part.starts_with("For more"));
+    let line = paragraphs.flat_map(str::split_whitespace).map(without_secrets).collect::<Vec<_>>().join(" ");
+    let context = |kind| error.get(kind).map(ToString::to_string);
+    let help = match context(ContextKind::InvalidArg) {
+        // Without a command, the options of run are accepted but not listed.
+        Some(option) if help == "estafeta --help" && call::is_run_option(&option) => {
+            "estafeta run --help".to_owned()
+        }
+        _ => help,
+    };
+    let variable = context(ContextKind::InvalidArg)
+        .zip(context(ContextKind::InvalidValue))
+        .and_then(|(option, value)| call::variable_of(&option, &value));
+    match variable {
+        Some(variable) => usage(format!("variable {variable}: {line} (see {help})")),
+        None => usage(format!("{line} (see {help})")),
+    }
+}
+
+/// The help page of the command that clap was parsing. The usage in its error begins with the full name of the command.
+fn help_of(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let line = text.lines().find_map(|line| line.strip_prefix("Usage: "));
+    let is_name =
+        |word: &&str| word.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') && !word.starts_with('-');
+    let words: Vec<&str> =
+        line.unwrap_or("estafeta").split_whitespace().skip(1).take_while(is_name).collect();
+    ["estafeta"].into_iter().chain(words).chain(["--help"]).collect::<Vec<_>>().join(" ")
+}
+
+/// The subcommands of the command with this help page.
+fn subcommands(help: &str) -> String {
+    let mut names = help.split(' ').skip(1).filter(|word| *word != "--help");
+    let root = call::command();
+    let command = names.try_fold(&root, |command, name| command.find_subcommand(name));
+    let names = command.into_iter().flat_map(clap::Command::get_subcommands).map(clap::Command::get_name);
+    names.filter(|name| *name != "help").collect::<Vec<_>>().join(", ")
 }
 
 fn without_secrets(word: &str) -> String {
@@ -41,21 +77,21 @@ fn without_secrets(word: &str) -> String {
     }
 }
 
-/// A failure and its causes, in one line. Some errors have themselves for a cause.
-pub fn told(failure: &anyhow::Error) -> String {
-    let mut told: Vec<String> = failure.chain().map(ToString::to_string).collect();
-    told.dedup();
-    told.join(": ")
+/// A failure and its causes, in one line. Some errors repeat themselves as their own cause, so repetitions are removed.
+pub fn text(failure: &anyhow::Error) -> String {
+    let mut text: Vec<String> = failure.chain().map(ToString::to_string).collect();
+    text.dedup();
+    text.join(": ")
 }
 
-/// The exit code for a failure, decided by the first cause that has one.
+/// The exit code for a failure. The first cause that has an exit code decides.
 pub fn exit_code(failure: &anyhow::Error) -> ExitCode {
     use estafeta::Error;
     let code = failure.chain().find_map(|cause| {
         if cause.is::<Usage>() {
             return Some(USAGE);
         }
-        if cause.is::<PrivateRedisError>() || cause.is::<redis::RedisError>() {
+        if cause.is::<PrivateRedisError>() || cause.is::<NoRedis>() || cause.is::<redis::RedisError>() {
             return Some(REDIS);
         }
         match cause.downcast_ref::<Error>()? {

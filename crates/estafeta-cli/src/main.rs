@@ -1,39 +1,29 @@
-//! The `estafeta` program. See `cli` for what it understands and `commands` for what it does.
+//! The `estafeta` program. `cli` defines its command line, and `commands` has one module per command.
 
-mod bench;
-mod chaos;
+mod call;
 mod cli;
 mod commands;
 mod duration;
-mod escape;
 mod failure;
 mod find_redis;
-mod monitor;
-mod narrate;
-mod offspring;
 mod output;
-mod own_redis;
-mod printer;
 mod private_redis;
-mod quantile;
-mod record;
 mod settings;
 mod signals;
-mod workplace;
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _};
+use clap::{ArgMatches, Args as _, FromArgMatches as _};
 
 use cli::{Cli, Command, JsonArg, LogFormat, MonitorArgs, RedisCommand, RunArgs};
 
 use settings::{File, Reach};
 
 fn main() -> ExitCode {
-    let outcome = match Cli::command().try_get_matches() {
+    let outcome = match call::parse() {
         Ok(matches) => run(&matches),
         Err(error) if error.use_stderr() => Err(failure::wrong_call(&error)),
         Err(help_or_version) => help_or_version.exit(),
@@ -41,8 +31,8 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(failure) => {
-            let told = escape::escape(failure::told(&failure).as_bytes());
-            let _ = writeln!(std::io::stderr(), "estafeta: {told}");
+            let text = estafeta_lab::escape::escape(failure::text(&failure).as_bytes());
+            let _ = writeln!(std::io::stderr(), "estafeta: {text}");
             failure::exit_code(&failure)
         }
     }
@@ -66,20 +56,28 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
     let monitor_log = match &command {
         Command::Monitor(args) => {
             refuse_what_a_monitor_ignores(args, matches)?;
-            commands::monitor::Log::open(args)?
+            commands::monitor::LogFile::open(args)?
         }
         _ => None,
     };
-    // What a monitor draws must not be written over.
-    let own_log = monitor_log.as_ref().filter(|_| commands::monitor::draws());
-    let own_log = own_log.map(commands::monitor::Log::file).transpose()?;
+    // Log lines must not appear on the screen that a monitor draws.
+    let own_log = match (&command, &monitor_log) {
+        (Command::Monitor(_), Some(log)) if commands::monitor::draws() => Some(log.file()?),
+        (Command::Monitor(_), None) if commands::monitor::draws() => {
+            Some(std::fs::File::options().write(true).open("/dev/null")?)
+        }
+        _ => None,
+    };
     let log_format = cli.reach.log_format.or(file.reach.log_format);
     start_logging(cli.reach.verbose, log_format, own_log);
-    if let Command::Redis { action } = &command {
-        return match action {
-            RedisCommand::Status(output) => commands::redis::status(output.json),
-            RedisCommand::Stop => commands::redis::stop(),
-        };
+    match &command {
+        Command::Redis { action: RedisCommand::Status(output) } => {
+            return commands::redis::status(output.json);
+        }
+        Command::Redis { action: RedisCommand::Stop(confirm) } => return commands::redis::stop(confirm.yes),
+        Command::Completions { shell } => return commands::pages::completions(*shell),
+        Command::Man { directory } => return commands::pages::man(directory),
+        _ => {}
     }
     let reach = Reach::resolve(&cli.reach, &file.reach, matches)?;
     match command {
@@ -92,34 +90,37 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         Command::GetErrors(output) => commands::get_errors::run(&reach, output.json),
         Command::Errors { action } => commands::errors::run(&reach, &action),
         Command::Status(args) => commands::status::run(&reach, &args),
+        Command::Rings(output) => commands::rings::run(&reach, output.json),
         Command::CleanTemp(output) => commands::clean_temp::run(&reach, output.json),
         Command::Reset(args) => commands::reset::run(&reach, &args),
         Command::Chaos(args) => commands::chaos::run(&reach, names_redis(matches), &args),
         Command::Bench(_) if is_given("ring", matches) => {
-            Err(failure::usage("--ring makes no sense here: a bench makes rings of its own"))
+            Err(failure::usage("--ring: expected no ring, because a benchmark makes its own rings"))
         }
         Command::Bench(_) if !names_redis(matches) && names_part_of_redis(matches) => {
-            Err(failure::usage("--db and --password make no sense here without --redis, --host or --port"))
+            Err(failure::usage("--db, --user and --password: expected --redis, --host or --port with them"))
         }
         Command::Bench(args) => commands::bench::run(&reach, names_redis(matches), &args),
-        Command::Redis { .. } => unreachable!("handled above"),
+        Command::Redis { .. } | Command::Completions { .. } | Command::Man { .. } => {
+            unreachable!("handled above")
+        }
     }
 }
 
-/// Whether this very call says which Redis to use.
+/// Whether the command line names a Redis.
 fn names_redis(matches: &ArgMatches) -> bool {
     ["redis", "host", "port"].into_iter().any(|name| is_given(name, matches))
 }
 
 fn names_part_of_redis(matches: &ArgMatches) -> bool {
-    ["db", "password", "password_file"].into_iter().any(|name| is_given(name, matches))
+    ["db", "user", "password", "password_file"].into_iter().any(|name| is_given(name, matches))
 }
 
 fn is_given(name: &str, matches: &ArgMatches) -> bool {
     matches.value_source(name) == Some(ValueSource::CommandLine)
 }
 
-/// Options of `run` in front of another command would be ignored without a word.
+/// Refuses options of `run` in front of another command, which would ignore them.
 fn refuse_run_options(matches: &ArgMatches) -> Result<()> {
     for (name, id) in [("getErrors", "get_errors"), ("cleanTemp", "clean_temp")] {
         if matches.get_flag(id) {
@@ -139,20 +140,20 @@ fn refuse_run_options_but(allowed: &[&str], matches: &ArgMatches) -> Result<()> 
     }
 }
 
-/// Options of `run` that this call has, in front of any command or after this one.
+/// The options of `run` on the command line, before or after the command.
 fn given_run_options(matches: &ArgMatches) -> impl Iterator<Item = String> {
     let options = RunArgs::augment_args(clap::Command::new("run"));
     let names: Vec<String> = options.get_arguments().map(|arg| arg.get_id().to_string()).collect();
     names.into_iter().filter(|name| is_given(name, matches))
 }
 
-/// A monitor speaks with its copies in its own way, and one that only watches has none.
+/// Refuses options of `run` that a monitor sets itself, and all of them if it starts no nodes.
 fn refuse_what_a_monitor_ignores(args: &MonitorArgs, matches: &ArgMatches) -> Result<()> {
     let matches = matches.subcommand_matches("monitor").unwrap_or(matches);
     let reserved = |name: &String| ["json", "brief", "control"].contains(&name.as_str());
     match given_run_options(matches).find(|name| args.attach || reserved(name)) {
         Some(name) => {
-            let why = if args.attach { "monitor --attach starts no copies" } else { "a monitor draws" };
+            let why = if args.attach { "monitor --attach starts no nodes" } else { "a monitor draws" };
             Err(failure::usage(format!("--{} makes no sense here: {why}", name.replace('_', "-"))))
         }
         None => Ok(()),
@@ -172,11 +173,11 @@ fn logging_flags(verbose: u8, format: Option<LogFormat>) -> Vec<String> {
 fn start_logging(verbose: u8, format: Option<LogFormat>, file: Option<std::fs::File>) {
     use tracing_subscriber::EnvFilter;
     use tracing_subscriber::fmt::writer::BoxMakeWriter;
-    let colour = file.is_none() && output::colour_for(&std::io::stderr());
+    let colour = file.is_none() && estafeta_lab::paint::colour_for(&std::io::stderr());
     let level = ["warn", "info,estafeta=debug", "trace"][usize::from(verbose.min(2))];
     let filter = EnvFilter::try_from_env("ESTAFETA_LOG").unwrap_or_else(|_| EnvFilter::new(level));
-    // A line that cannot be written is lost. By default the library would complain of it, on the same full disk, and
-    // panic when that fails as well.
+    // A log line that cannot be written is lost. By default, `tracing-subscriber` would report that loss to stderr,
+    // which may be on the same full disk. It would panic if that fails too.
     let logging = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(match file {

@@ -1,39 +1,41 @@
-//! The Redis of a user who has none: started in the background by the first copy, found by every further one.
+//! The private Redis of a user who named no other. The first node starts it in the background, and later nodes find it.
 //!
 //! # One directory, one server
 //!
-//! Everything of the private server lives in one directory that only its user may enter: the socket, the
-//! lock, the log and the append-only file. Two copies that agree on the directory agree on the server,
-//! whatever else differs in their environments. The server listens on the unix socket alone; no other user of
-//! the machine can reach it, which is why it needs no password.
+//! All files of the server are in one directory that only its user may enter: the socket, the lock, the log and the
+//! append-only file. Two nodes with the same directory have the same server, even if the rest of their environments
+//! differs. The server listens only on the unix socket. No other user of the machine can reach it, so it needs no
+//! password.
 //!
 //! # Who may start it
 //!
-//! The holder of an exclusive `flock` on `redis.lock`. A copy takes it without waiting and hands it on: the
-//! server inherits the open file, and the copy closes its own. `flock` belongs to the open file and not to a
-//! process, so from then on the lock is held exactly as long as the server lives (or a child it forked to
-//! rewrite its file). There is no pid to go stale, and nothing to clean up after any crash:
+//! Only the holder of an exclusive `flock` on `redis.lock` may start the server. A node takes the lock without waiting,
+//! and hands it over: the server inherits the open file, and the node closes its own descriptor. A `flock` belongs to
+//! the open file and not to a process. From then on, the lock is held exactly as long as the server lives, or a child
+//! that it forked to rewrite its file. There is no pid that could be out of date, and no crash leaves anything to clean
+//! up:
 //!
 //! | who dies, and when                    | what happens                                                             |
 //! |---------------------------------------|--------------------------------------------------------------------------|
-//! | a copy with the lock, before the fork | the lock is free; the next copy starts the server                        |
-//! | a copy, after the fork                | the server goes on starting in a session of its own, lock in hand        |
-//! | the server, while starting            | its copy reports the log's last line; a waiting copy gets the lock       |
-//! | the server, later                     | the lock is free; the socket left behind is removed by whoever starts it |
+//! | a node with the lock, before the fork | the lock is free, and the next node starts the server                    |
+//! | a node, after the fork                | the server has the lock and its own session, and continues to start      |
+//! | the server, while it starts           | its node reports the last line of the log; a waiting node gets the lock  |
+//! | the server, later                     | the lock is free; the next node to start a server removes the old socket |
 //!
-//! A copy that does not get the lock waits for the socket to answer, and tries the lock again each time it
-//! does not. So among copies started in the same instant one starts the server and the others find it, and if
-//! that one fails the next one tries. A server that is still reading its data back is alive: it is waited
-//! for, not replaced.
+//! A node that does not get the lock waits until the socket answers. Each time no answer comes, the node tries the
+//! lock again. So if several nodes start at the same moment, one of them starts the server and the others find it. If
+//! that node fails, the next one tries. A server that still loads its data is alive: nodes wait for it and do not
+//! replace it.
 //!
-//! # How much to believe
+//! If no server answers within 30 s, [`ensure`] fails with [`PrivateRedisError::NoAnswer`].
 //!
-//! That the server answers is true only for the moment of the answer; it may be stopped right after.
-//! [`ensure`] hence promises a server that did answer, and the caller treats a lost connection as with any
-//! other Redis.
+//! # How long an answer is trusted
 //!
-//! What was written survives the end of the server process. The machine's own crash may cost the last second
-//! (`appendfsync everysec`).
+//! An answer proves only that the server ran at that moment. It may be stopped right after. So [`ensure`] promises a
+//! server that did answer, and the caller treats a lost connection as with any other Redis.
+//!
+//! Written data survives the end of the server process. A crash of the machine may lose the last second, because of
+//! `appendfsync everysec`.
 //!
 //! [`ensure`]: PrivateRedis::ensure
 
@@ -45,8 +47,7 @@ use std::time::{Duration, Instant};
 use directory::Prepared;
 use probe::Probe;
 
-pub use launch::cut_torn_tail;
-pub use probe::url as socket_url;
+use estafeta_lab::redis_program::{NotInstalled, socket_in, socket_url};
 
 mod directory;
 mod launch;
@@ -57,16 +58,13 @@ mod tests;
 const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(10);
 
-/// Why there is no private Redis. To the user each of these means that Redis is out of reach.
+/// Why there is no private Redis. The program exits with the same code as for any Redis that cannot be reached.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivateRedisError {
     /// Neither `redis-server` nor `valkey-server` is on the PATH.
-    #[error(
-        "redis-server is not installed: install it with `apt install redis-server` (Debian, Ubuntu), \
-         `brew install redis` (macOS) or `dnf install redis` (Fedora), or give --redis URL"
-    )]
-    NotInstalled,
-    /// Neither `ESTAFETA_DATA` nor `HOME` says where the data belongs.
+    #[error(transparent)]
+    NotInstalled(#[from] NotInstalled),
+    /// None of `ESTAFETA_DATA`, `XDG_DATA_HOME` and `HOME` names a place for the data.
     #[error("no place for the private Redis: set HOME, or ESTAFETA_DATA to a directory of yours")]
     NoHome,
     /// The directory belongs to another user, who could read and change everything in it.
@@ -74,7 +72,7 @@ pub enum PrivateRedisError {
     NotOurs {
         /// The directory.
         path: PathBuf,
-        /// Whose it is.
+        /// The user id of its owner.
         owner: u32,
     },
     /// The operating system limits the length of a socket's path.
@@ -89,12 +87,12 @@ pub enum PrivateRedisError {
     /// The server ended before it answered.
     #[error("the private redis-server did not start: {reason} (log: {})", .log.display())]
     Died {
-        /// The last line it wrote.
+        /// The last line of its log, or its exit status if it logged nothing.
         reason: String,
-        /// Where the others are.
+        /// The path of the log.
         log: PathBuf,
     },
-    /// A server holds the lock, and nothing answers at its socket.
+    /// A server holds the lock or is starting, and does not answer at its socket.
     #[error("the private redis-server does not answer at {} after {} s", .socket.display(), PATIENCE.as_secs())]
     NoAnswer {
         /// Its socket.
@@ -106,9 +104,9 @@ pub enum PrivateRedisError {
     /// A file or a process operation failed.
     #[error("{what}")]
     Io {
-        /// What was being done, with the file it was done to.
+        /// The operation, and the path it was applied to.
         what: String,
-        /// The operating system's answer.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 }
@@ -116,27 +114,27 @@ pub enum PrivateRedisError {
 /// A result of this module.
 pub type Result<T> = std::result::Result<T, PrivateRedisError>;
 
-/// What [`PrivateRedis::ensure`] did for a server to answer.
+/// How [`PrivateRedis::ensure`] got a server that answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ensured {
     /// This call started the server.
     Started,
-    /// It ran already, or another copy started it meanwhile.
+    /// The server was running already, or another node started it meanwhile.
     Found,
 }
 
-/// What the running server says about itself.
+/// What the running server reports about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Its process.
+    /// Its process id.
     pub pid: u32,
     /// Its version, such as `7.0.15`.
     pub version: String,
-    /// Since when it runs, in whole seconds.
+    /// How long it has been running, in whole seconds.
     pub uptime: Duration,
-    /// The memory its data takes, in bytes.
+    /// The memory in use, in bytes.
     pub used_memory: u64,
-    /// How many clients are connected, the one that asks included.
+    /// The number of connected clients, including the one that asks.
     pub connected_clients: u64,
     /// Where it listens.
     pub socket: PathBuf,
@@ -144,14 +142,9 @@ pub struct Status {
     pub directory: PathBuf,
 }
 
-/// Where everything lies that this program keeps for its user.
+/// The directory in which this program keeps the data of its user.
 pub fn data_directory() -> Result<PathBuf> {
     directory::locate_data(|name| std::env::var_os(name))
-}
-
-/// The server program on the search path.
-pub fn find_program() -> Option<PathBuf> {
-    launch::find(std::env::var_os("PATH").as_deref())
 }
 
 /// The private server of this user, running or not.
@@ -161,7 +154,7 @@ pub struct PrivateRedis {
 }
 
 impl PrivateRedis {
-    /// Finds out where the server belongs; touches nothing on disk.
+    /// Finds the directory of the server. Touches nothing on disk.
     pub fn locate() -> Result<Self> {
         Self::at(directory::locate(|name| std::env::var_os(name))?)
     }
@@ -172,14 +165,14 @@ impl PrivateRedis {
         Ok(this)
     }
 
-    /// Where everything of the server lives.
+    /// The directory with all files of the server.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
     /// Where the server listens.
     pub fn socket(&self) -> PathBuf {
-        self.directory.join("redis.sock")
+        socket_in(&self.directory)
     }
 
     /// The socket as a URL for a Redis client.
@@ -187,22 +180,27 @@ impl PrivateRedis {
         socket_url(&self.socket())
     }
 
+    /// Whether an earlier server left data.
+    pub fn holds_data(&self) -> bool {
+        self.directory.join("appendonlydir").exists()
+    }
+
     /// Whether a server answers right now.
     pub fn is_running(&self) -> bool {
         probe::probe(&self.socket()) == Probe::Ready
     }
 
-    /// Returns when the server has answered, having started it if nobody else had.
+    /// Returns once the server has answered. Starts it if no other node has.
     pub fn ensure(&self) -> Result<Ensured> {
-        // Before anything is sent to the socket: a directory of somebody else may hold a server of somebody
-        // else.
+        // The directory is checked before anything is sent to the socket. A directory of another user may hold a server
+        // of that user.
         let prepared = directory::prepare(&self.directory)?;
         let deadline = Instant::now() + PATIENCE;
         loop {
             if self.is_running() {
                 return Ok(Ensured::Found);
             }
-            if self.start_if_nobody_does(&prepared, deadline)? {
+            if self.try_start(&prepared, deadline)? {
                 return Ok(Ensured::Started);
             }
             if Instant::now() >= deadline {
@@ -212,11 +210,12 @@ impl PrivateRedis {
         }
     }
 
-    fn start_if_nobody_does(&self, prepared: &Prepared, deadline: Instant) -> Result<bool> {
+    /// Starts the server if the lock is free. Returns false if another node holds the lock or a server is alive.
+    fn try_start(&self, prepared: &Prepared, deadline: Instant) -> Result<bool> {
         let Some(lock) = try_lock(prepared.open_lock()?, &self.lock_path())? else {
             return Ok(false);
         };
-        // A server whose lock file was deleted by hand holds a lock that nobody can see any more.
+        // If the lock file was deleted by hand, a server may hold a lock that no other process can see.
         if probe::probe(&self.socket()) != Probe::Nothing {
             return Ok(false);
         }
@@ -224,7 +223,7 @@ impl PrivateRedis {
         Ok(true)
     }
 
-    /// What the server says about itself; `None` if there is none.
+    /// What the server reports about itself, or `None` if no server accepts connections.
     pub fn status(&self) -> Result<Option<Status>> {
         let Some(mut connection) = probe::connect(&self.socket()) else {
             return Ok(None);
@@ -242,10 +241,10 @@ impl PrivateRedis {
         }))
     }
 
-    /// Ends the server and returns when it is gone; `false` if none ran.
+    /// Stops the server, and returns once it is gone. Returns `false` if none was running.
     ///
-    /// NOSAVE is about snapshots, which this server never takes: what is in memory reaches the append-only
-    /// file, and that the disk, before it ends.
+    /// NOSAVE skips only snapshots, which this server never takes. Before it ends, the server writes what is in memory
+    /// to the append-only file, and that file to the disk.
     pub fn stop(&self) -> Result<bool> {
         let deadline = Instant::now() + PATIENCE;
         let mut ran = false;
@@ -254,10 +253,10 @@ impl PrivateRedis {
             if Instant::now() >= deadline {
                 return Err(PrivateRedisError::NoAnswer { socket: self.socket() });
             }
-            // One that is still starting has no socket yet, and is asked again.
+            // A server that is still starting has no socket yet. The next pass of the loop asks again.
             if let Some(mut connection) = probe::connect(&self.socket()) {
                 let answer = redis::cmd("SHUTDOWN").arg("NOSAVE").exec(&mut connection);
-                // Success is a connection that ends without an answer.
+                // On success, the server closes the connection without a reply.
                 if let Err(error) = answer
                     && error.code().is_some()
                 {
@@ -283,8 +282,11 @@ impl PrivateRedis {
     }
 }
 
-/// The standard library's lock, and not `nix`'s `Flock`: the latter unlocks when dropped, and that would take
-/// the lock from the server which inherited it. This one ends with the last open copy of the file.
+/// Takes the lock, or returns None if it is held elsewhere.
+///
+/// This is the lock of the standard library, and not the `Flock` of `nix`. A `Flock` unlocks when it is dropped, and
+/// that would take the lock away from the server that inherited it. This lock ends when the last descriptor of the open
+/// file is closed.
 fn try_lock(file: File, path: &Path) -> Result<Option<File>> {
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),

@@ -1,8 +1,12 @@
-//! Turns what was given on the command line, in the environment and in the file into settings ready for use.
+//! Turns the command line, the environment and the settings file into settings that are ready for use.
 //!
-//! A flag beats the environment beats the file. For most options that is one `or` after the other. Where Redis is can
-//! be said in two ways, by URL or by host and port; the highest layer that says it decides, and one layer that says it
-//! both ways is an error.
+//! Each of the three is a layer. A flag overrides the environment, which overrides the file. The address of Redis is a
+//! URL, or a host and a port. One layer may not name both.
+//!
+//! The highest layer that names a server decides which server is used. That layer and those above it may refine the
+//! address by database, user and password, even if the address is a URL. Lower layers describe another server, so their
+//! refinements are ignored: a password must not reach the wrong server. There is one exception. The environment is the
+//! place for secrets, so its credentials apply to a server that a flag names, if no other password is given.
 
 use std::path::Path;
 
@@ -14,34 +18,48 @@ use estafeta::{Config, Endpoint, Missed, RingName};
 use crate::cli::{MissedTicks, ReachArgs, RunArgs};
 use crate::failure::usage;
 
+const DEFAULT_RING: &str = "estafeta";
+
+/// The application of the nodes that `run` and `monitor` start. They join no ring of another application, and nodes of
+/// another application do not join theirs.
+pub const DEMO: &str = "estafeta-demo";
+
 /// Where the ring is.
 pub struct Reach {
     pub ring: RingName,
     pub redis: Where,
 }
 
-/// Which Redis was asked for.
+/// Which Redis to use.
 pub enum Where {
     Given(Box<Endpoint>),
-    /// None: whatever answers at the usual port, or else a private one. The database and password apply to either.
-    Unsaid(Refinement),
+    /// No layer names a server: use the one at the usual port, or else a private one. The database applies to both, the
+    /// credentials only to the former. If `private` is false, the user forbids a private one.
+    Unspecified {
+        refinement: Refinement,
+        private: bool,
+    },
 }
 
-/// What can be said of Redis without saying where it is.
+/// What can be added to an address of Redis without naming a server.
 #[derive(Default)]
 pub struct Refinement {
     pub db: Option<u16>,
+    pub user: Option<String>,
     pub password: Option<String>,
 }
 
 impl Refinement {
-    pub fn without_password(&self) -> Self {
-        Self { db: self.db, password: None }
+    pub fn without_credentials(&self) -> Self {
+        Self { db: self.db, user: None, password: None }
     }
 
     pub fn apply(&self, mut endpoint: Endpoint) -> Endpoint {
         if let Some(db) = self.db {
             endpoint = endpoint.with_db(db.into());
+        }
+        if let Some(user) = &self.user {
+            endpoint = endpoint.with_user(user);
         }
         if let Some(password) = &self.password {
             endpoint = endpoint.with_password(password);
@@ -50,19 +68,19 @@ impl Refinement {
     }
 }
 
-/// What the simulated work of `run` is.
-pub struct Work {
+/// The settings of the demo workload.
+pub struct DemoSettings {
     pub error_rate: f64,
     pub per_char: std::time::Duration,
     pub seed: Option<u64>,
 }
 
-/// In which words a copy tells what it does.
-#[derive(Clone, Copy)]
-pub enum Speech {
+/// How a node shows its events.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum OutputForm {
     /// Lines for people.
     Human,
-    /// Objects for programs: about everything, or only what a program with many copies can follow.
+    /// JSON objects for programs. If `brief`, only those that a program with many nodes can follow.
     Json { brief: bool },
 }
 
@@ -92,14 +110,14 @@ impl File {
                 known.join(", ")
             )));
         }
-        // One by one: the reader of the whole table does not say which setting was wrong.
+        // Each setting is parsed alone, because an error of the whole table does not name the setting.
         for (name, value) in &table {
             let alone = toml::Table::from_iter([(name.clone(), value.clone())]);
             let read = alone.clone().try_into::<ReachArgs>().and(alone.try_into::<RunArgs>());
             if let Err(error) = read {
-                // What was written in place of a password may be one.
-                let told = if name == "password" { "expected a string" } else { error.message() };
-                return Err(usage(format!("{shown}: {name}: {told}")));
+                // The error may quote the value, which may be a password.
+                let message = if name == "password" { "expected a string" } else { error.message() };
+                return Err(usage(format!("{shown}: {name}: {message}")));
             }
         }
         let wrong = |error: toml::de::Error| usage(format!("{shown}: {}", error.message()));
@@ -109,7 +127,7 @@ impl File {
     }
 }
 
-/// The names that a settings file may use: those of the options.
+/// The names that a settings file may use. They are the names of the options.
 fn known_names() -> Vec<String> {
     let command = ReachArgs::augment_args(RunArgs::augment_args(clap::Command::new("settings")));
     let names = command.get_arguments().filter_map(clap::Arg::get_long);
@@ -125,65 +143,69 @@ impl Reach {
         let flags = Layer::of(given, from(ValueSource::CommandLine), "the command line")?;
         let mut environment = Layer::of(given, from(ValueSource::EnvVariable), "the environment")?;
         if environment.url.is_none() && !environment.names_server() {
-            environment.url = std::env::var("REDIS_URL").ok();
+            environment.url = std::env::var("REDIS_URL").ok().filter(|url| !url.is_empty());
         }
         let file_layer = Layer::of(file, |_| true, "the settings file")?;
         let ring = given.ring.as_ref().or(file.ring.as_ref());
-        let ring = ring.map(|name| name.parse()).transpose()?.unwrap_or_default();
-        Ok(Self { ring, redis: Where::resolve([flags, environment, file_layer])? })
+        let ring = ring.map_or(DEFAULT_RING, String::as_str).parse()?;
+        let no_private = given.no_private_redis.or(file.no_private_redis) == Some(true);
+        Ok(Self { ring, redis: Where::resolve([flags, environment, file_layer], !no_private)? })
     }
 }
 
 impl Where {
-    /// The highest layer that names a server decides where it is; that layer and those above it, which database and
-    /// password. What a lower layer says is meant for another server, and a password must not end up there.
-    fn resolve(layers: [Layer; 3]) -> Result<Self> {
+    /// Picks the server and its refinements from the layers, highest first. The documentation of this module has the
+    /// rules.
+    fn resolve(layers: [Layer; 3], private: bool) -> Result<Self> {
         let deciding = layers.iter().position(Layer::names_server);
-        let heard = &layers[..=deciding.unwrap_or(layers.len() - 1)];
+        let applicable = &layers[..=deciding.unwrap_or(layers.len() - 1)];
         let mut refinement = Refinement {
-            db: heard.iter().find_map(|layer| layer.db),
-            password: heard.iter().find_map(|layer| layer.password.clone()),
+            db: applicable.iter().find_map(|layer| layer.db),
+            user: applicable.iter().find_map(|layer| layer.user.clone()),
+            password: applicable.iter().find_map(|layer| layer.password.clone()),
         };
         let Some(layer) = deciding.map(|deciding| &layers[deciding]) else {
-            return Ok(Self::Unsaid(refinement));
+            return Ok(Self::Unspecified { refinement, private });
         };
         let endpoint = match &layer.url {
             Some(url) => url.parse::<Endpoint>()?,
             None => Endpoint::tcp(layer.host.as_deref().unwrap_or("127.0.0.1"), layer.port.unwrap_or(6379)),
         };
-        // The environment is the place for secrets, so its password serves a server named by flag as well.
+        // Credentials in the environment apply even if a flag names the server.
         if refinement.password.is_none() && deciding == Some(0) && !endpoint.has_password() {
             refinement.password.clone_from(&layers[1].password);
+            if refinement.user.is_none() && !endpoint.has_user() {
+                refinement.user.clone_from(&layers[1].user);
+            }
         }
         Ok(Self::Given(Box::new(refinement.apply(endpoint))))
     }
 }
 
-/// What one layer says of Redis.
+/// What one layer contains about Redis.
 struct Layer {
     url: Option<String>,
     host: Option<String>,
     port: Option<u16>,
     db: Option<u16>,
+    user: Option<String>,
     password: Option<String>,
 }
 
 impl Layer {
-    /// The options that came from this layer; `name` is for the error if they contradict each other.
+    /// The options that came from this layer. `name` describes the layer in the error about options that contradict
+    /// each other.
     fn of(args: &ReachArgs, from_here: impl Fn(&str) -> bool, name: &str) -> Result<Self> {
         let mut layer = Self {
             url: args.redis.clone().filter(|_| from_here("redis")),
             host: args.host.clone().filter(|_| from_here("host")),
             port: args.port.filter(|_| from_here("port")),
             db: args.db.filter(|_| from_here("db")),
+            user: args.user.clone().filter(|_| from_here("user")),
             password: args.password.clone().filter(|_| from_here("password")),
         };
-        let parts =
-            layer.host.is_some() || layer.port.is_some() || layer.db.is_some() || layer.password.is_some();
-        if layer.url.is_some() && parts {
-            return Err(usage(format!(
-                "{name}: expected --redis (which says it all) or host, port, db and password, not both"
-            )));
+        if layer.url.is_some() && (layer.host.is_some() || layer.port.is_some()) {
+            return Err(usage(format!("{name}: expected a Redis URL or host and port, not both")));
         }
         if let Some(path) = args.password_file.as_deref().filter(|_| from_here("password_file")) {
             if layer.password.is_some() {
@@ -233,7 +255,7 @@ impl RunArgs {
         }
     }
 
-    /// The command line that says the same.
+    /// The flags that give the same options on a command line.
     pub fn flags(&self) -> Result<Vec<String>> {
         let serde_json::Value::Object(options) = serde_json::to_value(self)? else {
             unreachable!("a struct is an object");
@@ -246,9 +268,10 @@ impl RunArgs {
         Ok(options.into_iter().filter_map(flag).collect())
     }
 
-    /// The library's settings, checked.
+    /// The library's settings, validated.
     pub fn config(&self, redis: Endpoint, ring: RingName) -> Result<Config> {
         let mut config = Config::new(redis, ring);
+        config.application = DEMO.to_owned();
         let set = |target: &mut std::time::Duration, given: Option<crate::duration::HumanDuration>| {
             if let Some(given) = given {
                 *target = given.0;
@@ -271,21 +294,21 @@ impl RunArgs {
         Ok(config)
     }
 
-    pub fn speech(&self) -> Result<Speech> {
+    pub fn output_form(&self) -> Result<OutputForm> {
         match (self.json == Some(true), self.brief == Some(true)) {
-            (true, brief) => Ok(Speech::Json { brief }),
-            (false, false) => Ok(Speech::Human),
+            (true, brief) => Ok(OutputForm::Json { brief }),
+            (false, false) => Ok(OutputForm::Human),
             (false, true) => Err(usage("brief: expected --json with it")),
         }
     }
 
-    pub fn work(&self) -> Result<Work> {
+    pub fn demo(&self) -> Result<DemoSettings> {
         let error_rate = self.error_rate.unwrap_or(0.05);
         if !(0.0..=1.0).contains(&error_rate) {
             return Err(usage(format!("error-rate: expected 0 to 1, got '{error_rate}'")));
         }
         let per_char = self.work_per_char.map_or(std::time::Duration::ZERO, |time| time.0);
-        Ok(Work { error_rate, per_char, seed: self.seed })
+        Ok(DemoSettings { error_rate, per_char, seed: self.seed })
     }
 }
 
@@ -297,7 +320,7 @@ mod tests {
     use super::{File, Refinement, known_names};
     use crate::cli::{Cli, RunArgs};
 
-    /// A value as a person might write it, right or wrong.
+    /// A value as a user might write it, right or wrong.
     fn value() -> impl Strategy<Value = String> {
         prop_oneof![
             "\"[a-z0-9 ]{0,6}\"",
@@ -311,31 +334,32 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_file_is_read_or_refused_by_the_name_of_what_is_wrong(
+        fn any_file_is_read_or_refused_with_the_line_or_name_of_the_mistake(
             name in prop_oneof![4 => prop::sample::select(known_names()), 1 => "[a-z]{1,8}"],
             value in value(),
         ) {
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::write(file.path(), format!("# one line\n{name} = {value}\n")).unwrap();
             if let Err(error) = File::read(Some(file.path())) {
-                let told = error.to_string();
-                prop_assert!(told.contains("line 2") || told.contains(&name), "{}", told);
+                let message = error.to_string();
+                prop_assert!(message.contains("line 2") || message.contains(&name), "{}", message);
             }
         }
 
         #[test]
-        fn what_stands_where_the_password_belongs_is_never_shown(secret in "[0-9]{9,12}") {
+        fn a_wrong_value_for_the_password_is_never_shown(secret in "[0-9]{9,12}") {
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::write(file.path(), format!("password = {secret}\n")).unwrap();
-            let told = File::read(Some(file.path())).err().expect("a number is no password").to_string();
-            prop_assert!(!told.contains(&secret), "{}", told);
+            let message = File::read(Some(file.path())).err().expect("a number is no password").to_string();
+            prop_assert!(!message.contains(&secret), "{}", message);
         }
     }
 
     #[test]
-    fn a_server_without_a_password_is_still_asked_for_the_database() {
-        let refinement = Refinement { db: Some(3), password: Some("secret".into()) };
-        let endpoint = refinement.without_password().apply("redis+unix:///run/redis.sock".parse().unwrap());
+    fn removing_the_credentials_from_a_refinement_keeps_the_database() {
+        let refinement = Refinement { db: Some(3), user: None, password: Some("secret".into()) };
+        let endpoint =
+            refinement.without_credentials().apply("redis+unix:///run/redis.sock".parse().unwrap());
         assert_eq!(endpoint.secret_url(), "redis+unix:///run/redis.sock?db=3");
     }
 
@@ -361,7 +385,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_higher_layer_wins_option_by_option_and_the_lower_fills_what_it_leaves_open() {
+    fn a_higher_layer_overrides_each_option_and_a_lower_one_fills_the_gaps() {
         let command = RunArgs::augment_args(clap::Command::new("run"));
         let options: Vec<_> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
         assert_eq!(EACH_OPTION.map(|(name, ..)| name), options[..], "all of them");
@@ -383,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_reaches_the_setting_that_it_is_named_after() {
+    fn options_reach_the_settings_that_they_are_named_after() {
         let args = Cli::try_parse_from([
             "estafeta",
             "--interval=3s",
@@ -411,13 +435,13 @@ mod tests {
             (config.ring.as_str(), config.redis.to_string().as_str()),
             ("x", "redis://localhost:6379/0")
         );
-        let work = args.work().unwrap();
-        assert_eq!((work.error_rate, work.per_char.as_millis(), work.seed), (0.25, 1, Some(13)));
+        let demo = args.demo().unwrap();
+        assert_eq!((demo.error_rate, demo.per_char.as_millis(), demo.seed), (0.25, 1, Some(13)));
     }
 
     #[test]
-    fn flags_say_what_they_were_made_of() {
-        let said = [
+    fn flags_parse_back_into_the_same_options() {
+        let given = [
             "--interval=1s 500ms",
             "--error-rate=0.25",
             "--until-done=true",
@@ -426,8 +450,8 @@ mod tests {
         ];
         let parse =
             |flags: &[String]| Cli::try_parse_from(["estafeta".to_owned()].iter().chain(flags)).unwrap().run;
-        let flags = parse(&said.map(ToOwned::to_owned)).flags().unwrap();
-        assert_eq!(flags, said);
-        assert_eq!(parse(&flags).flags().unwrap(), said);
+        let flags = parse(&given.map(ToOwned::to_owned)).flags().unwrap();
+        assert_eq!(flags, given);
+        assert_eq!(parse(&flags).flags().unwrap(), given);
     }
 }

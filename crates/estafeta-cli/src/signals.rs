@@ -2,15 +2,15 @@
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Waits for SIGTERM or SIGINT, and says which.
-pub async fn told_to_stop() -> SignalKind {
+/// Waits for SIGTERM or SIGINT, and returns the signal that came.
+pub async fn stop_signal() -> SignalKind {
     let (terminate, interrupt) = (SignalKind::terminate(), SignalKind::interrupt());
     match (signal(terminate), signal(interrupt)) {
         (Ok(mut terminated), Ok(mut interrupted)) => tokio::select! {
             _ = terminated.recv() => terminate,
             _ = interrupted.recv() => interrupt,
         },
-        // Without handlers the signals end the process themselves.
+        // Without handlers, the signals keep their default action and end the process.
         _ => std::future::pending().await,
     }
 }

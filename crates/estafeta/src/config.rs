@@ -24,40 +24,45 @@ pub struct Config {
     pub redis: Endpoint,
     /// The ring to join.
     pub ring: RingName,
-    /// The time between two messages. Zero means as fast as Redis accepts them.
+    /// The application that this node runs. The first node to join a ring decides to which application it belongs, and
+    /// nodes of other applications are refused. Default: the ring's name.
+    pub application: String,
+    /// The time between two messages. Zero means as fast as Redis accepts them. Default: 500 ms.
     pub interval: Duration,
-    /// How many messages this node handles concurrently.
+    /// How many messages this node handles concurrently. Default: 1.
     pub concurrency: usize,
-    /// The maximum number of messages that the ring as a whole publishes, across all take-overs.
+    /// The maximum number of messages that the ring as a whole publishes, across all take-overs. Default: no limit.
     pub limit: Option<u64>,
-    /// Stop once the limit is reached and every message has its outcome.
+    /// Stop once the limit is reached and every message has its outcome. Default: false.
     pub until_done: bool,
-    /// The generator pauses while more than this many messages wait.
+    /// The generator pauses while more than this many messages wait. Default: 100,000.
     pub max_waiting: u64,
     /// The maximum batch size of one step, published or claimed. A smaller number lets others reach Redis sooner, at
-    /// the price of more steps.
+    /// the price of more steps. Default: 1,000, the largest.
     pub max_batch: usize,
-    /// A message becomes a dead letter after its handlers died this often.
+    /// A message becomes a dead letter after its handlers died this often. Default: 5.
     pub max_attempts: u32,
-    /// How long a node that cannot be heard still counts as alive.
+    /// How long a node that cannot be heard still counts as alive. Default: 2 s.
     pub lease: Duration,
-    /// What to do about missed ticks.
+    /// What to do about missed ticks. Default: skip them.
     pub missed: Missed,
-    /// Also write every outcome to the journal stream.
+    /// Also write every outcome to the journal stream. Default: false.
     pub journal: bool,
-    /// The largest body that a node publishes or handles, in bytes.
+    /// The largest body that a node publishes or handles, in bytes. Default: 1 MiB.
     pub max_body: usize,
     /// Let Redis notice the death of this node at once. If off, leases alone decide, as behind a proxy without RESP3.
+    /// Default: true.
     pub presence: bool,
     /// How long a node's connection must be gone before the node counts as dead. This gives it time to reconnect.
+    /// Default: 100 ms.
     pub grace: Duration,
-    /// How often the first in line looks at the generator.
+    /// How often the first in line looks at the generator. Default: 50 ms.
     pub look: Duration,
-    /// How often the generator looks for dead members.
+    /// How often the generator looks for dead members. Default: 100 ms.
     pub sweep: Duration,
-    /// How long one wait for a wakeup lasts.
+    /// How long one wait for a wakeup lasts. Default: 5 s.
     pub wakeup_wait: Duration,
-    /// How long handlers may continue after the node was asked to stop.
+    /// How long handlers may continue after the node was asked to stop. Default: 25 s.
     pub stop_deadline: Duration,
 }
 
@@ -66,6 +71,7 @@ impl Config {
     pub fn new(redis: Endpoint, ring: RingName) -> Self {
         Self {
             redis,
+            application: ring.to_string(),
             ring,
             interval: Duration::from_millis(500),
             concurrency: 1,
@@ -90,7 +96,7 @@ impl Config {
     /// Checks the settings. A node refuses to start with wrong ones.
     pub fn validate(&self) -> Result<(), Error> {
         let ms = Duration::from_millis;
-        let shown = |value: Duration| format!("{value:?}");
+        let shown = |value: Duration| if value.is_zero() { "0".to_owned() } else { format!("{value:?}") };
         let year = Duration::from_secs(365 * 24 * 3600);
         if !self.interval.is_zero() && !(ms(1)..=year).contains(&self.interval) {
             return Err(Error::expected(
@@ -101,6 +107,9 @@ impl Config {
         }
         if !(ms(200)..=ms(3_600_000)).contains(&self.lease) {
             return Err(Error::expected("lease", "200ms to 1h", shown(self.lease)));
+        }
+        if !(1..=100).contains(&self.application.len()) {
+            return Err(Error::expected("application", "1 to 100 bytes", &self.application));
         }
         if !(1..=1024).contains(&self.concurrency) {
             return Err(Error::expected("concurrency", "1 to 1024", self.concurrency));
@@ -152,7 +161,7 @@ mod tests {
     use super::*;
 
     fn config() -> Config {
-        Config::new(Endpoint::tcp("localhost", 6379), RingName::default())
+        Config::new(Endpoint::tcp("localhost", 6379), RingName::sample())
     }
 
     #[test]
@@ -161,7 +170,8 @@ mod tests {
         const YEAR: u64 = 365 * 24 * 3600 * 1000;
         const MIB: u64 = 1024 * 1024;
         let ms = Duration::from_millis;
-        let cases: [(&str, Set, &[u64], &[u64]); 11] = [
+        let cases: [(&str, Set, &[u64], &[u64]); 12] = [
+            ("application", |config, n| config.application = "x".repeat(n as usize), &[1, 100], &[0, 101]),
             ("interval", |config, n| config.interval = Duration::from_millis(n), &[0, 1, YEAR], &[YEAR + 1]),
             (
                 "lease",

@@ -1,7 +1,9 @@
 //! What can go wrong for a caller of the library, with one variant per possible reaction.
 
+use std::fmt;
+
 /// An error of the library.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A setting or argument is wrong: correct it.
@@ -42,6 +44,18 @@ pub enum Error {
         /// The version that this library supports.
         expected: u32,
     },
+    /// Nodes of another application use the ring: choose another ring.
+    #[error(
+        "ring {ring} belongs to the application '{found}', and this node runs '{expected}': choose another ring"
+    )]
+    Application {
+        /// The ring.
+        ring: String,
+        /// The application that the ring belongs to.
+        found: String,
+        /// The application of this node.
+        expected: String,
+    },
     /// A key of the ring holds foreign data: move it away, or choose another ring.
     #[error("key {key} is a {found}, expected a {expected}: something else uses the names of this ring")]
     ForeignKey {
@@ -67,8 +81,15 @@ pub enum Error {
     #[error("stopped while waiting for Redis")]
     Stopped,
     /// A part of the node ended unexpectedly. This is a bug: the node stops and returns this error.
-    #[error("the {0} of this copy failed: {1}")]
+    #[error("the {0} of this node failed: {1}")]
     PartFailed(&'static str, String),
+}
+
+/// The same text as `Display`, because `fn main() -> Result<(), Error>` prints its error in this form.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {

@@ -28,14 +28,26 @@ impl Failure {
         Self(reason)
     }
 
+    /// The reason.
+    pub fn reason(&self) -> &str {
+        &self.0
+    }
+
     pub(crate) fn into_reason(self) -> String {
         self.0
     }
 }
 
-impl<T: fmt::Display> From<T> for Failure {
-    fn from(reason: T) -> Self {
-        Self::new(reason)
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// So that a handler may use `?`. `Failure` itself is no [`std::error::Error`], because the two would overlap.
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::new(error)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::identity::Incarnation;
 
 /// The layout of the keyspace that this version reads and writes.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 
 /// The name of a ring: 1 to 100 letters, digits, `.`, `_`, `-` or `:`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +24,10 @@ impl RingName {
     }
 }
 
-impl Default for RingName {
-    fn default() -> Self {
+#[cfg(test)]
+impl RingName {
+    /// The ring of the tests.
+    pub fn sample() -> Self {
         Self("estafeta".into())
     }
 }
@@ -57,6 +59,7 @@ pub(crate) type RedisType = &'static str;
 pub(crate) struct Keys {
     prefix: String,
     pub schema: String,
+    pub application: String,
     pub members: String,
     pub succession: String,
     pub leader: String,
@@ -78,6 +81,7 @@ impl Keys {
         let key = |name: &str| format!("{prefix}{name}");
         Self {
             schema: key("schema"),
+            application: key("application"),
             members: key("members"),
             succession: key("succession"),
             leader: key("leader"),
@@ -93,6 +97,14 @@ impl Keys {
         }
     }
 
+    /// A `SCAN` pattern that finds one key of every ring.
+    pub const SCHEMA_PATTERN: &str = "{*}:schema";
+
+    /// The name of the ring whose schema key this is.
+    pub fn ring_of_schema(key: &[u8]) -> Option<&str> {
+        std::str::from_utf8(key).ok()?.strip_prefix('{')?.strip_suffix("}:schema")
+    }
+
     pub fn member(&self, member: Incarnation) -> String {
         format!("{}member:{member}", self.prefix)
     }
@@ -106,9 +118,10 @@ impl Keys {
     }
 
     /// The keys that exist once per ring, with the type that each must have.
-    pub fn fixed(&self) -> [(&str, RedisType); 11] {
+    pub fn fixed(&self) -> [(&str, RedisType); 12] {
         [
             (&self.schema, "string"),
+            (&self.application, "string"),
             (&self.members, "zset"),
             (&self.succession, "zset"),
             (&self.leader, "hash"),
@@ -156,7 +169,7 @@ mod tests {
 
     #[test]
     fn only_the_rings_own_keys_are_owned() {
-        let keys = Keys::new(&RingName::default());
+        let keys = Keys::new(&RingName::sample());
         let member = Incarnation::random();
         assert!(keys.owns("{estafeta}:ready"));
         assert!(keys.owns(&keys.member(member)));

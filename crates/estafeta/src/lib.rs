@@ -1,6 +1,6 @@
 //! **estafeta** is a relay race. Any number of equal nodes run one program and meet only in Redis. One elected node
-//! *generates* messages, and all others *handle* them. Every message gets exactly one recorded outcome. A node that is
-//! killed, frozen or cut off is replaced within a fraction of a second.
+//! *generates* messages, and all others *handle* them. Every message gets exactly one recorded outcome. A killed node is
+//! replaced within a fraction of a second, a frozen or unplugged one when its lease ends.
 //!
 //! # A tour
 //!
@@ -8,7 +8,7 @@
 //! [`Handler`], which handles them while it is not. The node runs until it is asked to stop:
 //!
 //! ```no_run
-//! use estafeta::{Config, Failure, Handler, Message, Node, RingName, Source};
+//! use estafeta::{Config, Failure, Handler, Message, Node, Source};
 //!
 //! struct Clock(u64);
 //! impl Source for Clock {
@@ -28,7 +28,7 @@
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let redis = "redis://127.0.0.1:6379".parse()?;
-//! let config = Config::new(redis, RingName::default());
+//! let config = Config::new(redis, "ticks".parse()?);
 //! let ten_seconds = tokio::time::sleep(std::time::Duration::from_secs(10));
 //! Node::new(config, Clock(0), Print, ()).run(ten_seconds).await?;
 //! # Ok(())
@@ -40,6 +40,17 @@
 //!
 //! Everything that matters happens in Redis, in Lua scripts, one atomic step per script. `docs/protocol.md` in the
 //! repository describes how they fit together and what is promised.
+
+/// Compiles every Rust block of the pages.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../README.ru.md")]
+    struct ReadmeInRussian;
+    #[doc = include_str!("../../../docs/library.md")]
+    struct Library;
+}
 
 mod config;
 mod error;
@@ -65,7 +76,8 @@ pub use source::Source;
 
 // Looking at a ring from outside.
 pub use inspect::{
-    Burial, DeadLetterReader, Event, GeneratorView, JournalEntry, MemberView, Ring, Role, Selection, Snapshot,
+    Burial, DeadLetterReader, Event, EventKind, GeneratorView, JournalEntry, MemberView, Ring, Role,
+    Selection, Snapshot,
 };
 pub use message::DeadLetter;
 pub use steps::Health;

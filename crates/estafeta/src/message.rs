@@ -35,6 +35,11 @@ impl Message {
         String::from_utf8_lossy(self.body())
     }
 
+    /// A message as a ring would deliver it, for tests of handlers. Its other fields are those of a first delivery.
+    pub fn sample(id: u64, body: impl Into<Vec<u8>>) -> Self {
+        Self::new(id, Epoch(1), 0, body.into())
+    }
+
     /// Creates a message that was not delivered before.
     pub(crate) fn new(id: u64, epoch: Epoch, published_ms: u64, body: impl Into<Bytes>) -> Self {
         Self { id, epoch, attempt: 1, published_ms, body: body.into() }

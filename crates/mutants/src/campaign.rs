@@ -1,4 +1,9 @@
-//! Tries mutants side by side and keeps what became of each.
+//! Tries several mutants at the same time and keeps the outcome of each.
+//!
+//! Every test must pass on unchanged sources before its failure counts. A mutant of a script is tried in one binary
+//! that reads its scripts from a directory. A mutant of a Rust file is tried in the build of all mutants, with the
+//! tests that call its function. If it is not part of that build, it is planted in a copy of the sources and built
+//! alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,23 +13,23 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
 
-use crate::copy::{Copy, plant};
+use crate::copy::{TreeCopy, plant};
 use crate::equivalent::Equivalents;
 use crate::mutant::{Change, Mutant};
 use crate::planted::Bug;
-use crate::reach::{Batch, Reach};
-use crate::results::{Outcome, Results, fingerprint};
+use crate::reach::{TestBatch, TestReach};
+use crate::results::{MutantOutcome, StoredResults, fingerprint};
 use crate::suites::{self, SCRIPTS};
 use crate::together::Together;
-use crate::trial::{Built, Conditions, Limits, Trial, Verdict};
-use crate::{root, say};
+use crate::trial::{Built, Conditions, Limits, Trial, TrialVerdict};
+use crate::{print_line, root};
 
-/// Tests wait half a minute for what must happen. A mutant under which nothing happens for longer hangs.
+/// Tests wait up to half a minute for an event. A mutant under which nothing happens for longer than this hangs.
 const LONGEST_WAIT: Duration = Duration::from_secs(45);
 
 /// A mutant and what is known about it.
 pub struct Case {
-    /// What a planted bug is called; other mutants are named by their change.
+    /// The name of a planted bug. Other mutants are named by their change.
     pub bug: Option<String>,
     pub mutant: Mutant,
     pub change: Change,
@@ -37,18 +42,18 @@ pub struct Case {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     NotTried,
-    /// For this reason no test can catch it.
+    /// No test can catch it, for this reason.
     Equivalent(String),
-    Tried(Outcome),
+    Tried(MutantOutcome),
 }
 
 impl Case {
-    /// One of the systematic mutants. The area of its file says which tests have to notice it.
+    /// A systematic mutant. The area of its file determines which tests must notice it.
     pub fn systematic(
         (mutant, change): (Mutant, Change),
         source: &str,
         equivalents: &Equivalents,
-        results: &Results,
+        results: &StoredResults,
     ) -> Result<Self> {
         let (_, tests) =
             suites::of_file(&mutant.file).ok_or_else(|| anyhow!("{} is in no area", mutant.file))?;
@@ -59,8 +64,8 @@ impl Case {
         Ok(case)
     }
 
-    /// One of the planted bugs, which says itself which tests have to notice it.
-    pub fn planted(bug: Bug, source: &str, results: &Results) -> Result<Self> {
+    /// A planted bug. Its entry determines which tests must notice it.
+    pub fn planted(bug: Bug, source: &str, results: &StoredResults) -> Result<Self> {
         let mutant = bug.mutant(source)?;
         let change = mutant.change(source);
         Ok(Self::new(Some(bug.bug), mutant, change, bug.tests, source, results))
@@ -72,14 +77,14 @@ impl Case {
         change: Change,
         tests: Vec<String>,
         source: &str,
-        results: &Results,
+        results: &StoredResults,
     ) -> Self {
         let fingerprint = fingerprint(&[&mutant.file, &mutant.apply(source)]);
         let fate = results.of(fingerprint).cloned().map_or(Fate::NotTried, Fate::Tried);
         Self { bug, line: mutant.line(source), mutant, change, tests, fingerprint, fate }
     }
 
-    /// Where the mutant is, and what it is called if it is a planted bug.
+    /// Where the mutant is, and its name if it is a planted bug.
     pub fn title(&self) -> String {
         let place = format!("{}:{}", self.mutant.file, self.line);
         match &self.bug {
@@ -95,21 +100,21 @@ impl Case {
 
 pub struct Campaign<'a> {
     pub target: PathBuf,
-    pub results: &'a Results,
+    pub results: &'a StoredResults,
     pub limits: &'a Limits,
     pub jobs: usize,
     pub until: Option<Instant>,
-    /// Leaves out all of the stories but a sample, which are the longest tests of all.
+    /// Runs only a sample of the stories, which are the longest of all tests.
     pub quick: bool,
 }
 
-/// One of those that work side by side, with sources and scripts of its own.
+/// One of several workers, with its own sources and scripts.
 struct Worker<'a> {
-    copy: Copy,
+    copy: TreeCopy,
     trial: Trial,
     scripts: PathBuf,
     binary_for_scripts: Option<&'a Built>,
-    together: Option<&'a (Together, Reach)>,
+    together: Option<&'a (Together, TestReach)>,
 }
 
 impl Campaign<'_> {
@@ -135,14 +140,14 @@ impl Campaign<'_> {
                 let is_over = self.until.is_some_and(|until| Instant::now() >= until);
                 let Some(index) = open.get(at).copied().filter(|_| !is_over) else { return Ok(()) };
                 let case = &read_only[index];
-                let outcome = Outcome::from(worker.try_out(index, case, self)?);
+                let outcome = MutantOutcome::from(worker.run(index, case, self)?);
                 self.results.add(case.fingerprint, &outcome)?;
-                if outcome == Outcome::Survived {
-                    say(&format!("survived  {}\n{}", case.title(), case.change.diff().trim_end()));
+                if outcome == MutantOutcome::Survived {
+                    print_line(&format!("survived  {}\n{}", case.title(), case.change.diff().trim_end()));
                 }
                 found.lock().expect("no panic while held").push((index, outcome));
                 if (at + 1).is_multiple_of(50) {
-                    say(&progress(at + 1, open.len(), started.elapsed()));
+                    print_line(&progress(at + 1, open.len(), started.elapsed()));
                 }
             }
         };
@@ -160,8 +165,8 @@ impl Campaign<'_> {
         Ok(())
     }
 
-    /// Runs on unchanged sources all tests that mutants of the scripts need: a test that fails without a mutant proves
-    /// nothing. [`Reach`] does the same for mutants of the Rust sources.
+    /// Runs all tests that mutants of the scripts need, on unchanged sources. A test that fails without a mutant proves
+    /// nothing. [`TestReach`] does the same for mutants of Rust files.
     fn check_unchanged(&self, cases: &[Case], built: &Built) -> Result<()> {
         self.open_stages(cases, true).into_iter().try_for_each(|tests| self.check(built, tests))
     }
@@ -172,8 +177,8 @@ impl Campaign<'_> {
         open.flat_map(|case| self.stages(case)).collect()
     }
 
-    /// One build of all Rust mutants that have not been tried, and what the tests call in it.
-    fn together(&self, cases: &[Case]) -> Result<Option<(Together, Reach)>> {
+    /// One build of all Rust mutants that have not been tried, and which functions the tests call in it.
+    fn together(&self, cases: &[Case]) -> Result<Option<(Together, TestReach)>> {
         let open =
             cases.iter().enumerate().filter(|(_, case)| case.fate == Fate::NotTried && !case.is_script());
         let mutants: BTreeMap<usize, &Mutant> =
@@ -181,38 +186,39 @@ impl Campaign<'_> {
         if mutants.is_empty() {
             return Ok(None);
         }
-        say(&format!("building  {} mutants together", mutants.len()));
-        let copy = Copy::of(&root(), &self.target.join("sources-together"))?;
+        print_line(&format!("building  {} mutants together", mutants.len()));
+        let copy = TreeCopy::of(&root(), &self.target.join("sources-together"))?;
         let sources = copy.path().to_owned();
         let trial = Trial { sources, target: self.target.join("together"), optimised: true };
         let together = Together::build(&mutants, &copy, &trial)?;
-        let reach = Reach::of(&self.open_stages(cases, false), &together, &self.target.join("reach.json"))?;
+        let reach =
+            TestReach::of(&self.open_stages(cases, false), &together, &self.target.join("reach.json"))?;
         Ok(Some((together, reach)))
     }
 
     fn check(&self, built: &Built, tests: &str) -> Result<()> {
         let started = Instant::now();
         let verdict = built.run(tests, self.limits.of(tests), &Conditions::default())?;
-        ensure!(verdict == Verdict::Passes, "on unchanged sources, {tests} does not pass: {verdict}");
+        ensure!(verdict == TrialVerdict::Passes, "on unchanged sources, {tests} does not pass: {verdict}");
         self.limits.learn(tests, started.elapsed());
-        say(&format!("unchanged {tests} passes in {:.0} s", started.elapsed().as_secs_f64()));
+        print_line(&format!("unchanged {tests} passes in {:.0} s", started.elapsed().as_secs_f64()));
         Ok(())
     }
 
-    /// The tests of a mutant, one stage after another.
+    /// The stages of a mutant, in the order in which they run.
     fn stages<'a>(&self, case: &'a Case) -> impl Iterator<Item = &'a str> {
         let left_out = if self.quick && case.bug.is_none() { "stories" } else { "" };
         case.tests.iter().map(String::as_str).filter(move |tests| *tests != left_out)
     }
 
-    /// A copy of the sources and the place to build it in.
-    fn trial(&self, number: usize) -> Result<(Copy, Trial)> {
-        let copy = Copy::of(&root(), &self.target.join(format!("sources-{number}")))?;
+    /// A copy of the sources, and the place to build it in.
+    fn trial(&self, number: usize) -> Result<(TreeCopy, Trial)> {
+        let copy = TreeCopy::of(&root(), &self.target.join(format!("sources-{number}")))?;
         let (sources, target) = (copy.path().to_owned(), self.target.join("target"));
         Ok((copy, Trial { sources, target, optimised: false }))
     }
 
-    /// The binary in which scripts are tried: always the same, so a fast one.
+    /// The binary for mutants of scripts. It is always the same, so it is an optimised one.
     fn binary_for_scripts(&self) -> Result<Built> {
         let (_, trial) = self.trial(0)?;
         built(&Trial { target: self.target.join("optimised"), optimised: true, ..trial }, "scripts")
@@ -222,7 +228,7 @@ impl Campaign<'_> {
         &self,
         number: usize,
         binary_for_scripts: Option<&'a Built>,
-        together: Option<&'a (Together, Reach)>,
+        together: Option<&'a (Together, TestReach)>,
     ) -> Result<Worker<'a>> {
         let (copy, trial) = self.trial(number)?;
         let scripts = self.target.join(format!("scripts-{number}"));
@@ -237,11 +243,11 @@ impl Campaign<'_> {
 
 impl Worker<'_> {
     /// Runs the tests of a mutant, stage by stage, until one fails.
-    fn try_out(&self, index: usize, case: &Case, campaign: &Campaign<'_>) -> Result<Verdict> {
+    fn run(&self, index: usize, case: &Case, campaign: &Campaign<'_>) -> Result<TrialVerdict> {
         let file = &case.mutant.file;
         if let (true, Some(binary)) = (case.is_script(), self.binary_for_scripts) {
             let script = self.scripts.join(file.trim_start_matches(SCRIPTS));
-            let _planted = plant(&script, |sound| Ok(case.mutant.apply(sound)))?;
+            let _planted = plant(&script, |original| Ok(case.mutant.apply(original)))?;
             let conditions = Conditions { scripts: Some(&self.scripts), ..Conditions::default() };
             return first_failure(campaign.stages(case), |tests| {
                 binary.run(tests, campaign.limits.of(tests), &conditions)
@@ -254,13 +260,13 @@ impl Worker<'_> {
             let batches = campaign.stages(case).flat_map(|stage| {
                 reach.batches(stage, function).into_iter().map(move |batch| (stage, batch))
             });
-            return first_failure(batches, |(stage, Batch { tests, time })| {
+            return first_failure(batches, |(stage, TestBatch { tests, time })| {
                 let conditions =
                     Conditions { mutant: Some(number), only: Some(&tests), ..Conditions::default() };
                 together.binary(stage)?.run(stage, LONGEST_WAIT + time * 2, &conditions)
             });
         }
-        let _planted = plant(&self.copy.path().join(file), |sound| Ok(case.mutant.apply(sound)))?;
+        let _planted = plant(&self.copy.path().join(file), |original| Ok(case.mutant.apply(original)))?;
         first_failure(campaign.stages(case), |tests| self.trial.run(tests, campaign.limits))
     }
 }
@@ -268,18 +274,18 @@ impl Worker<'_> {
 /// The first verdict that is not a pass.
 fn first_failure<T>(
     stages: impl IntoIterator<Item = T>,
-    mut run: impl FnMut(T) -> Result<Verdict>,
-) -> Result<Verdict> {
+    mut run: impl FnMut(T) -> Result<TrialVerdict>,
+) -> Result<TrialVerdict> {
     for stage in stages {
         let verdict = run(stage)?;
-        if verdict != Verdict::Passes {
+        if verdict != TrialVerdict::Passes {
             return Ok(verdict);
         }
     }
-    Ok(Verdict::Passes)
+    Ok(TrialVerdict::Passes)
 }
 
-/// The number of a mutant in a build of many; 0 means none of them.
+/// The number of a mutant in a build of many. 0 means none of them.
 fn number_of(index: usize) -> usize {
     index + 1
 }

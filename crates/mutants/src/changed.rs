@@ -1,4 +1,4 @@
-//! Which lines have changed since a revision, as git tells it.
+//! Which lines have changed since a revision, according to git.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -7,7 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-/// Lines of the working tree that a revision did not have, by file. A line behind which something was deleted counts too.
+/// Lines of the working tree that a revision did not have, by file. A line after which something was deleted counts,
+/// too.
 #[derive(Debug, Default)]
 pub struct Changed(BTreeMap<String, Vec<RangeInclusive<usize>>>);
 
@@ -47,7 +48,7 @@ impl Changed {
     }
 }
 
-/// First line and number of lines of the new side of a hunk: `-3,2 +4,0 @@ ...`.
+/// The first line and the number of lines on the new side of a hunk: `-3,2 +4,0 @@ ...`.
 fn added(hunk: &str) -> Option<(usize, usize)> {
     let side = hunk.split(' ').find_map(|side| side.strip_prefix('+'))?;
     let (start, count) = side.split_once(',').unwrap_or((side, "1"));

@@ -1,5 +1,5 @@
-//! A copy of the sources in which bugs are planted. Files that are the same already are left as they are, for a build goes
-//! by their times.
+//! A copy of the sources in which bugs are planted. Files that already have the right text are not written again,
+//! because cargo builds what has a newer time.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-/// What is not a source, wherever it is.
+/// The names of files and directories that are not sources.
 const LEFT_OUT: [&str; 4] = [".git", ".venv", "node_modules", "target"];
 
-pub struct Copy {
+pub struct TreeCopy {
     path: PathBuf,
 }
 
-/// A changed file; dropped, it is as it was.
+/// A changed file. It gets its original text back when this is dropped.
 pub struct Planted {
     file: PathBuf,
-    sound: String,
+    original: String,
 }
 
-impl Copy {
+impl TreeCopy {
     pub fn of(root: &Path, path: &Path) -> Result<Self> {
         let mut wanted = BTreeSet::new();
         list(root, Path::new(""), &mut wanted)?;
@@ -39,7 +39,7 @@ impl Copy {
         Ok(Self { path: path.to_owned() })
     }
 
-    /// Writes a file, unless it is the same already.
+    /// Writes a file, unless it already has this text.
     pub fn write(&self, file: &str, text: &str) -> Result<()> {
         let path = self.path.join(file);
         if fs::read_to_string(&path).ok().as_deref() != Some(text) {
@@ -53,17 +53,17 @@ impl Copy {
     }
 }
 
-/// Changes a file until the answer is dropped.
+/// Changes a file until the returned value is dropped.
 pub fn plant(file: &Path, change: impl FnOnce(&str) -> Result<String>) -> Result<Planted> {
-    let sound = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    fs::write(file, change(&sound)?)?;
-    Ok(Planted { file: file.to_owned(), sound })
+    let original = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    fs::write(file, change(&original)?)?;
+    Ok(Planted { file: file.to_owned(), original })
 }
 
 impl Drop for Planted {
     fn drop(&mut self) {
-        // One that stays because this failed is found by the next comparison with the sources.
-        let _ = fs::write(&self.file, &self.sound);
+        // If this fails, the next `TreeCopy::of` finds the difference to the sources.
+        let _ = fs::write(&self.file, &self.original);
     }
 }
 

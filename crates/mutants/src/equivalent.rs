@@ -1,4 +1,4 @@
-//! Mutants that change nothing a test could see, as `equivalent.toml` lists them, each with its reason.
+//! Mutants that change nothing that a test could see. `equivalent.toml` lists each with its reason.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,23 @@ use crate::mutant::Change;
 
 const LIST: &str = include_str!("../equivalent.toml");
 
-/// The reason for each.
+/// The reason for each change.
 pub struct Equivalents(BTreeMap<Change, String>);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct List {
+struct EquivalentList {
     #[serde(default)]
-    equivalent: Vec<Entry>,
+    equivalent: Vec<EquivalentEntry>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct EquivalentEntry {
     file: String,
     from: String,
     to: String,
-    /// Which one is meant, where several places of the file would be named the same.
+    /// Its number among the changes of the file that would have the same name.
     #[serde(default = "first")]
     nth: usize,
     reason: String,
@@ -38,7 +38,9 @@ fn first() -> usize {
 impl Equivalents {
     pub fn read() -> Result<Self> {
         let mut reasons = BTreeMap::new();
-        for Entry { file, from, to, nth, reason } in toml::from_str::<List>(LIST)?.equivalent {
+        for EquivalentEntry { file, from, to, nth, reason } in
+            toml::from_str::<EquivalentList>(LIST)?.equivalent
+        {
             ensure!(!reason.trim().is_empty(), "{file}: {from}: no reason is given");
             let change = Change { file, from: from.trim().into(), to: to.trim().into(), nth };
             ensure!(!reasons.contains_key(&change), "listed twice: {change:?}");
@@ -59,9 +61,9 @@ mod tests {
     use super::*;
     use crate::{lua, mutant, suites};
 
-    /// Code moves on. An entry whose lines are gone excuses nothing any more, and must go too.
+    /// An entry whose lines are gone excuses nothing any more, and must be removed.
     #[test]
-    fn every_entry_is_still_a_mutant_of_todays_sources() {
+    fn every_entry_is_a_mutant_of_the_current_sources() {
         let mut of_scripts = BTreeSet::new();
         for (file, source) in suites::scripts().unwrap() {
             let mutants = mutant::named(lua::mutants_of(&file, &source).unwrap(), &source);
@@ -73,7 +75,7 @@ mod tests {
                 assert!(of_scripts.contains(change), "no such mutant: {change:?}");
                 continue;
             }
-            // Only cargo-mutants knows the mutants of Rust; that the lines are there can be seen without it.
+            // Only cargo-mutants knows the mutants of Rust files. But this test can check that the lines exist.
             let source = std::fs::read_to_string(crate::root().join(&change.file)).unwrap();
             let lines: Vec<&str> = source.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
             let from: Vec<&str> = change.from.lines().collect();

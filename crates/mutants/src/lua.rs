@@ -8,13 +8,13 @@
 //! | arithmetic | `+` becomes `-`, `*` becomes `/`, `math.min` becomes `math.max` |
 //! | condition | `if a` becomes `if not (a)`, `if true` and `if false` |
 //! | dropped operand | `a and b` becomes `a`, and becomes `b`; `not a` becomes `a` |
-//! | constant | `5` becomes `6` and `4`, also in `KEYS[5]`; `'1'` becomes `'0'`; `'done'` becomes `'done~'` |
-//! | end of a list | `LPUSH` becomes `RPUSH` and the other way round |
+//! | constant | `5` becomes `6` and `4`, even in `KEYS[5]`; `'1'` becomes `'0'`; `'done'` becomes `'done~'` |
+//! | end of a list | `LPUSH` becomes `RPUSH`, and `RPUSH` becomes `LPUSH` |
 //! | deleted statement | a call, an assignment, a `return` or a `break` is gone |
 //! | early return | a function returns before it does anything |
-//! | lost value | `local x = y` becomes `local x = nil`, and so does `return y`, where nothing else can go wrong on the line |
+//! | lost value | `local x = y` becomes `local x = nil`, and so does `return y`, if the line has no other mutant |
 //!
-//! A statement that declares a name is not deleted: whatever used the name would fail at once, and prove nothing.
+//! A statement that declares a name is not deleted. Every use of that name would fail at once, which proves nothing.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -54,9 +54,10 @@ struct Mutator<'a> {
     file: &'a str,
     source: &'a str,
     mutants: Vec<Mutant>,
-    /// Where the names of Redis commands start: one that Redis does not know would fail at once.
+    /// Where the names of Redis commands start. These names are not changed, because an unknown command would fail at
+    /// once.
     commands: BTreeSet<usize>,
-    /// Values that a `local` or a `return` hands on.
+    /// The values in a `local` or a `return`.
     values: Vec<Range<usize>>,
 }
 
@@ -77,7 +78,7 @@ impl Mutator<'_> {
         self.replace(span, "false");
     }
 
-    /// A value that gets lost is the last resort: only where the line has no other mutant of its own.
+    /// Adds the lost values. They are the last resort, for lines without any other mutant.
     fn add_lost_values(&mut self) {
         let line = |at: usize| self.source[..at].matches('\n').count();
         let spans = self.mutants.iter().map(|mutant| &mutant.span).filter(|span| !span.is_empty());
@@ -226,7 +227,7 @@ fn alternatives(operator: &str) -> &'static [&'static str] {
     }
 }
 
-/// From the first byte of a node to its last, without the space around it.
+/// The bytes of a node of the syntax tree, without the space around it.
 fn span(node: &impl Node) -> Range<usize> {
     let (start, end) = node.range().map_or((0, 0), |(start, end)| (start.bytes(), end.bytes()));
     start..end
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn each_operator_makes_its_mistakes() {
+    fn each_operator_makes_its_mistakes_once() {
         let found =
             changed("if a < b + 2 then\n  redis.call('LPUSH', KEYS[1], 'x')\nend\nreturn f(not c and '1')\n");
         let expected = [
@@ -271,7 +272,7 @@ mod tests {
             let times = found.iter().filter(|text| text.lines().any(|found| found == line)).count();
             assert_eq!(times, 1, "{line} in {found:#?}");
         }
-        // And the two deletions: of the call and of the return.
+        // The other two mutants delete the call and the return.
         assert_eq!(found.len(), expected.len() + 2, "{found:#?}");
     }
 
@@ -288,7 +289,7 @@ mod tests {
         );
     }
 
-    /// The net has no holes: every line of every script that does anything has a mutant.
+    /// Every line of every script that does anything has a mutant.
     #[test]
     fn every_line_of_every_script_is_mutated() {
         let mut total = 0;

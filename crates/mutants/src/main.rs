@@ -1,31 +1,31 @@
-//! Tests the tests: changes the sources in small ways, one at a time, and runs the tests that have to notice.
+//! Tests the tests: changes the sources in one small way at a time, and runs the tests that must notice.
 //!
 //! There are three kinds of changes:
 //!
-//! - *planted*: bugs with a name, written down in `planted.toml`. All of them must be caught.
-//! - *lua*: every line of every script with the mistakes that [`lua`] makes. No build is needed: a test binary reads its
-//!   scripts from a directory.
+//! - *planted*: bugs with a name, listed in `planted.toml`. All of them must be caught.
+//! - *lua*: the mistakes that [`lua`] makes in every line of every script. They need no build, because a test binary
+//!   reads its scripts from a directory.
 //! - *rust*: the mistakes that cargo-mutants finds in the files of [`suites`].
 //!
 //! Changes of Rust files are built [`together`].
 //!
-//! Sources are changed in copies under `target/mutants`, so nothing of the working tree is touched, and every run after the
-//! first builds little. What a run found out is kept there too; a run that was stopped goes on where it was.
+//! The sources are changed in copies under `target/mutants`. The working tree is never touched, and every run after the
+//! first builds little. The results are kept there, too. If a run is stopped, the next run continues where it was.
 //!
 //! ```text
 //! make mutants                       # all of them: hours
 //! make mutants KIND=lua              # one kind, or several: KIND='planted rust'
 //! make mutants ONLY=publish          # those with this word in their file, or in the name of the bug
 //! make mutants SINCE=HEAD~1          # those in lines that have changed since
-//! make mutants FOR=20m               # as many as fit into 20 minutes; the next run goes on
+//! make mutants FOR=20m               # as many as fit into 20 minutes; the next run continues
 //! make mutants SHARD=1/4             # every fourth one
-//! make mutants QUICK=1               # leave out all of the stories but a sample
-//! make mutants FRESH=1               # forget what earlier runs found out
-//! make mutants REPORT=1              # only print what earlier runs found out
-//! make mutants BUGS=more.toml        # plant the bugs of this file, written like planted.toml
+//! make mutants QUICK=1               # run only a sample of the stories
+//! make mutants FRESH=1               # discard the results of earlier runs
+//! make mutants REPORT=1              # only print the results of earlier runs
+//! make mutants BUGS=more.toml        # plant the bugs of this file, which has the form of planted.toml
 //! ```
 //!
-//! It exits with 1 if a planted bug went unnoticed or an area missed its goal.
+//! The exit code is 1 if a planted bug went unnoticed or an area missed its goal.
 
 mod campaign;
 mod changed;
@@ -55,7 +55,7 @@ use changed::Changed;
 use equivalent::Equivalents;
 use mutant::Mutant;
 use planted::Bug;
-use results::Results;
+use results::StoredResults;
 use trial::Limits;
 
 /// Changes the sources in small ways, one at a time, and runs the tests that have to notice.
@@ -63,7 +63,7 @@ use trial::Limits;
 struct Options {
     /// Only these kinds
     #[arg(long, value_enum)]
-    kind: Vec<Kind>,
+    kind: Vec<MutantKind>,
     /// Only those with one of these words in their file, or in the name of the bug
     only: Vec<String>,
     /// Only those in lines that have changed since this revision
@@ -96,13 +96,13 @@ struct Options {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Kind {
+enum MutantKind {
     Planted,
     Lua,
     Rust,
 }
 
-/// Number `which`, counted from 1, of `of` parts.
+/// Part `which`, counted from 1, of `of` parts.
 #[derive(Clone, Copy)]
 struct Shard {
     which: usize,
@@ -118,14 +118,14 @@ fn shard(text: &str) -> Result<Shard, String> {
 }
 
 impl Options {
-    fn wants(&self, kind: Kind) -> bool {
+    fn wants(&self, kind: MutantKind) -> bool {
         match &self.kind[..] {
-            [] => self.bugs.is_none() || kind == Kind::Planted,
+            [] => self.bugs.is_none() || kind == MutantKind::Planted,
             wanted => wanted.contains(&kind),
         }
     }
 
-    fn deals(&self, index: usize) -> bool {
+    fn is_in_shard(&self, index: usize) -> bool {
         self.shard.is_none_or(|shard| index % shard.of == shard.which - 1)
     }
 }
@@ -136,12 +136,12 @@ fn main() -> Result<ExitCode> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let target = target.join("mutants");
     std::fs::create_dir_all(&target)?;
-    // Two runs would change the same copies under each other's hands.
+    // Two runs at the same time would change the same copies.
     let lock = std::fs::File::create(target.join("lock"))?;
     ensure!(lock.try_lock().is_ok(), "another run is at work in {}", target.display());
-    // What survived a part of the tests has to be tried again with all of them.
+    // A mutant that survived a part of the tests has to be tried again with all of them.
     let tests = fingerprint_of_tests()? ^ u64::from(options.quick);
-    let results = Results::open(&target.join("results.jsonl"), tests, options.fresh)?;
+    let results = StoredResults::open(&target.join("results.jsonl"), tests, options.fresh)?;
     let limits = Limits::default();
     let campaign = Campaign {
         target,
@@ -158,22 +158,23 @@ fn main() -> Result<ExitCode> {
         campaign.run(&mut cases)?;
     }
     let (report, is_good) = report::report(&cases);
-    say(&report);
+    print_line(&report);
     Ok(ExitCode::from(u8::from(!is_good)))
 }
 
-fn bugs(options: &Options, changed: Option<&Changed>, results: &Results) -> Result<Vec<Case>> {
-    if !options.wants(Kind::Planted) {
+fn bugs(options: &Options, changed: Option<&Changed>, results: &StoredResults) -> Result<Vec<Case>> {
+    if !options.wants(MutantKind::Planted) {
         return Ok(Vec::new());
     }
-    let is_meant = |bug: &Bug| {
-        bug.is_meant_by(&options.only) && changed.is_none_or(|changed| changed.has_file(&bug.file))
+    let is_selected = |bug: &Bug| {
+        bug.is_selected_by(&options.only) && changed.is_none_or(|changed| changed.has_file(&bug.file))
     };
     let all = match &options.bugs {
         Some(file) => planted::read(&std::fs::read_to_string(file)?)?,
         None => planted::all()?,
     };
-    let bugs = all.into_iter().filter(is_meant).enumerate().filter(|(index, _)| options.deals(*index));
+    let bugs =
+        all.into_iter().filter(is_selected).enumerate().filter(|(index, _)| options.is_in_shard(*index));
     bugs.map(|(_, bug)| {
         let source = std::fs::read_to_string(root().join(&bug.file))?;
         Case::planted(bug, &source, results)
@@ -181,23 +182,23 @@ fn bugs(options: &Options, changed: Option<&Changed>, results: &Results) -> Resu
     .collect()
 }
 
-fn systematic(options: &Options, changed: Option<&Changed>, results: &Results) -> Result<Vec<Case>> {
+fn systematic(options: &Options, changed: Option<&Changed>, results: &StoredResults) -> Result<Vec<Case>> {
     let mut mutants = BTreeMap::<String, Vec<Mutant>>::new();
-    if options.wants(Kind::Lua) {
+    if options.wants(MutantKind::Lua) {
         for (file, source) in suites::scripts()? {
             mutants.insert(file.clone(), lua::mutants_of(&file, &source)?);
         }
     }
-    if options.wants(Kind::Rust) {
+    if options.wants(MutantKind::Rust) {
         for mutant in rust::mutants(&options.cargo_mutants, &root())? {
             mutants.entry(mutant.file.clone()).or_default().push(mutant);
         }
     }
-    let is_meant =
+    let is_selected =
         |file: &str| options.only.is_empty() || options.only.iter().any(|word| file.contains(word));
     let equivalents = Equivalents::read()?;
     let mut cases = Vec::new();
-    for (file, mutants) in mutants.into_iter().filter(|(file, _)| is_meant(file)) {
+    for (file, mutants) in mutants.into_iter().filter(|(file, _)| is_selected(file)) {
         let source = std::fs::read_to_string(root().join(&file))?;
         for named in mutant::named(mutants, &source) {
             let first = named.0.line(&source);
@@ -207,8 +208,8 @@ fn systematic(options: &Options, changed: Option<&Changed>, results: &Results) -
             }
         }
     }
-    let dealt = cases.into_iter().enumerate().filter(|(index, _)| options.deals(*index));
-    Ok(dealt.map(|(_, case)| case).collect())
+    let in_shard = cases.into_iter().enumerate().filter(|(index, _)| options.is_in_shard(*index));
+    Ok(in_shard.map(|(_, case)| case).collect())
 }
 
 fn fingerprint_of_tests() -> Result<u64> {
@@ -224,6 +225,6 @@ fn root() -> PathBuf {
 }
 
 #[allow(clippy::print_stdout)]
-fn say(line: &str) {
+fn print_line(line: &str) {
     println!("{line}");
 }

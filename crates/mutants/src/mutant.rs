@@ -1,26 +1,26 @@
-//! One small change of one source file, and how it is named.
+//! One small change of one source file, and its name.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A change that a test should notice: `replacement` stands where `span` was.
+/// A change that a test should notice: `replacement` takes the place of `span`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mutant {
     /// Path from the root of the workspace.
     pub file: String,
-    /// Bytes of the file that the change replaces.
+    /// The bytes of the file that the change replaces.
     pub span: Range<usize>,
     pub replacement: String,
 }
 
-/// A mutant as people and the checked-in list name it: the changed lines, before and after, without their indentation.
-/// Line numbers are left out on purpose: an edit elsewhere in the file must not rename the mutant.
+/// The name of a mutant, for people and in the checked-in list: the changed lines, before and after, without their
+/// indentation. It contains no line numbers, so that an edit elsewhere in the file does not rename the mutant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Change {
     pub file: String,
     pub from: String,
     pub to: String,
-    /// Which one it is, counted from 1, where several places of the file would be named the same.
+    /// Its number, counted from 1, among the changes of the file that would have the same name.
     pub nth: usize,
 }
 
@@ -48,7 +48,7 @@ impl Mutant {
         source[..self.span.start].matches('\n').count() + 1
     }
 
-    /// The change of a mutant that has no namesake.
+    /// The name of the mutant, provided that no other mutant has the same one.
     pub fn change(&self, source: &str) -> Change {
         let start = source[..self.span.start].rfind('\n').map_or(0, |newline| newline + 1);
         let end = source[self.span.end..].find('\n').map_or(source.len(), |newline| self.span.end + newline);

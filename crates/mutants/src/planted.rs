@@ -1,4 +1,4 @@
-//! Bugs with a name, as `planted.toml` lists them: what a promise looks like when it is broken.
+//! Bugs with a name, listed in `planted.toml`. Each one breaks a promise on purpose.
 
 use anyhow::{Result, bail};
 use serde::Deserialize;
@@ -16,11 +16,11 @@ pub struct Bug {
     pub file: String,
     pub from: String,
     pub to: String,
-    /// Which tests have to catch it, see [`suites`]; the first ones first. Those of its file if none is
-    /// named.
+    /// The tests that must catch it, in the order in which they run. [`suites`] explains their names. If none is named,
+    /// the tests of its file run first, then all others.
     #[serde(default)]
     pub tests: Vec<String>,
-    /// Who is harmed by it, and how. For people.
+    /// Who is harmed by it, and how. It is for people.
     #[serde(default)]
     #[expect(dead_code, reason = "it is for people who read the list")]
     harm: String,
@@ -28,13 +28,13 @@ pub struct Bug {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct List {
+struct BugList {
     mutant: Vec<Bug>,
 }
 
 impl Bug {
-    /// Whether one of these words is in its name or file; no words mean all bugs.
-    pub fn is_meant_by(&self, words: &[String]) -> bool {
+    /// Whether one of these words is in its name or file. Without words, every bug is selected.
+    pub fn is_selected_by(&self, words: &[String]) -> bool {
         words.is_empty() || words.iter().any(|word| self.bug.contains(word) || self.file.contains(word))
     }
 
@@ -54,9 +54,9 @@ pub fn all() -> Result<Vec<Bug>> {
 }
 
 pub fn read(list: &str) -> Result<Vec<Bug>> {
-    let mut bugs = toml::from_str::<List>(list)?.mutant;
+    let mut bugs = toml::from_str::<BugList>(list)?.mutant;
     for bug in bugs.iter_mut().filter(|bug| bug.tests.is_empty()) {
-        // Those that should notice it first, then all others.
+        // The tests of its file come first, then all others.
         let own = suites::of_file(&bug.file).map_or(&[][..], |(_, tests)| tests);
         let others = suites::ALL.iter().filter(|suite| !own.contains(suite));
         bug.tests = own.iter().chain(others).map(|tests| (*tests).to_owned()).collect();
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_bug_can_be_planted_in_todays_sources() {
+    fn every_bug_can_be_planted_in_the_current_sources() {
         let bugs = all().unwrap();
         assert!(bugs.len() >= 16, "only {}", bugs.len());
         for bug in &bugs {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bug_is_told_twice() {
+    fn no_bug_is_listed_twice() {
         let bugs = all().unwrap();
         let names: BTreeSet<_> = bugs.iter().map(|bug| &bug.bug).collect();
         let changes: BTreeSet<_> = bugs.iter().map(|bug| (&bug.file, &bug.from, &bug.to)).collect();
@@ -93,11 +93,11 @@ mod tests {
     }
 
     #[test]
-    fn words_choose_bugs_by_name_and_file() {
+    fn words_select_bugs_by_name_and_file() {
         let bugs = all().unwrap();
-        let chosen = |word: &str| bugs.iter().filter(|bug| bug.is_meant_by(&[word.to_owned()])).count();
+        let chosen = |word: &str| bugs.iter().filter(|bug| bug.is_selected_by(&[word.to_owned()])).count();
         assert!((1..bugs.len()).contains(&chosen("publish.lua")));
         assert_eq!(chosen("no such word"), 0);
-        assert!(bugs.iter().all(|bug| bug.is_meant_by(&[])));
+        assert!(bugs.iter().all(|bug| bug.is_selected_by(&[])));
     }
 }

@@ -1,11 +1,11 @@
 //! Which tests call which functions, and how long each test takes.
 //!
-//! A mutant can fail only tests that call its function. To learn which these are, every test is run once, alone, without a
-//! mutant. Where several tests remain for a mutant, the quick ones come first.
+//! A mutant can fail only tests that call its function. To find these, every test runs once, alone, without a mutant.
+//! If several tests remain for a mutant, the quick ones run first.
 //!
-//! What was learned is kept. A test that was changed since is not asked again, because this only decides what is run: at
-//! worst a mutant survives that would have been caught, and people look at survivors. A function that is newer than what
-//! was learned may be called by any test.
+//! The findings are kept. A test that has changed since is not run again for this purpose, because the findings only
+//! decide which tests run. In the worst case a mutant survives that would have been caught, and people look at
+//! survivors. A function that is newer than the findings may be called by any test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,21 +16,21 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::say;
+use crate::print_line;
 use crate::suites;
 use crate::together::Together;
-use crate::trial::{Conditions, Limits, Verdict};
+use crate::trial::{Conditions, Limits, TrialVerdict};
 
-/// Tests that together take no longer than this are run before all others.
+/// Tests that together take no longer than this run before all others.
 const QUICK: Duration = Duration::from_secs(5);
-/// How many tests are run side by side. Most of them wait most of the time.
+/// How many tests run at the same time. Most of them wait most of the time.
 const SIDE_BY_SIDE: usize = 4;
 
 /// What is known about the tests, by suite and name.
 #[derive(Default, Serialize, Deserialize)]
-pub struct Reach {
+pub struct TestReach {
     tests: BTreeMap<String, BTreeMap<String, Test>>,
-    /// The functions that were there when the first test was asked.
+    /// The functions that existed when the first test ran.
     functions: BTreeSet<String>,
     /// The tests of each stage.
     #[serde(skip)]
@@ -43,15 +43,15 @@ struct Test {
     functions: BTreeSet<String>,
 }
 
-/// Tests to be run at once, and how long they take one after another.
+/// Tests of one run, and how long they take one after another.
 #[derive(Default, Debug, PartialEq)]
-pub struct Batch {
+pub struct TestBatch {
     pub tests: Vec<String>,
     pub time: Duration,
 }
 
-impl Reach {
-    /// What is known about the tests of these stages. Those that `path` does not know are run.
+impl TestReach {
+    /// What is known about the tests of these stages. Tests that are not in the file at `path` are run.
     pub fn of(stages: &BTreeSet<&str>, together: &Together, path: &Path) -> Result<Self> {
         let kept = std::fs::read_to_string(path).ok().and_then(|text| serde_json::from_str(&text).ok());
         let mut reach: Self = kept.unwrap_or_else(|| Self {
@@ -63,8 +63,11 @@ impl Reach {
             let known = reach.tests.entry(suites::name(stage).to_owned()).or_default();
             let new: Vec<&String> = names.iter().filter(|name| !known.contains_key(*name)).collect();
             if !new.is_empty() {
-                say(&format!("running   {} tests of {stage}, each alone, to see what they call", new.len()));
-                known.extend(ask(&new, stage, together)?);
+                print_line(&format!(
+                    "running   {} tests of {stage}, each alone, to see what they call",
+                    new.len()
+                ));
+                known.extend(run_each_alone(&new, stage, together)?);
                 std::fs::write(path, serde_json::to_string(&reach)?)?;
             }
             reach.stages.insert((*stage).to_owned(), names.into_iter().collect());
@@ -73,14 +76,14 @@ impl Reach {
     }
 
     /// The tests of a stage that call this function, the quick ones first.
-    pub fn batches(&self, stage: &str, function: &str) -> Vec<Batch> {
+    pub fn batches(&self, stage: &str, function: &str) -> Vec<TestBatch> {
         let (names, is_new) = (&self.stages[stage], !self.functions.contains(function));
         let of_suite = self.tests[suites::name(stage)].iter();
         let mut tests: Vec<_> = of_suite
             .filter(|(name, test)| names.contains(*name) && (is_new || test.functions.contains(function)))
             .collect();
         tests.sort_by_key(|(_, test)| test.time);
-        let (mut quick, mut others) = (Batch::default(), Batch::default());
+        let (mut quick, mut others) = (TestBatch::default(), TestBatch::default());
         for (name, test) in tests {
             let batch = if quick.time + test.time <= QUICK { &mut quick } else { &mut others };
             batch.tests.push(name.clone());
@@ -90,8 +93,8 @@ impl Reach {
     }
 }
 
-/// Runs each of these tests alone. All of them must pass: a test that fails without a mutant proves nothing.
-fn ask(names: &[&String], stage: &str, together: &Together) -> Result<Vec<(String, Test)>> {
+/// Runs each of these tests alone. All of them must pass, because a test that fails without a mutant proves nothing.
+fn run_each_alone(names: &[&String], stage: &str, together: &Together) -> Result<Vec<(String, Test)>> {
     let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || -> Result<()> {
         let directory = tempfile::tempdir()?;
@@ -104,7 +107,7 @@ fn ask(names: &[&String], stage: &str, together: &Together) -> Result<Vec<(Strin
             let started = Instant::now();
             let verdict = together.binary(stage)?.run(stage, Limits::default().of(stage), &conditions)?;
             let time = started.elapsed();
-            ensure!(verdict == Verdict::Passes, "without a mutant, {name} does not pass: {verdict}");
+            ensure!(verdict == TrialVerdict::Passes, "without a mutant, {name} does not pass: {verdict}");
             let numbers = std::fs::read_to_string(&reached)?;
             let function = |number: &str| -> Result<String> {
                 let number: usize = number.parse().with_context(|| format!("{name} wrote {number}"))?;
@@ -136,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn only_tests_that_call_the_function_are_run_and_quick_ones_come_first() {
+    fn only_tests_that_call_the_function_run_and_the_quick_ones_run_first() {
         let tests = BTreeMap::from([
             ("slow".to_owned(), test(60, &["f", "g"])),
             ("quick".to_owned(), test(1, &["f"])),
@@ -145,7 +148,7 @@ mod tests {
             ("of another stage".to_owned(), test(1, &["f"])),
         ]);
         let stage = ["slow", "quick", "quicker", "stranger"].map(ToOwned::to_owned).into();
-        let reach = Reach {
+        let reach = TestReach {
             functions: ["f", "g", "nowhere"].map(ToOwned::to_owned).into(),
             tests: BTreeMap::from([("commands".to_owned(), tests)]),
             stages: BTreeMap::from([("commands:some".to_owned(), stage)]),

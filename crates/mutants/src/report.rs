@@ -1,16 +1,16 @@
-//! What a run prints at its end: who caught each planted bug, a score for each file and area, and every mutant that was not
-//! caught.
+//! The report at the end of a run: which test caught each planted bug, every mutant that was not caught, and a score
+//! per file and area.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::campaign::{Case, Fate};
-use crate::results::Outcome;
+use crate::results::MutantOutcome;
 use crate::suites::{self, AREAS};
 
-/// How the mutants of a file or an area fared.
+/// How many mutants of a file or an area had each fate.
 #[derive(Clone, Copy, Default)]
-struct Tally {
+struct AreaTally {
     caught: usize,
     survived: usize,
     equivalent: usize,
@@ -18,18 +18,18 @@ struct Tally {
     not_tried: usize,
 }
 
-impl Tally {
+impl AreaTally {
     fn count(&mut self, fate: &Fate) {
         *match fate {
             Fate::NotTried => &mut self.not_tried,
             Fate::Equivalent(_) => &mut self.equivalent,
-            Fate::Tried(Outcome::Caught(_)) => &mut self.caught,
-            Fate::Tried(Outcome::Survived) => &mut self.survived,
-            Fate::Tried(Outcome::Unbuildable) => &mut self.unbuildable,
+            Fate::Tried(MutantOutcome::Caught(_)) => &mut self.caught,
+            Fate::Tried(MutantOutcome::Survived) => &mut self.survived,
+            Fate::Tried(MutantOutcome::Unbuildable) => &mut self.unbuildable,
         } += 1;
     }
 
-    /// Of those that were tried, in percent; none if there were none.
+    /// The share of caught mutants among those that were tried, in percent. None if no mutant was tried.
     fn score(&self) -> Option<f64> {
         let tried = self.caught + self.survived;
         (tried > 0).then(|| 100.0 * self.caught as f64 / tried as f64)
@@ -51,18 +51,19 @@ pub fn report(cases: &[Case]) -> (String, bool) {
     (about_bugs + &about_areas, all_caught && all_reached)
 }
 
-/// A row for each bug. One that was not tried yet is no failure, but one that does not build tests nothing.
+/// One row per bug, and whether all bugs that were tried were caught. A bug that does not build tests nothing, so it
+/// counts as not caught.
 fn planted(bugs: &[&Case]) -> (String, bool) {
     let (mut text, mut caught, mut tried) = (String::new(), 0, 0);
     for case in bugs {
         let by = match &case.fate {
-            Fate::Tried(Outcome::Caught(test)) => test,
-            Fate::Tried(Outcome::Survived) => "NOBODY",
-            Fate::Tried(Outcome::Unbuildable) => "NOBODY: it does not build",
+            Fate::Tried(MutantOutcome::Caught(test)) => test,
+            Fate::Tried(MutantOutcome::Survived) => "NOBODY",
+            Fate::Tried(MutantOutcome::Unbuildable) => "NOBODY: it does not build",
             Fate::NotTried | Fate::Equivalent(_) => "not tried",
         };
         tried += usize::from(matches!(case.fate, Fate::Tried(_)));
-        caught += usize::from(matches!(case.fate, Fate::Tried(Outcome::Caught(_))));
+        caught += usize::from(matches!(case.fate, Fate::Tried(MutantOutcome::Caught(_))));
         let _ = writeln!(text, "{:<68} {by}", case.bug.as_deref().unwrap_or_default());
     }
     if !bugs.is_empty() {
@@ -71,12 +72,13 @@ fn planted(bugs: &[&Case]) -> (String, bool) {
     (text, caught == tried)
 }
 
-/// Survivors, then a row for each file and area, and whether every area reached its goal.
+/// The equivalent mutants and the survivors, then one row per file and area. Also returns whether every area reached
+/// its goal.
 fn scores(cases: &[&Case]) -> (String, bool) {
     if cases.is_empty() {
         return (String::new(), true);
     }
-    let (mut files, mut areas) = (BTreeMap::<_, Tally>::new(), BTreeMap::<_, Tally>::new());
+    let (mut files, mut areas) = (BTreeMap::<_, AreaTally>::new(), BTreeMap::<_, AreaTally>::new());
     for case in cases {
         let file = case.mutant.file.as_str();
         files.entry(file).or_default().count(&case.fate);
@@ -97,7 +99,7 @@ fn scores(cases: &[&Case]) -> (String, bool) {
         Fate::Equivalent(reason) => Some(format!("  {reason}")),
         _ => None,
     });
-    of_fate(&mut text, "survived", &|fate| (*fate == Fate::Tried(Outcome::Survived)).then(String::new));
+    of_fate(&mut text, "survived", &|fate| (*fate == Fate::Tried(MutantOutcome::Survived)).then(String::new));
 
     let _ = writeln!(
         text,

@@ -1,7 +1,8 @@
 //! Mutants of the Rust sources, as cargo-mutants makes them.
 //!
-//! cargo-mutants knows which mistakes can be made in Rust. It is asked for its list only: the trials are ours, because they
-//! need other tests first for each file, an end at the first failure, and one memory with the mutants of the scripts.
+//! cargo-mutants knows which mistakes can be made in Rust. This crate uses only its list and makes the trials itself.
+//! Each file needs other tests first, a trial ends at the first failure, and the results are kept together with those
+//! of the scripts.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,17 +16,17 @@ use crate::suites;
 #[derive(Deserialize)]
 struct Listed {
     file: String,
-    span: Span,
+    span: SourceSpan,
     replacement: String,
 }
 
 #[derive(Deserialize)]
-struct Span {
+struct SourceSpan {
     start: Position,
     end: Position,
 }
 
-/// Both are counted from 1, the column in characters.
+/// A position in a file. Both numbers are counted from 1, the column in characters.
 #[derive(Deserialize)]
 struct Position {
     line: usize,
@@ -56,7 +57,7 @@ fn read(list: &[u8], source_of: impl Fn(&str) -> Result<String>) -> Result<Vec<M
             byte_at(&source, position).with_context(|| format!("{file} has no line {}", position.line))
         };
         let mutant = Mutant { span: at(&span.start)?..at(&span.end)?, file: file.clone(), replacement };
-        // A function that does already what the mutant makes it do is no mutant.
+        // A function may already do what the mutant makes it do.
         if mutant.apply(&source) != source {
             mutants.push(mutant);
         }
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn positions_become_bytes() {
+    fn positions_become_byte_offsets() {
         let source = "fn a() {}\nfn ä() -> u8 { 7 }\n";
         let list = r#"[{"package":"p","file":"f.rs","genre":"FnValue","replacement":"0",
             "span":{"start":{"line":2,"column":16},"end":{"line":2,"column":17}}}]"#;

@@ -1,14 +1,15 @@
-//! What is mutated, and which tests have to notice.
+//! Which files are mutated, and which tests must notice.
 //!
-//! An [`Area`] is a part of the sources with one goal: the share of its mutants that the tests must catch. Each file of it
-//! has *stages*, tests that are run one after another until one fails. The stages that fail soonest come first.
+//! An [`Area`] is a part of the sources with one goal: the share of its mutants that the tests must catch. Each of its
+//! files has *stages*, tests that run one after another until one fails. The stages that fail soonest come first.
 //!
 //! Tests are named `suite` or `suite:filter,filter`. The suites are
 //!
-//! - `sample`: the first of the stories, which are random orders of script calls, compared with the model,
-//! - `stories`: all of them,
+//! - `stories`: random orders of script calls, compared with a model,
+//! - `sample`: the first of these stories,
 //! - `scripts`: all other tests inside the library,
-//! - `library`: members inside a test process,
+//! - `library`: nodes inside a test process,
+//! - `lab`: tests inside the laboratory,
 //! - `program`: tests inside the program,
 //! - `commands`: the real program, with real signals.
 
@@ -21,27 +22,31 @@ use anyhow::{Context as _, Result, bail};
 pub struct Area {
     pub name: &'static str,
     pub goal: u32,
-    /// Each with the tests that must notice its mutants. A path that ends with a slash means all that is below it.
+    /// Each path with the tests that must notice its mutants. A path that ends with a slash stands for everything below
+    /// it.
     files: &'static [(&'static str, &'static [&'static str])],
 }
 
 /// Where the scripts are, from the root of the workspace.
 pub const SCRIPTS: &str = "crates/estafeta/src/steps/";
 
-/// Tests of the real program that show whether a member behaves, for mutants of the library that its own tests let pass.
+/// Tests of the real program that show how a node behaves, for mutants of the library that its own tests miss.
 const BEHAVIOUR: &str =
     "commands:bad_lines,clock_jumps,exactly_once,freezes,get_errors,lost_redis,redis_forgets,takeover";
 
-/// Every suite, for a bug in a file that no area has.
-pub const ALL: [&str; 5] = ["sample", "scripts", "program", "library", "commands"];
+/// The suites for a bug in a file that belongs to no area.
+pub const ALL: [&str; 7] = ["sample", "scripts", "lab", "program", "library", "commands", "stories"];
 
-/// The first path that fits a file decides, so the more special ones come first.
+/// The first path that fits a file decides, so the more specific ones come first.
 pub const AREAS: &[Area] = &[
     Area { name: "scripts", goal: 95, files: &[(SCRIPTS, &["sample", "scripts", "stories"])] },
     Area {
         name: "judge",
         goal: 95,
-        files: &[("crates/estafeta-cli/src/chaos/judge.rs", &["program:chaos", "commands:chaos"])],
+        files: &[
+            ("crates/estafeta-lab/src/chaos/judge.rs", &["lab:chaos", "commands:chaos"]),
+            ("crates/estafeta-lab/src/chaos/verdict.rs", &["lab:chaos", "commands:chaos"]),
+        ],
     },
     Area {
         name: "getErrors",
@@ -96,7 +101,7 @@ pub const AREAS: &[Area] = &[
 /// The area of a file and the tests of its mutants, if it is to be mutated.
 pub fn of_file(file: &str) -> Option<(&'static Area, &'static [&'static str])> {
     let fits = |path: &str| if path.ends_with('/') { file.starts_with(path) } else { file == path };
-    // A script and what Rust knows of it stand side by side, and different tests have to notice their mutants.
+    // A script and its Rust file are in the same directory, and different tests must notice their mutants.
     let of_kind = |area: &&Area| (area.name == AREAS[0].name) == is_script(file);
     AREAS.iter().filter(of_kind).find_map(|area| {
         let (_, tests) = area.files.iter().find(|(path, _)| fits(path))?;
@@ -122,7 +127,7 @@ pub fn rust_files() -> Result<Vec<String>> {
     Ok(names.filter(|file| file.ends_with(".rs") && !is_test(file) && of_file(file).is_some()).collect())
 }
 
-/// Whether a file holds tests, or what only tests use.
+/// Whether a file contains tests, or code that only tests use.
 pub fn is_test(file: &str) -> bool {
     file.ends_with(".rs")
         && (file.contains("/tests/") || file.ends_with("tests.rs") || file.starts_with("crates/testbed/"))
@@ -150,16 +155,16 @@ pub struct Suite {
     pub package: &'static str,
     /// The directory of the package, from the root of the workspace.
     pub directory: &'static Path,
-    /// What cargo is asked to build.
+    /// The target that cargo builds.
     pub target: &'static [&'static str],
-    /// Arguments of the test binary: which tests to run, and which not.
+    /// The arguments of the test binary: which tests to run, and which to skip.
     pub arguments: Vec<String>,
-    /// How many calls the stories make, if not all.
+    /// How many calls the stories make, unless all of them run.
     pub calls: Option<u64>,
 }
 
 const STORIES: &str = "every_story_ends_well";
-/// Most mutants that the stories notice at all are noticed long before this.
+/// How many calls a sample makes. Most mutants that the stories notice at all are noticed long before that.
 const SAMPLE: u64 = 10_000;
 
 /// The name of a suite, without a filter.
@@ -174,6 +179,7 @@ pub fn suite(tests: &str) -> Result<Suite> {
     let (package, target): (_, &[_]) = match suite {
         "sample" | "stories" | "scripts" => ("estafeta", &["--lib"]),
         "library" => ("estafeta", &["--test", "it"]),
+        "lab" => ("estafeta-lab", &["--lib"]),
         "program" => ("estafeta-cli", &["--bin", "estafeta"]),
         "commands" => ("estafeta-cli", &["--test", "it"]),
         other => bail!("there are no tests called {other}"),
@@ -183,7 +189,11 @@ pub fn suite(tests: &str) -> Result<Suite> {
         "scripts" => arguments.extend(["--skip".into(), STORIES.into()]),
         _ => {}
     }
-    let directory = Path::new(if package == "estafeta" { "crates/estafeta" } else { "crates/estafeta-cli" });
+    let directory = Path::new(match package {
+        "estafeta" => "crates/estafeta",
+        "estafeta-lab" => "crates/estafeta-lab",
+        _ => "crates/estafeta-cli",
+    });
     let calls = (suite == "sample").then_some(SAMPLE);
     Ok(Suite { package, directory, target, arguments, calls })
 }
@@ -206,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_special_path_decides() {
+    fn the_most_specific_path_decides() {
         let area = |file| of_file(file).map(|(area, _)| area.name);
         assert_eq!(area("crates/estafeta/src/inspect/dead_letters.rs"), Some("getErrors"));
         assert_eq!(area("crates/estafeta/src/node/lane.rs"), Some("library"));

@@ -1,7 +1,7 @@
 //! All mutants of the Rust sources in one build.
 //!
-//! To build each mutant takes much longer than to test it. So one build holds them all: the body of every function becomes a
-//! choice among copies of itself, and in each copy one mutant is planted.
+//! It takes much longer to build a mutant than to test it. So one build contains all mutants. The body of every
+//! function becomes a choice among copies of itself, and each copy contains one mutant.
 //!
 //! ```text
 //! fn is_late(&self) -> bool { match crate::mutant_of(12) {
@@ -11,12 +11,12 @@
 //! } }
 //! ```
 //!
-//! The environment variable `MUTANT` of a test process says which copy runs there, and in all processes that the tests
-//! start. `REACHED` names a file to which these processes write the numbers of the functions that were called; that is how
-//! [`crate::reach`] knows the tests that a mutant can fail.
+//! The environment variable `MUTANT` selects the copy that runs in a test process and in all processes that the tests
+//! start. `REACHED` names a file. These processes write the numbers of all functions that are called to it. From that
+//! file [`crate::reach`] learns which tests a mutant can fail.
 //!
-//! Copies that the compiler refuses are taken out again. They are tried alone, as are mutants outside of functions and in
-//! constant ones.
+//! If the compiler refuses a copy, the copy is removed and the build is repeated. Its mutant is tried alone. So are
+//! mutants outside of functions and in constant functions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Range, RangeInclusive};
@@ -24,17 +24,18 @@ use std::ops::{Range, RangeInclusive};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use syn::visit::Visit;
 
-use crate::copy::Copy;
+use crate::copy::TreeCopy;
 use crate::mutant::Mutant;
 use crate::root;
 use crate::suites;
 use crate::trial::{Built, Place, Refusal, Trial};
 
-/// The roots of the crates that are mutated; each needs [`CHOICE`].
-const CRATES: [&str; 2] = ["crates/estafeta/src/lib.rs", "crates/estafeta-cli/src/main.rs"];
+/// The roots of the crates that are mutated. Each needs [`CHOICE`].
+const CRATES: [&str; 3] =
+    ["crates/estafeta/src/lib.rs", "crates/estafeta-lab/src/lib.rs", "crates/estafeta-cli/src/main.rs"];
 
-/// What the build is asked for, in the order in which the crates need each other.
-const SUITES: [&str; 4] = ["scripts", "library", "program", "commands"];
+/// The suites to build, in the order in which the crates need each other.
+const SUITES: [&str; 5] = ["scripts", "library", "lab", "program", "commands"];
 
 const CHOICE: &str = r#"
 /// The mutant that is to run, and a note that this function was called.
@@ -56,21 +57,21 @@ pub(crate) fn mutant_of(function: usize) -> usize {
 }
 "#;
 
-/// A build with all mutants that go together.
+/// A build of all mutants that the compiler accepts together.
 pub struct Together {
     /// By the name of the suite.
     suites: BTreeMap<&'static str, Built>,
-    /// The names of all functions. Their place in this list is their number.
+    /// The names of all functions. The index of a function is its number.
     pub functions: Vec<String>,
-    /// The mutants of this build, with the function that each is in.
+    /// The mutants of this build, with the number of the function that contains each.
     function_of: BTreeMap<usize, usize>,
 }
 
 impl Together {
-    /// Builds these mutants, each with a number of its own that is not 0.
-    pub fn build(mutants: &BTreeMap<usize, &Mutant>, copy: &Copy, trial: &Trial) -> Result<Self> {
+    /// Builds these mutants. Each has its own number, which is not 0.
+    pub fn build(mutants: &BTreeMap<usize, &Mutant>, copy: &TreeCopy, trial: &Trial) -> Result<Self> {
         let in_areas = suites::rust_files()?;
-        // Planted bugs may be in further files of these crates.
+        // Planted bugs may be in other files of these crates.
         let with_bugs = mutants.values().map(|mutant| mutant.file.as_str());
         let with_bugs = with_bugs.filter(|file| CRATES.iter().any(|root| file.starts_with(directory(root))));
         let files: BTreeSet<&str> =
@@ -113,7 +114,7 @@ impl Together {
         self.suites.get(suite).ok_or_else(|| anyhow!("there is no binary for {stage}"))
     }
 
-    /// The name of the function that this mutant is in, if it is part of the build.
+    /// The name of the function that contains this mutant, if it is part of the build.
     pub fn function_of(&self, mutant: usize) -> Option<&str> {
         Some(&self.functions[*self.function_of.get(&mutant)?])
     }
@@ -135,7 +136,8 @@ fn build(trial: &Trial) -> Result<Result<BTreeMap<&'static str, Built>, Refusal>
     Ok(Ok(suites))
 }
 
-/// The mutants in whose copies the compiler found errors. An error elsewhere in a function is the fault of all its mutants.
+/// The mutants in whose copies the compiler found errors. An error elsewhere in a function counts for all of its
+/// mutants.
 fn refused(errors: &[Vec<Place>], copies: &BTreeMap<String, Vec<Copies>>) -> BTreeSet<usize> {
     let mut refused = BTreeSet::new();
     for Place { file, line } in errors.iter().flatten() {
@@ -163,7 +165,7 @@ struct Composed {
 }
 
 impl Composed {
-    /// The file with the mutants in it. The names of its functions are added to `functions`.
+    /// The file with the mutants in it. Adds the names of its functions to `functions`.
     fn of(
         file: &str,
         source: &str,
@@ -205,14 +207,14 @@ impl Composed {
 }
 
 /// The body of a function with its braces.
-struct Body {
-    /// Unlike a line number, it stays the same when something else in the file changes.
+struct FunctionBody {
+    /// Unlike a line number, the name stays the same when the rest of the file changes.
     name: String,
     span: Range<usize>,
 }
 
-/// The bodies of all functions that can be asked at run time who they are. Functions inside of others are left to those.
-fn bodies(source: &str) -> Result<Vec<Body>> {
+/// The bodies of all functions that can select a copy at run time. A function inside another one is part of that one.
+fn bodies(source: &str) -> Result<Vec<FunctionBody>> {
     let mut found = Bodies::default();
     found.visit_file(&syn::parse_file(source)?);
     Ok(found.bodies)
@@ -220,7 +222,7 @@ fn bodies(source: &str) -> Result<Vec<Body>> {
 
 #[derive(Default)]
 struct Bodies {
-    bodies: Vec<Body>,
+    bodies: Vec<FunctionBody>,
     times: BTreeMap<String, usize>,
 }
 
@@ -232,7 +234,7 @@ impl Bodies {
             *times += 1;
             let braces = block.brace_token.span;
             let span = braces.open().byte_range().start..braces.close().byte_range().end;
-            self.bodies.push(Body { name: format!("{name} {times}"), span });
+            self.bodies.push(FunctionBody { name: format!("{name} {times}"), span });
         }
     }
 }
@@ -318,17 +320,16 @@ _ => {
     }
 
     #[test]
-    fn a_mutant_that_does_not_build_is_taken_out_alone_and_a_function_that_does_not_with_all_of_its_mutants()
-    {
+    fn an_error_in_a_copy_refuses_its_mutant_and_an_error_elsewhere_all_mutants_of_the_function() {
         let mutants = [mutant("a > 12", "true"), mutant("> 12", ">= 12"), mutant("7", "8")];
         let composed = composed(&mutants, &mut Vec::new());
         let line_of = |text: &str| composed.text.lines().position(|line| line.contains(text)).unwrap() + 1;
-        let (second, sound, third) = (line_of("a >= 12"), line_of("_ => { a > 12 }"), line_of("{ 8 }"));
+        let (second, original, third) = (line_of("a >= 12"), line_of("_ => { a > 12 }"), line_of("{ 8 }"));
         let copies = BTreeMap::from([("f.rs".to_owned(), composed.copies)]);
         let refused = |line: usize| refused(&[vec![Place { file: "f.rs".into(), line }]], &copies);
         assert_eq!(refused(second), [2].into());
         assert_eq!(refused(third), [3].into());
-        assert_eq!(refused(sound), [1, 2].into());
+        assert_eq!(refused(original), [1, 2].into());
         assert!(refused(1).is_empty());
     }
 }

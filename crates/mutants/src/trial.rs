@@ -1,4 +1,4 @@
-//! Builds tests and runs them, until the first failure or the end.
+//! Builds tests and runs them until the first failure.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,24 +17,25 @@ use serde::Deserialize;
 
 use crate::suites::{self, Suite};
 
-/// A mutant may turn an end into something that never comes. Tests themselves wait half a minute for what must happen.
+/// The shortest time limit of a run. A mutant may prevent the end of a test, and tests themselves wait up to half a
+/// minute for an event.
 const SHORTEST_LIMIT: Duration = Duration::from_secs(60);
-/// The first build of all builds everything that the program is made of.
+/// The time limit of a build. The very first one builds all dependencies.
 const BUILD_LIMIT: Duration = Duration::from_secs(3600);
 
 pub struct Trial {
     pub sources: PathBuf,
-    /// Several trials may share one: cargo lets one of them build at a time.
+    /// Several trials may share a target directory. cargo lets one of them build at a time.
     pub target: PathBuf,
-    /// Whether the compiler takes its time, which pays where one binary is run thousands of times.
+    /// Whether the compiler optimises. That pays if one binary is run thousands of times.
     pub optimised: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub enum TrialVerdict {
     /// The test that failed first.
     Caught(String),
-    /// Nothing failed, and nothing came to an end.
+    /// Nothing failed, and the tests did not end in time.
     Hangs,
     Passes,
     DoesNotBuild(String),
@@ -47,34 +48,34 @@ pub struct Built {
     directory: PathBuf,
 }
 
-/// What the compiler does not accept.
+/// The errors of a build that failed.
 pub struct Refusal {
     pub output: String,
     /// The places that each error names.
     pub errors: Vec<Vec<Place>>,
 }
 
-/// A line in a file, whose path begins at the root of the workspace.
+/// A line in a file. The path begins at the root of the workspace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Place {
     pub file: String,
     pub line: usize,
 }
 
-/// What a run of tests is given.
+/// The conditions of a run of tests.
 #[derive(Default)]
 pub struct Conditions<'a> {
     /// A directory with scripts to use instead of those in the binary.
     pub scripts: Option<&'a Path>,
-    /// Which mutant runs, of those in the binary.
+    /// The number of the mutant to run, of those in the binary.
     pub mutant: Option<usize>,
     /// The file for the numbers of all functions that are called.
     pub reached: Option<&'a Path>,
-    /// The names of the tests to run, if not all.
+    /// The names of the tests to run, unless all of them run.
     pub only: Option<&'a [String]>,
 }
 
-/// How long each suite takes when nothing is wrong, by the name of its tests.
+/// How long each suite takes on unchanged sources, by the name of its tests.
 #[derive(Default)]
 pub struct Limits(Mutex<HashMap<String, Duration>>);
 
@@ -92,14 +93,14 @@ impl Limits {
 
 impl Trial {
     /// Builds the tests and runs them.
-    pub fn run(&self, tests: &str, limits: &Limits) -> Result<Verdict> {
+    pub fn run(&self, tests: &str, limits: &Limits) -> Result<TrialVerdict> {
         match self.build(tests)? {
             Ok(built) => built.run(tests, limits.of(tests), &Conditions::default()),
-            Err(refusal) => Ok(Verdict::DoesNotBuild(refusal.output)),
+            Err(refusal) => Ok(TrialVerdict::DoesNotBuild(refusal.output)),
         }
     }
 
-    /// The binary of these tests, or what the compiler has to say.
+    /// Builds the binary of these tests. Returns the errors if the compiler refuses it.
     pub fn build(&self, tests: &str) -> Result<Result<Built, Refusal>> {
         let Suite { package, directory, target, .. } = suites::suite(tests)?;
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -107,18 +108,18 @@ impl Trial {
             .args(["test", "--no-run", "--locked", "--message-format=json", "--package", package])
             .args(target);
         command.current_dir(&self.sources).env("CARGO_TARGET_DIR", &self.target);
-        // Nobody looks at these binaries with a debugger, and they link faster without.
+        // These binaries need no debugger, and they link faster without debug information.
         command.env("CARGO_PROFILE_DEV_DEBUG", "0");
         command.env("CARGO_PROFILE_DEV_OPT_LEVEL", if self.optimised { "1" } else { "0" });
         let (mut output, mut errors, mut executable) = (Vec::new(), Vec::new(), None);
-        let ending = Run::start(command)?.watch(BUILD_LIMIT, |line| {
+        let ending = TestRun::start(command)?.watch(BUILD_LIMIT, |line| {
             match serde_json::from_str::<Artifact>(line) {
                 Ok(Artifact { executable: Some(found), profile: Some(Profile { test: true }), .. }) => {
                     executable = Some(found);
                 }
                 Ok(Artifact { message: Some(message), .. }) => {
                     if message.level == "error" {
-                        errors.push(message.spans.iter().flat_map(Span::places).collect());
+                        errors.push(message.spans.iter().flat_map(CompilerSpan::places).collect());
                     }
                     output.extend(message.rendered);
                 }
@@ -149,7 +150,7 @@ impl Built {
     }
 
     /// Runs the tests.
-    pub fn run(&self, tests: &str, limit: Duration, conditions: &Conditions<'_>) -> Result<Verdict> {
+    pub fn run(&self, tests: &str, limit: Duration, conditions: &Conditions<'_>) -> Result<TrialVerdict> {
         let suite = suites::suite(tests)?;
         let mut command = Command::new(&self.executable);
         command.current_dir(&self.directory);
@@ -160,7 +161,7 @@ impl Built {
         if let Some(calls) = suite.calls {
             command.env("ESTAFETA_STORIES_CALLS", calls.to_string());
         }
-        // That a story fails is enough; nobody will read it.
+        // It is enough that a story fails, so it need not be shrunk.
         command.env("PROPTEST_MAX_SHRINK_ITERS", "0").env("RUST_BACKTRACE", "0");
         if let Some(scripts) = conditions.scripts {
             command.env("ESTAFETA_SCRIPTS", scripts);
@@ -172,21 +173,21 @@ impl Built {
             command.env("REACHED", reached);
         }
         let failed = |line: &str| Some(line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?.to_owned());
-        Ok(match Run::start(command)?.watch(limit, failed) {
-            Ending::Seen(test) => Verdict::Caught(test),
-            Ending::Exit(true) => Verdict::Passes,
-            Ending::Exit(false) => Verdict::Caught("the test process ended badly".into()),
-            Ending::OutOfTime => Verdict::Hangs,
+        Ok(match TestRun::start(command)?.watch(limit, failed) {
+            Ending::Seen(test) => TrialVerdict::Caught(test),
+            Ending::Exit(true) => TrialVerdict::Passes,
+            Ending::Exit(false) => TrialVerdict::Caught("the test process ended badly".into()),
+            Ending::OutOfTime => TrialVerdict::Hangs,
         })
     }
 }
 
-/// What is of interest in a line that cargo writes while it builds.
+/// The useful parts of a line that cargo writes while it builds.
 #[derive(Deserialize)]
 struct Artifact {
     executable: Option<PathBuf>,
     profile: Option<Profile>,
-    message: Option<Message>,
+    message: Option<CompilerMessage>,
 }
 
 #[derive(Deserialize)]
@@ -195,28 +196,28 @@ struct Profile {
 }
 
 #[derive(Deserialize)]
-struct Message {
+struct CompilerMessage {
     level: String,
     rendered: Option<String>,
-    spans: Vec<Span>,
+    spans: Vec<CompilerSpan>,
 }
 
 #[derive(Deserialize)]
-struct Span {
+struct CompilerSpan {
     file_name: String,
     line_start: usize,
     is_primary: bool,
     expansion: Option<Expansion>,
 }
 
-/// Where a macro was called, for code that came out of one.
+/// The call of the macro that produced the code.
 #[derive(Deserialize)]
 struct Expansion {
-    span: Box<Span>,
+    span: Box<CompilerSpan>,
 }
 
-impl Span {
-    /// The places of an error that are its own, not those that only explain it.
+impl CompilerSpan {
+    /// The places of the error itself, without those that only explain it.
     fn places(&self) -> Vec<Place> {
         let mut places = Vec::new();
         let mut span = Some(self).filter(|span| span.is_primary);
@@ -228,8 +229,8 @@ impl Span {
     }
 }
 
-/// A command in a process group of its own, which ends as a whole when this is dropped.
-struct Run {
+/// A command in its own process group. The whole group is killed when this is dropped.
+struct TestRun {
     child: Child,
     lines: Receiver<String>,
 }
@@ -241,7 +242,7 @@ enum Ending<T> {
     OutOfTime,
 }
 
-impl Run {
+impl TestRun {
     fn start(mut command: Command) -> Result<Self> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn().context("cannot start cargo")?;
@@ -259,7 +260,7 @@ impl Run {
         Ok(Self { child, lines })
     }
 
-    /// Waits for a line that is looked for, for the end, or until the time is over.
+    /// Waits for a line that `seen` accepts, for the end of the command, or until the time is over.
     fn watch<T>(mut self, limit: Duration, mut seen: impl FnMut(&str) -> Option<T>) -> Ending<T> {
         let deadline = Instant::now() + limit;
         loop {
@@ -278,9 +279,9 @@ impl Run {
     }
 }
 
-impl Drop for Run {
+impl Drop for TestRun {
     fn drop(&mut self) {
-        // The group lives as long as its leader was not waited for, so its number cannot be anybody else's.
+        // Nothing has waited for the leader yet, so no other group can have its number.
         if let (Ok(None), Ok(group)) = (self.child.try_wait(), i32::try_from(self.child.id())) {
             let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
         }
@@ -288,7 +289,7 @@ impl Drop for Run {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for TrialVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Caught(test) => f.write_str(test),

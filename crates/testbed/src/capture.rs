@@ -1,4 +1,4 @@
-//! The output of a process, kept as bytes and as lines, and awaited with a condition variable.
+//! The output of a process, kept as bytes and as lines. A condition variable wakes the callers that wait for it.
 
 use std::io::Read;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -7,30 +7,30 @@ use std::time::Instant;
 
 /// A line of output, and when it was read.
 #[derive(Clone, Debug)]
-pub struct Line {
-    /// When the reader saw its end.
+pub struct OutputLine {
+    /// When the reading thread saw the end of the line.
     pub at: Instant,
-    /// The text without its line end; what is not UTF-8 is replaced.
+    /// The text without the newline. Bytes that are not UTF-8 are replaced.
     pub text: String,
 }
 
-/// Which of the two outputs.
+/// Standard output or standard error.
 #[derive(Clone, Copy)]
 pub(crate) enum Stream {
     Out,
     Err,
 }
 
-/// What one output has given so far.
+/// What was read from one stream so far.
 #[derive(Default)]
 pub(crate) struct Captured {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) lines: Vec<Line>,
+    pub(crate) lines: Vec<OutputLine>,
     pub(crate) ended: bool,
     line_start: usize,
 }
 
-/// Both outputs of a process under one lock, so that one condition variable announces either.
+/// Both streams of a process under one lock, so that one condition variable serves both.
 #[derive(Default)]
 pub(crate) struct Capture {
     streams: Mutex<[Captured; 2]>,
@@ -38,7 +38,7 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    /// Reads `source` to its end on a thread of its own, so that the process never blocks on a full pipe.
+    /// Reads `source` to its end on a separate thread, so that the process never blocks on a full pipe.
     pub(crate) fn read(self: &Arc<Self>, stream: Stream, mut source: impl Read + Send + 'static) {
         let capture = Arc::clone(self);
         thread::spawn(move || {
@@ -54,8 +54,8 @@ impl Capture {
         });
     }
 
-    /// What `look` finds in the output, now or by `deadline`. `None` is final as soon as `look` finds nothing
-    /// in an output that has ended.
+    /// Calls `look` now and after each change, until it returns a value. Returns `None` at `deadline`, or as soon as
+    /// `look` finds nothing in a stream that has ended.
     pub(crate) fn wait_until<T>(
         &self,
         stream: Stream,
@@ -86,7 +86,7 @@ impl Capture {
     }
 
     fn lock(&self) -> MutexGuard<'_, [Captured; 2]> {
-        // A predicate of the test's may have panicked in `wait_until`; what was read is whole nevertheless.
+        // A predicate of the test may have panicked in `wait_until`. What was read is complete all the same.
         self.streams.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -104,7 +104,7 @@ impl Captured {
         }
     }
 
-    /// What a process wrote last is a line even without a line end.
+    /// Output that does not end with a newline still makes a last line.
     fn end(&mut self) {
         if self.line_start < self.bytes.len() {
             self.add_line(self.bytes.len(), Instant::now());
@@ -114,6 +114,6 @@ impl Captured {
 
     fn add_line(&mut self, line_end: usize, at: Instant) {
         let text = String::from_utf8_lossy(&self.bytes[self.line_start..line_end]).into_owned();
-        self.lines.push(Line { at, text });
+        self.lines.push(OutputLine { at, text });
     }
 }

@@ -6,15 +6,15 @@ use tempfile::TempDir;
 
 use crate::Builder;
 
-/// The wall clock of a [`RedisServer`](crate::RedisServer), which can be moved while the server runs.
+/// The wall clock of a [`RedisServer`](crate::RedisServer). A test can move it while the server runs.
 ///
-/// A small library, compiled with the system's `cc`, is loaded into the server before all others. (libfaketime does the
-/// same, and hangs Debian's redis-server.)
+/// The `cc` of the system compiles a small library, which is loaded into the server before all others. libfaketime
+/// works in the same way, but it hangs Debian's redis-server.
 #[derive(Debug)]
 pub struct Clock(TempDir);
 
 impl Clock {
-    /// A clock that is right.
+    /// Creates a clock that shows the right time.
     pub fn new() -> Self {
         let clock = Self(tempfile::Builder::new().prefix("est-").tempdir().unwrap());
         let source = clock.0.path().join("shim.c");
@@ -28,14 +28,14 @@ impl Clock {
         clock
     }
 
-    /// Options for a server with this clock.
+    /// Adds this clock to the options of a server.
     pub fn of(&self, server: Builder) -> Builder {
         server.env("LD_PRELOAD", self.library()).env("CLOCK_OFFSET", self.offset())
     }
 
-    /// Sets the clock so many seconds ahead of the right time, or behind it, at once.
+    /// Sets the clock this many seconds ahead of the right time, or behind it if negative. It takes effect at once.
     pub fn set(&self, seconds: i64) {
-        // Written in place and in one piece: the server has mapped this very file.
+        // The server has mapped this very file, so it is overwritten in place and in one write.
         let file = OpenOptions::new().write(true).open(self.offset()).unwrap();
         file.write_all_at(&seconds.to_ne_bytes(), 0).unwrap();
     }
@@ -64,15 +64,15 @@ mod tests {
     fn a_running_server_sees_the_time_that_was_set() {
         let clock = Clock::new();
         let server = clock.of(RedisServer::builder()).start();
-        let ahead = |seconds: i64| {
-            let (told, _): (i64, i64) = redis::cmd("TIME").query(&mut server.connect()).unwrap();
+        let is_ahead_by = |seconds: i64| {
+            let (server_time, _): (i64, i64) = redis::cmd("TIME").query(&mut server.connect()).unwrap();
             let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
-            (told - i64::try_from(now).unwrap() - seconds).abs() < 60
+            (server_time - i64::try_from(now).unwrap() - seconds).abs() < 60
         };
-        assert!(ahead(0));
+        assert!(is_ahead_by(0));
         for seconds in [3600, -3600, 0] {
             clock.set(seconds);
-            assert!(ahead(seconds), "{seconds}");
+            assert!(is_ahead_by(seconds), "{seconds}");
         }
     }
 }

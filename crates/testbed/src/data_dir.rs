@@ -7,20 +7,20 @@ use tempfile::TempDir;
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A private place for the user's data, to be given to one or several copies as `ESTAFETA_DATA`.
+/// A private directory for the user's data. A test passes it to one or several nodes as `ESTAFETA_DATA`.
 ///
-/// A copy that finds no Redis starts one in the background, in `redis/` below this directory, and that server
-/// is meant to outlive the copy. It would outlive the test as well, so dropping the directory shuts it down.
+/// A node that finds no Redis starts one in the background, in `redis/` below this directory. That server is meant to
+/// outlive the node. It would outlive the test as well, so dropping the directory shuts it down.
 #[derive(Debug)]
 pub struct DataDir(TempDir);
 
 impl DataDir {
-    /// A new, empty directory with a path short enough for a unix socket in it.
+    /// Creates an empty directory. Its path is short enough for a unix socket inside.
     pub fn new() -> Self {
         Self(tempfile::Builder::new().prefix("est-").tempdir().unwrap())
     }
 
-    /// The directory itself.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
@@ -37,8 +37,8 @@ impl Default for DataDir {
 }
 
 impl Drop for DataDir {
-    /// The server holds a lock on `redis.lock` for as long as it lives, so the lock also covers one that is
-    /// still starting and has no socket yet.
+    /// The server holds a lock on `redis.lock` as long as it lives. So the lock also shows a server that is still
+    /// starting and has no socket yet.
     fn drop(&mut self) {
         let deadline = Instant::now() + STOP_TIMEOUT;
         while is_locked(&self.background_redis().join("redis.lock")) && Instant::now() < deadline {

@@ -3,12 +3,11 @@ use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(5);
 
-/// Asks `condition` until it answers `Some`, and panics with `what` when `timeout` has passed without that.
+/// Calls `condition` until it returns `Some`. Panics with `what` if that does not happen within `timeout`.
 ///
-/// For conditions that nothing announces, such as a key in Redis; a line of a process is better awaited with
-/// [`Process::wait_for_line`](crate::Process::wait_for_line). The condition is asked once more after the
-/// deadline, so a machine that stalls for the whole timeout does not fail a test whose condition did come
-/// true.
+/// This is for conditions that send no notification, such as a key in Redis. To wait for a line of a process, use
+/// [`Process::wait_for_line`](crate::Process::wait_for_line). The condition is checked once more after the deadline. So
+/// a machine that stalls for the whole timeout does not fail a test whose condition came true.
 #[track_caller]
 pub fn eventually<T>(timeout: Duration, what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + timeout;
@@ -27,18 +26,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_as_soon_as_the_condition_does() {
-        let mut asked = 0;
+    fn the_value_is_returned_as_soon_as_the_condition_has_one() {
+        let mut calls = 0;
         let value = eventually(Duration::from_secs(5), "third time", || {
-            asked += 1;
-            (asked == 3).then_some(asked)
+            calls += 1;
+            (calls == 3).then_some(calls)
         });
         assert_eq!(value, 3);
     }
 
     #[test]
     #[should_panic(expected = "the moon is blue")]
-    fn names_what_did_not_happen() {
+    fn a_timeout_panics_with_what_did_not_happen() {
         eventually(Duration::from_millis(20), "the moon is blue", || None::<()>);
     }
 }

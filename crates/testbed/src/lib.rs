@@ -1,26 +1,24 @@
-//! Real Redis servers and real copies of the program, for tests.
+//! Real Redis servers and real processes of the program, for tests.
 //!
-//! A ring's promises are about processes that die at the worst moment, so the tests kill real processes and
-//! real servers instead of pretending. Everything here is a guard: dropped, it ends what it started and
-//! removes what it wrote. Each server and each process has its own directory, so tests run side by side and
-//! share nothing.
+//! A ring promises what happens when processes die at the worst moment. So the tests kill real processes and real
+//! servers. Every type here is a guard: when it is dropped, it ends what it started and removes what it wrote. Each
+//! server and each process has its own directory, so tests run in parallel and share nothing.
 //!
-//! - [`RedisServer`]: a private `redis-server` that can be killed, restarted and frozen.
-//! - [`Process`]: a running program whose output is kept, line by line and byte by byte.
-//! - [`Terminal`]: a program on a terminal of its own, whose screen can be read and whose keys can be typed.
-//! - [`DataDir`]: the place of the user's data, given to several copies at once.
-//! - [`Clock`], [`SmallDisk`]: a server's clock that can be moved, a disk that can be filled up.
-//! - [`eventually`]: waits for a condition that nothing announces.
+//! - [`RedisServer`]: a private `redis-server` that a test can kill, restart and freeze.
+//! - [`Process`]: a running program whose output is kept, as lines and as bytes.
+//! - [`Terminal`]: a program on a private terminal. A test can read its screen and type keys.
+//! - [`DataDir`]: the directory of the user's data. Several nodes can share one.
+//! - [`Clock`], [`SmallDisk`]: a server clock that a test can move, and a disk that it can fill up.
+//! - [`eventually`]: waits for a condition that sends no notification.
 //!
-//! Whatever goes wrong here is a failed test, so the functions panic with what they saw and return no errors.
+//! Any failure in this crate is a failed test. So its functions return no errors: they panic with what they saw.
 //!
-//! # Who is the parent
+//! # Which thread is the parent
 //!
-//! A test binary that is itself killed cannot run destructors, so on Linux each child asks the kernel to be
-//! killed together with its parent (`PR_SET_PDEATHSIG`). The kernel's "parent" is the *thread* that forked,
-//! not the process: a server started from a test's own thread would be shot when that test ends, even if
-//! another test still uses it. Hence one thread of this crate, which lives as long as the process, does all
-//! the forking.
+//! A test binary that is killed cannot run destructors. So on Linux each child asks the kernel to kill it together with
+//! its parent (`PR_SET_PDEATHSIG`). To the kernel, the parent is the *thread* that forked, not the process. A server
+//! that one test started on its own thread would be killed when that test ends, even if another test still uses it. So
+//! a single thread of this crate starts all children. It lives as long as the process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -38,7 +36,7 @@ mod small_disk;
 mod spawner;
 mod terminal;
 
-pub use capture::Line;
+pub use capture::OutputLine;
 pub use clock::Clock;
 pub use data_dir::DataDir;
 pub use eventually::eventually;

@@ -7,8 +7,8 @@ use crate::spawner;
 
 /// A child process that is killed and reaped when dropped.
 ///
-/// The id of a reaped process may belong to a stranger by the time a signal is sent to it. So signals go out
-/// only through here, where the same `&mut` that would reap the child proves that it has not been reaped yet.
+/// The id of a reaped process may soon belong to another process. So signals are sent only here, where the same `&mut`
+/// that would reap the child proves that it has not been reaped yet.
 pub(crate) struct OwnedChild(Child);
 
 impl OwnedChild {
@@ -28,21 +28,21 @@ impl OwnedChild {
         self.0.try_wait().expect("a child of ours can be waited for")
     }
 
-    /// Sends `signal`; to a process that has ended already this does nothing.
+    /// Sends `signal`, unless the process has ended.
     pub(crate) fn signal(&mut self, signal: Signal) {
         if self.exit_status().is_none() {
             kill(self.nix_pid(), signal).expect("a living child of ours takes signals");
         }
     }
 
-    /// Stops the process with SIGSTOP, and returns when it has stopped: until then it might still do
-    /// something that the test believes it can no longer do.
+    /// Stops the process with SIGSTOP, and returns when it has stopped. Until then it might still act, although the
+    /// test believes that it cannot.
     pub(crate) fn freeze(&mut self) {
         self.signal(Signal::SIGSTOP);
         #[cfg(target_os = "linux")]
         {
             use nix::sys::wait::{Id, WaitPidFlag, waitid};
-            // WNOWAIT leaves an exit that comes first in place, for `exit_status` to find.
+            // If the process exits first, WNOWAIT leaves that exit for `exit_status` to find.
             let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
             let _ = waitid(Id::Pid(self.nix_pid()), flags);
         }
@@ -64,8 +64,8 @@ impl OwnedChild {
 
 impl Drop for OwnedChild {
     fn drop(&mut self) {
-        // Not `kill`: a panic in here while another one unwinds would abort and hide the first. SIGKILL ends
-        // a frozen process as well.
+        // `self.kill` may panic. If another panic unwinds already, that would abort the process and hide the first
+        // panic. SIGKILL ends a frozen process as well.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

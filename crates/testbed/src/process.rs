@@ -6,46 +6,46 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::capture::{Capture, Line, Stream};
+use crate::capture::{Capture, OutputLine, Stream};
 use crate::data_dir::DataDir;
 use crate::owned_child::OwnedChild;
 
 #[cfg(test)]
 mod tests;
 
-/// No further environment, for [`Process::spawn`].
+/// No additional environment, for [`Process::spawn`].
 pub const NO_ENV: [(&str, &str); 0] = [];
 
 const POLL: Duration = Duration::from_millis(2);
+/// How long to wait for the last output of a process that has ended.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
-/// A running program, usually a copy of estafeta. Dropped, it is killed and reaped.
+/// A running program, usually a node of estafeta. It is killed and reaped when dropped.
 ///
-/// It sees nothing of the user's own settings: `ESTAFETA_*`, `REDIS_URL` and the XDG directories are taken
-/// out of its environment, and `ESTAFETA_DATA` and `HOME` lead to a directory of its own. Copies that are to
-/// share one get the path of a common [`DataDir`] as `ESTAFETA_DATA`.
+/// The program sees none of the user's settings. `ESTAFETA_*`, `REDIS_URL` and the XDG directories are removed from its
+/// environment. `ESTAFETA_DATA` and `HOME` point to a private directory. Nodes that share their data get the path of a
+/// common [`DataDir`] as `ESTAFETA_DATA`.
 pub struct Process {
     child: Mutex<OwnedChild>,
     capture: Arc<Capture>,
     name: String,
-    // Declared after the child: it shuts down a Redis which a living copy would start again.
+    // Declared after the child, so dropped after it. It shuts down a Redis that a living node would start again.
     _data: DataDir,
 }
 
-/// How a program ended, and everything it wrote.
+/// How a program ended, and everything that it wrote.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// How it ended.
+    /// The exit status.
     pub status: ExitStatus,
-    /// The bytes of its standard output.
+    /// The bytes of standard output.
     pub stdout: Vec<u8>,
-    /// The bytes of its standard error.
+    /// The bytes of standard error.
     pub stderr: Vec<u8>,
 }
 
 impl Process {
-    /// Starts `program`; `envs` is what it sees beyond the bare environment, and wins over the directories
-    /// set here.
+    /// Starts `program`. `envs` is added to the cleaned environment and overrides the directories set here.
     #[track_caller]
     pub fn spawn<K: AsRef<OsStr>, V: AsRef<OsStr>>(
         program: &Path,
@@ -58,7 +58,7 @@ impl Process {
         Self::start(program, command, data)
     }
 
-    /// [`spawn`](Self::spawn) with a pipe as standard input; dropped, it ends that input.
+    /// Like [`spawn`](Self::spawn), with a pipe as standard input. Dropping the pipe ends the input.
     #[track_caller]
     pub fn spawn_fed<K: AsRef<OsStr>, V: AsRef<OsStr>>(
         program: &Path,
@@ -85,37 +85,37 @@ impl Process {
         Self { child: Mutex::new(child), capture, name, _data: data }
     }
 
-    /// The id of the process.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child().pid()
     }
 
-    /// Whether it has not ended yet; a frozen process runs.
+    /// Whether the process has not ended. A frozen process counts as running.
     pub fn is_running(&self) -> bool {
         self.child().exit_status().is_none()
     }
 
-    /// Sends a signal; to a process that has ended this does nothing.
+    /// Sends a signal, unless the process has ended.
     pub fn signal(&self, signal: Signal) {
         self.child().signal(signal);
     }
 
-    /// SIGKILL, and wait for the end.
+    /// Kills the process with SIGKILL and waits for its end.
     pub fn kill(&self) -> ExitStatus {
         self.child().kill()
     }
 
-    /// SIGSTOP; returns when the process stands still.
+    /// Stops the process with SIGSTOP, and returns when it has stopped.
     pub fn freeze(&self) {
         self.child().freeze();
     }
 
-    /// SIGCONT: a frozen process goes on where it stood.
+    /// Lets a frozen process continue, with SIGCONT.
     pub fn thaw(&self) {
         self.child().thaw();
     }
 
-    /// Waits for the end of the process; panics with its output if that does not come in time.
+    /// Waits for the end of the process. Panics with its output if the process does not end in time.
     #[track_caller]
     pub fn wait(&self, timeout: Duration) -> ExitStatus {
         let deadline = Instant::now() + timeout;
@@ -132,7 +132,8 @@ impl Process {
         }
     }
 
-    /// What an ended program wrote may still be on its way to us; something else may also hold its output open.
+    /// Waits for the last output of a program that has ended. The wait is bounded, because another process may hold the
+    /// output open.
     fn await_last_lines(&self) {
         let deadline = Instant::now() + LAST_LINES;
         for stream in [Stream::Out, Stream::Err] {
@@ -140,7 +141,7 @@ impl Process {
         }
     }
 
-    /// Waits for the end of the process and of its output; panics if they do not come in time.
+    /// Waits until the process and its output have ended. Panics if that takes too long.
     #[track_caller]
     pub fn output(&self, timeout: Duration) -> Output {
         let deadline = Instant::now() + timeout;
@@ -162,19 +163,19 @@ impl Process {
         self.texts(Stream::Err)
     }
 
-    /// The lines of standard output so far, each with the moment in which it was read.
-    pub fn timed_stdout_lines(&self) -> Vec<Line> {
+    /// The lines of standard output so far, each with the time at which it was read.
+    pub fn timed_stdout_lines(&self) -> Vec<OutputLine> {
         self.capture.with(Stream::Out, |captured| captured.lines.clone())
     }
 
-    /// The first line of standard output, already there or yet to come, that satisfies `predicate`; panics
-    /// with all output if there is none in time, or if the output ends without one.
+    /// Returns the first line of standard output that satisfies `predicate`, printed already or later. Panics with all
+    /// output if no such line comes in time, or if the output ends without one.
     #[track_caller]
     pub fn wait_for_line(&self, timeout: Duration, predicate: impl FnMut(&str) -> bool) -> String {
         self.wait_for(Stream::Out, timeout, predicate)
     }
 
-    /// [`wait_for_line`](Self::wait_for_line) on standard error.
+    /// Like [`wait_for_line`](Self::wait_for_line), on standard error.
     #[track_caller]
     pub fn wait_for_stderr_line(&self, timeout: Duration, predicate: impl FnMut(&str) -> bool) -> String {
         self.wait_for(Stream::Err, timeout, predicate)
@@ -216,7 +217,7 @@ impl std::fmt::Debug for Process {
     }
 }
 
-/// A command that sees nothing of the user's own settings; [`Process`] says what that means.
+/// A command that sees none of the user's settings, as described at [`Process`].
 pub(crate) fn private_command(program: &Path, data: &DataDir) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {

@@ -21,11 +21,10 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(5);
 const PORT_TRIES: usize = 10;
 
-/// A `redis-server` (or `valkey-server`) of this test alone, reached through a unix socket in a directory of
-/// its own.
+/// A `redis-server` (or `valkey-server`) for one test, with a unix socket in a private directory.
 ///
-/// Without options it keeps nothing on disk. All methods take `&self`, so that a test may kill a server which
-/// its other threads are using. Dropped, the server is killed and its directory removed.
+/// Without options it keeps nothing on disk. All methods take `&self`, so a test can kill a server while its other
+/// threads use it. A dropped server is killed, and its directory is removed.
 pub struct RedisServer {
     dir: TempDir,
     options: Builder,
@@ -39,20 +38,20 @@ enum Startup {
 }
 
 impl RedisServer {
-    /// A server with a socket only, without persistence.
+    /// Starts a server with a socket only, without persistence.
     #[track_caller]
     pub fn start() -> Self {
         Self::builder().start()
     }
 
-    /// Options for a server that is not the default one.
+    /// Options for a server that differs from the default one.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
     #[track_caller]
     fn start_with(options: Builder) -> Self {
-        // A socket's whole path has about 100 bytes, hence the short names.
+        // The whole path of a socket has room for about 100 bytes, hence the short names.
         let dir = tempfile::Builder::new().prefix("est-").tempdir().unwrap();
         for _ in 0..PORT_TRIES {
             let port = options.tcp.then(free_port);
@@ -68,7 +67,7 @@ impl RedisServer {
         panic!("{PORT_TRIES} free ports were taken by others before redis-server could listen on them");
     }
 
-    /// The way in that the tests should use: TCP where it was asked for, the socket otherwise.
+    /// The URL that tests should use: TCP if the test requested it, otherwise the socket.
     pub fn url(&self) -> String {
         match self.port {
             Some(port) => self.options.tcp_url(port),
@@ -76,13 +75,13 @@ impl RedisServer {
         }
     }
 
-    /// The URL of the TCP port; panics without [`Builder::tcp`].
+    /// The URL of the TCP port. Panics without [`Builder::tcp`].
     #[track_caller]
     pub fn tcp_url(&self) -> String {
         self.options.tcp_url(self.port())
     }
 
-    /// The TCP port; panics without [`Builder::tcp`].
+    /// The TCP port. Panics without [`Builder::tcp`].
     #[track_caller]
     pub fn port(&self) -> u16 {
         self.port.expect("this server was started without .tcp()")
@@ -93,7 +92,8 @@ impl RedisServer {
         socket_in(self.dir())
     }
 
-    /// The server's directory: socket, log and, with persistence, the data, unless that is kept elsewhere.
+    /// The directory of the server. It holds the socket and the log. It also holds the data of a server with
+    /// persistence, unless [`Builder::data_in`] names another directory.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -102,17 +102,17 @@ impl RedisServer {
         self.options.data.as_deref().unwrap_or(self.dir())
     }
 
-    /// The id of the server process that was started last.
+    /// The process id of the server that was started last.
     pub fn pid(&self) -> u32 {
         self.child().pid()
     }
 
-    /// Whether the server has not ended yet; a frozen one runs.
+    /// Whether the server has not ended. A frozen server counts as running.
     pub fn is_running(&self) -> bool {
         self.child().exit_status().is_none()
     }
 
-    /// A new connection through the socket.
+    /// Opens a new connection through the socket.
     #[track_caller]
     pub fn connect(&self) -> redis::Connection {
         redis::Client::open(self.options.socket_url(&self.socket()))
@@ -122,7 +122,7 @@ impl RedisServer {
             })
     }
 
-    /// SIGKILL, and wait for the end: what was not on disk is lost.
+    /// Kills the server with SIGKILL and waits for its end. What was not on disk is lost.
     pub fn kill(&self) {
         self.child().kill();
     }
@@ -138,15 +138,14 @@ impl RedisServer {
             *child = launch(self.dir(), &self.options, self.port);
             match wait_until_up(self.dir(), &self.options, &mut child) {
                 Startup::Answers => return,
-                // The clients know this port, so another one would not do: whoever took it may leave it
-                // again.
+                // The clients know this port, so no other one will do. The process that took it may release it soon.
                 Startup::PortTaken => std::thread::sleep(Duration::from_millis(100)),
             }
         }
         panic!("port {:?} was taken while redis-server was down", self.port);
     }
 
-    /// The append-only file that is written now; panics without [`Builder::append_only`].
+    /// The append-only file that Redis currently writes. Panics without [`Builder::append_only`].
     #[track_caller]
     pub fn append_only_file(&self) -> PathBuf {
         let files = fs::read_dir(self.data().join("appendonlydir")).unwrap();
@@ -156,9 +155,10 @@ impl RedisServer {
         files.pop().expect("an append-only file")
     }
 
-    /// As an operator would after a crash. A transaction of which the server wrote only a part before it was killed is
-    /// skipped by Redis when it loads the file, but carried out in part at the next restart but one, unless it is cut
-    /// off (seen on 7.0.15).
+    /// Cuts an incomplete transaction off the append-only file, as an operator would after a crash.
+    ///
+    /// A server that is killed may have written only a part of a transaction. Redis skips this part at the next start,
+    /// but leaves it in the file. At the start after that, Redis executes it in part (seen on 7.0.15).
     fn cut_torn_tail(&self) {
         let manifest = self.data().join("appendonlydir/appendonly.aof.manifest");
         if !manifest.exists() {
@@ -172,18 +172,18 @@ impl RedisServer {
             start("redis-check-aof").or_else(|_| start("valkey-check-aof")).unwrap_or_else(|error| {
                 panic!("tests need redis-check-aof or valkey-check-aof installed: {error}")
             });
-        // It asks before it cuts; one that has nothing to ask does not read.
+        // The tool asks before it cuts. If there is nothing to cut, it does not read the answer.
         let _ = check.stdin.take().unwrap().write_all(b"y\n");
         let output = check.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     }
 
-    /// SIGSTOP: connections stay open and are accepted, and nothing answers any more.
+    /// Stops the server with SIGSTOP. Connections stay open and new ones are accepted, but the server answers nothing.
     pub fn freeze(&self) {
         self.child().freeze();
     }
 
-    /// SIGCONT: a frozen server goes on where it stood.
+    /// Lets a frozen server continue, with SIGCONT.
     pub fn thaw(&self) {
         self.child().thaw();
     }
@@ -200,8 +200,8 @@ impl std::fmt::Debug for RedisServer {
 }
 
 fn launch(dir: &Path, options: &Builder, port: Option<u16>) -> OwnedChild {
-    // A log of its own for each start: what a former one wrote must not be taken for the reason of this one's
-    // end.
+    // Each start has a new log. Otherwise a message of an earlier start could be taken for the reason why this one
+    // failed.
     let log = fs::File::create(log_in(dir)).unwrap();
     let start = |program: &str| {
         let mut command = Command::new(program);
@@ -227,14 +227,16 @@ fn arguments(dir: &Path, options: &Builder, port: Option<u16>) -> Vec<OsString> 
     add("--unixsocket", socket_in(dir).into());
     add("--dir", options.data.as_deref().unwrap_or(dir).into());
     add("--daemonize", "no".into());
-    add("--save", "".into());
+    // Snapshots are on, so that no node warns of a Redis without persistence. None is due while a test lasts.
+    add("--save", "3600 1".into());
     for (name, value) in options.settings() {
         add(&name, value.into());
     }
     arguments
 }
 
-/// A dataset being read back answers PING with an error, so "up" means that it is loaded as well.
+/// Waits until the server answers. While Redis loads its data, it answers PING with an error. So an answer also means
+/// that the data is loaded.
 fn wait_until_up(dir: &Path, options: &Builder, child: &mut OwnedChild) -> Startup {
     let deadline = Instant::now() + START_TIMEOUT;
     let url = options.socket_url(&socket_in(dir));

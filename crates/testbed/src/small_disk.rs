@@ -6,35 +6,35 @@ use std::path::PathBuf;
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-/// A file system of its own, small enough to be filled up.
+/// A separate file system, small enough to be filled up.
 ///
-/// It is taken out of the directory tree as soon as it is mounted and reached through an open file of this process, so
-/// the kernel removes it however the process ends.
+/// It is detached from the directory tree as soon as it is mounted, and reached through an open file of this process.
+/// So the kernel removes it however the process ends.
 #[derive(Debug)]
 pub struct SmallDisk(File);
 
 impl SmallDisk {
-    /// A disk of this size; none where we have no right to mount one.
+    /// Mounts a disk of this size. Returns `None` if this process has no right to mount.
     pub fn new(bytes: usize) -> Option<Self> {
-        let place = tempfile::Builder::new().prefix("est-").tempdir().unwrap();
+        let mount_point = tempfile::Builder::new().prefix("est-").tempdir().unwrap();
         let size = format!("size={bytes}");
         let mounted =
-            mount(Some("tmpfs"), place.path(), Some("tmpfs"), MsFlags::empty(), Some(size.as_str()));
+            mount(Some("tmpfs"), mount_point.path(), Some("tmpfs"), MsFlags::empty(), Some(size.as_str()));
         match mounted {
             Err(Errno::EPERM) => return None,
             mounted => mounted.unwrap(),
         }
-        let root = File::open(place.path());
-        umount2(place.path(), MntFlags::MNT_DETACH).unwrap();
+        let root = File::open(mount_point.path());
+        umount2(mount_point.path(), MntFlags::MNT_DETACH).unwrap();
         Some(Self(root.unwrap()))
     }
 
-    /// Where its files are.
+    /// The directory that holds its files.
     pub fn path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()).into()
     }
 
-    /// Leaves no room.
+    /// Fills the disk until no room is left.
     pub fn fill(&self) {
         let mut ballast = File::create(self.ballast()).unwrap();
         loop {

@@ -1,4 +1,4 @@
-//! The one thread that starts children; the crate's first page says why it has to be one.
+//! The single thread that starts all children. The documentation of the crate explains why one thread must do it.
 
 use std::io;
 use std::process::{Child, Command};
@@ -45,14 +45,14 @@ fn die_with_parent(command: &mut Command) {
     let parent = Pid::this();
     let in_child = move || {
         set_pdeathsig(Signal::SIGKILL)?;
-        // A parent that died before the line above can no longer trigger the signal.
+        // If the parent died before the call above, the kernel no longer sends the signal.
         if getppid() != parent {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         Ok(())
     };
-    // SAFETY: between fork and exec only async-signal-safe calls are allowed; these are two plain system
-    // calls, and neither they nor the error made here allocate.
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed. These are two plain system calls. Neither
+    // they nor the error made here allocate.
     #[allow(unsafe_code)]
     unsafe {
         command.pre_exec(in_child);

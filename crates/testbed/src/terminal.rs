@@ -1,4 +1,4 @@
-//! A program on a terminal of its own.
+//! A program on a private terminal.
 
 mod pty;
 #[cfg(test)]
@@ -24,26 +24,27 @@ use crate::owned_child::OwnedChild;
 use crate::process::private_command;
 
 const POLL: Duration = Duration::from_millis(2);
-const LAST_WORDS: Duration = Duration::from_secs(2);
-/// Between two looks whether the test has hung up.
-const MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// How long to wait for the last output of a program that has ended.
+const LAST_OUTPUT: Duration = Duration::from_secs(2);
+/// How long the drawing thread waits before it checks again whether the test has hung up.
+const HANG_UP_CHECK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// A program on a terminal of its own: what it writes is drawn by an emulator, and the screen can be read.
-/// Dropped, the program is killed.
+/// A program on a private terminal. An emulator draws what the program writes, and a test can read the screen. The
+/// program is killed when the terminal is dropped.
 ///
-/// Its environment is that of a [`Process`](crate::Process), plus a `TERM` with 256 colours and nothing that
-/// speaks against colours.
+/// The environment is that of a [`Process`](crate::Process). In addition, `TERM` promises 256 colours, and no variable
+/// switches colours off.
 pub struct Terminal {
     child: Mutex<OwnedChild>,
-    /// None after it was hung up.
+    /// `None` after [`hang_up`](Self::hang_up).
     master: Option<File>,
     shown: Arc<Shown>,
     name: String,
-    // Declared after the child: it shuts down a Redis which a living copy would start again.
+    // Declared after the child, so dropped after it. It shuts down a Redis that a living node would start again.
     _data: DataDir,
 }
 
-/// What the program has shown, and a bell that rings when that changes.
+/// What the program has shown so far, and a condition variable for its changes.
 struct Shown {
     state: Mutex<State>,
     changed: Condvar,
@@ -52,14 +53,14 @@ struct Shown {
 struct State {
     parser: vt100::Parser,
     raw: Vec<u8>,
-    /// Nobody has the terminal open any more.
+    /// No process has the terminal open any more.
     closed: bool,
-    /// The test has had enough of it.
+    /// The test has taken the terminal away.
     hung_up: bool,
 }
 
 impl Terminal {
-    /// Starts `program` on a terminal of `rows` by `cols`; `envs` is as in
+    /// Starts `program` on a terminal of `rows` by `cols`. `envs` works as in
     /// [`Process::spawn`](crate::Process::spawn).
     #[track_caller]
     pub fn start<K: AsRef<OsStr>, V: AsRef<OsStr>>(
@@ -88,14 +89,14 @@ impl Terminal {
         Self { child: Mutex::new(child), master: Some(master), shown, name, _data: data }
     }
 
-    /// The text on the screen: a line for each row down to the last one with text, blanks at their ends left
+    /// The text on the screen, one line per row, down to the last row with text. Blanks at the end of a row are left
     /// out.
     pub fn screen(&self) -> String {
         self.shown.lock().text()
     }
 
-    /// Waits until the screen satisfies `fits`, and returns it; panics with the screen if it does not in time,
-    /// or if the program ends without it. `what` says what is awaited.
+    /// Waits until the screen satisfies `fits`, and returns it. Panics with the screen if that does not happen in time,
+    /// or if the program ends first. `what` describes the awaited screen.
     #[track_caller]
     pub fn wait_for(&self, limit: Duration, what: &str, mut fits: impl FnMut(&str) -> bool) -> String {
         let mut found = None;
@@ -106,67 +107,67 @@ impl Terminal {
         found.unwrap_or_else(|| panic!("{} did not show {what} within {limit:?}\n{self:?}", self.name))
     }
 
-    /// What `look` finds on the screen; for colours, styles and the place of the cursor.
+    /// Returns what `look` finds on the screen. This is for colours, styles and the position of the cursor.
     pub fn cells<T>(&self, look: impl FnOnce(&vt100::Screen) -> T) -> T {
         look(self.shown.lock().parser.screen())
     }
 
-    /// Everything the program wrote so far, as it wrote it (with the terminal's own line ends).
+    /// All bytes that the program has written so far. The terminal has replaced their line ends.
     pub fn raw_output(&self) -> Vec<u8> {
         self.shown.lock().raw.clone()
     }
 
-    /// Types these characters; `\r` is the enter key, `\x03` is Ctrl-C, `\x1b` is escape.
+    /// Types these characters. `\r` is Enter, `\x03` is Ctrl-C, `\x1b` is Escape.
     #[track_caller]
     pub fn type_keys(&self, keys: &str) {
         let typed = self.master().write_all(keys.as_bytes());
         typed.unwrap_or_else(|error| panic!("cannot type {keys:?} at {}: {error}\n{self:?}", self.name));
     }
 
-    /// Changes the size of the terminal; the program is told by SIGWINCH.
+    /// Changes the size of the terminal. The program receives SIGWINCH.
     pub fn resize(&self, rows: u16, cols: u16) {
-        // The emulator first: what the program draws for the new size must not meet the old one.
+        // The emulator changes first. It must not draw output for the new size on a screen of the old size.
         let mut state = self.shown.lock();
         state.parser.set_size(at_least_one(rows), at_least_one(cols));
         tcsetwinsize(self.master(), size(rows, cols)).expect("a terminal has a size");
     }
 
-    /// Takes the terminal away, as when its window is closed.
+    /// Takes the terminal away, as if its window was closed.
     pub fn hang_up(&mut self) {
         self.master = None;
         self.shown.update(|state| state.hung_up = true);
-        self.shown.wait_until(Instant::now() + LAST_WORDS, |state| state.closed);
+        self.shown.wait_until(Instant::now() + LAST_OUTPUT, |state| state.closed);
     }
 
     fn master(&self) -> &File {
         self.master.as_ref().expect("the terminal was not hung up")
     }
 
-    /// The id of the program's process.
+    /// The process id of the program.
     pub fn pid(&self) -> u32 {
         self.child().pid()
     }
 
-    /// Whether the program has not ended yet.
+    /// Whether the program has not ended.
     pub fn is_running(&self) -> bool {
         self.child().exit_status().is_none()
     }
 
-    /// Sends a signal to the program; if it has ended this does nothing.
+    /// Sends a signal to the program, unless it has ended.
     pub fn signal(&self, signal: Signal) {
         self.child().signal(signal);
     }
 
-    /// Waits for the end of the program, and for what it wrote last; panics with the screen if it does not
-    /// come in time.
+    /// Waits for the end of the program and for its last output. Panics with the screen if the program does not end in
+    /// time.
     #[track_caller]
     pub fn wait(&self, limit: Duration) -> ExitStatus {
         let deadline = Instant::now() + limit;
         loop {
             let ended = self.child().exit_status();
             if let Some(status) = ended {
-                // Something that it has started may still hold the terminal open.
-                self.shown.wait_until(Instant::now() + LAST_WORDS, |state| state.closed);
+                // A process that the program has started may still hold the terminal open.
+                self.shown.wait_until(Instant::now() + LAST_OUTPUT, |state| state.closed);
                 return status;
             }
             if Instant::now() >= deadline {
@@ -176,13 +177,13 @@ impl Terminal {
         }
     }
 
-    /// Whether the terminal reads whole lines and shows what is typed, as a shell wants to find it.
+    /// Whether the terminal reads whole lines and echoes what is typed, as a shell expects.
     pub fn is_cooked(&self) -> bool {
         let modes = tcgetattr(self.master()).expect("a terminal has modes").local_modes;
         modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
     }
 
-    /// Whether the program draws on the screen that leaves the shell's own untouched.
+    /// Whether the program draws on the alternate screen, which leaves the screen of the shell untouched.
     pub fn in_alternate_screen(&self) -> bool {
         self.cells(vt100::Screen::alternate_screen)
     }
@@ -219,13 +220,13 @@ impl State {
 }
 
 impl Shown {
-    /// Draws what the program writes until nobody has the terminal open any more, which Linux tells by an error.
+    /// Draws what the program writes until no process has the terminal open any more. Linux reports that as an error.
     fn draw(self: &Arc<Self>, mut master: File) {
         let shown = Arc::clone(self);
         thread::spawn(move || {
             let mut chunk = [0; 8192];
             loop {
-                let ready = poll(&mut [PollFd::new(&master, PollFlags::IN)], Some(&MOMENT));
+                let ready = poll(&mut [PollFd::new(&master, PollFlags::IN)], Some(&HANG_UP_CHECK));
                 if shown.lock().hung_up {
                     break;
                 }
@@ -260,7 +261,7 @@ impl Shown {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A predicate of the test's may have panicked in `wait_until`; what was drawn is whole nevertheless.
+        // A predicate of the test may have panicked in `wait_until`. What was drawn is complete all the same.
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use contract::{Mode, Task};
-use estafeta::{Config, Failure, Handler, Message, Ring, RingName, Source};
+use estafeta::{Config, Failure, Handler, Message, Ring, Source};
 use tokio_util::sync::CancellationToken;
 
 use crate::hand::Hands;
@@ -55,7 +55,7 @@ async fn main() -> Result<()> {
 }
 
 fn settings(task: &Task) -> Result<Config> {
-    let mut config = Config::new(task.redis_url.parse()?, RingName::default());
+    let mut config = Config::new(task.redis_url.parse()?, "bench".parse()?);
     config.interval = Duration::ZERO;
     config.max_batch = usize::try_from(task.batch())?;
     config.limit = Some(task.count);

@@ -1,8 +1,8 @@
-//! Takes a picture of `estafeta monitor` at work: `picture BINARY OUT.svg [-- OPTION...]`.
+//! Draws a picture of `estafeta monitor` at work: `picture BINARY OUT.svg [-- OPTION...]`.
 //!
-//! The monitor runs on a real terminal, with five copies on a private Redis of its own, for long enough to have something
-//! in its charts. On the way one copy is killed, one frozen and thawed and one more killed, so that there is something to
-//! see. The options go to the monitor.
+//! The monitor runs on a real terminal, with five nodes on its own private Redis. It runs long enough to fill its
+//! charts. Meanwhile the generator is killed, a node is frozen and thawed, and the generator is killed again, so that
+//! the picture shows some events. The options are passed to the monitor.
 
 mod palette;
 mod shapes;
@@ -19,7 +19,8 @@ const ROWS: u16 = 34;
 const COLS: u16 = 120;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is typed, and after how many seconds. The picture is taken after the last step, and its keys are the end.
+/// The keys to type, each after this many seconds. The picture shows the screen just before the last key, which quits
+/// the monitor.
 const SCRIPT: [(u64, &str); 5] = [(60, "k"), (10, "f"), (8, "f"), (6, "k"), (2, "q")];
 
 fn main() -> Result<()> {
@@ -30,7 +31,7 @@ fn main() -> Result<()> {
         _ => bail!("expected: picture BINARY OUT.svg [-- OPTION...]"),
     };
     let fixed = ["monitor", "-n", "5", "--ring", "demo"].map(str::to_owned);
-    // The picture tells where Redis is, and the same place each time is easier on the eye.
+    // The picture shows where Redis is. The same path each time keeps the pictures alike.
     let data = std::env::temp_dir().join("estafeta");
     std::fs::create_dir(&data).with_context(|| format!("{} must not be there yet", data.display()))?;
     let envs = [("ESTAFETA_DATA", &data)];

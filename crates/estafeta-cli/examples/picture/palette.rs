@@ -25,7 +25,7 @@ const ANSI: [Rgb; 16] = [
     (0xff, 0xff, 0xff),
 ];
 
-/// The colours of a cell's text and of what is behind it.
+/// The colours of a cell's text and of its background.
 pub fn of(cell: &Cell) -> (Rgb, Rgb) {
     let text = rgb(cell.fgcolor(), TEXT);
     let behind = rgb(cell.bgcolor(), BACKGROUND);
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_ways_to_name_a_colour() {
+    fn every_kind_of_terminal_colour_is_converted() {
         let of = |color| hex(rgb(color, TEXT));
         assert_eq!(of(Color::Default), hex(TEXT));
         assert_eq!(of(Color::Idx(1)), "#e86771");

@@ -1,22 +1,23 @@
-//! Characters that are pictures themselves: frames, bars and dots. Fonts draw them with gaps, or not at all, so they are
-//! drawn as paths that fill their cell.
+//! Draws characters that are pictures themselves: frames, bars and dots. Fonts draw them with gaps, or not at all. So
+//! they are drawn as paths that fill their cell.
 
 use std::fmt::Write as _;
 
-/// A part of the path data for the character at this corner of a cell of this size.
+/// The path data of one character, by the way it is drawn.
 pub enum Shape {
-    /// To be filled up to its sides, where the next one begins.
+    /// Filled up to the sides of the cell, where the next bar begins.
     Bar(String),
-    /// To be filled.
+    /// Filled.
     Dots(String),
-    /// To be drawn with a line; `heavy` ones with a thick one.
+    /// Drawn as a line, which is thick if `heavy`.
     Stroke { path: String, heavy: bool },
 }
 
+/// The shape of a character in the cell at this corner and of this size. Returns None if the font draws the character.
 pub fn of(c: char, x: f64, y: f64, width: f64, height: f64) -> Option<Shape> {
     let place = Place { x, y, width, height };
     match c {
-        // Bars from below, and from the left; the upper half.
+        // Bars from below, bars from the left, and then the upper half, the right half and a square.
         '\u{2581}'..='\u{2588}' => {
             let part = f64::from(u32::from(c) - 0x2580) / 8.0;
             Some(Shape::Bar(place.area(0.0, 1.0 - part, 1.0, 1.0)))
@@ -50,7 +51,7 @@ impl Place {
         format!("M{left:.2} {top:.2}H{right:.2}V{bottom:.2}H{left:.2}Z")
     }
 
-    /// Braille: dots 1 2 3 down the left side, 4 5 6 down the right one, then 7 and 8 below.
+    /// Braille: dots 1 2 3 down the left side, 4 5 6 down the right side, then 7 and 8 below.
     fn dots(&self, bits: u32) -> String {
         const CORNERS: [(u8, u8); 8] = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3)];
         let radius = self.width * 0.17;

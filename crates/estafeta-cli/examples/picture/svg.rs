@@ -1,5 +1,5 @@
-//! A terminal's screen as an SVG that looks the same everywhere: each run of text has its place and its length, so it does
-//! not matter which monospaced font is at hand.
+//! Draws a terminal's screen as an SVG that looks the same everywhere. Each run of text has its own position and
+//! length, so the choice of the monospaced font does not matter.
 
 use std::fmt::Write as _;
 
@@ -11,13 +11,13 @@ use crate::shapes::{self, Shape};
 const CELL_WIDTH: f64 = 8.4;
 const CELL_HEIGHT: f64 = 17.0;
 const FONT_SIZE: f64 = 14.0;
-/// From the top of a cell down to the line that letters stand on.
+/// From the top of a cell down to the baseline of its letters.
 const BASELINE: f64 = 13.0;
 const MARGIN: f64 = 16.0;
 const TITLE_BAR: f64 = 34.0;
 const BUTTONS: [&str; 3] = ["#e86771", "#e6c073", "#8fc87a"];
 
-/// The screen in a window with this title.
+/// Draws the screen in a window with this title.
 pub fn draw(screen: &Screen, title: &str) -> String {
     let (rows, cols) = (screen.size().0.get(), screen.size().1.get());
     let width = f64::from(cols) * CELL_WIDTH + 2.0 * MARGIN;
@@ -43,7 +43,7 @@ pub fn draw(screen: &Screen, title: &str) -> String {
     for row in 0..rows {
         let cells: Vec<_> = (0..cols).filter_map(|col| Some((col, screen.cell(row, col)?))).collect();
         let top = TITLE_BAR + f64::from(row) * CELL_HEIGHT;
-        // What is behind comes first: a letter may reach into the next cell.
+        // Backgrounds come first, because a letter may reach into the next cell.
         backgrounds(&mut svg, &cells, top);
         shapes(&mut svg, &cells, top);
         texts(&mut svg, &cells, top);
@@ -56,7 +56,7 @@ fn left_of(col: u16) -> f64 {
     MARGIN + f64::from(col) * CELL_WIDTH
 }
 
-/// One character, where there is only one.
+/// The character of a cell, if there is exactly one.
 fn single(cell: &Cell) -> Option<char> {
     let mut chars = cell.contents().chars();
     chars.next().filter(|_| chars.next().is_none())
@@ -81,7 +81,7 @@ fn backgrounds(svg: &mut String, cells: &[(u16, &Cell)], top: f64) {
     }
 }
 
-/// Shapes of one colour that stand side by side become one path.
+/// Neighbouring shapes of the same kind and colour become one path.
 fn shapes(svg: &mut String, cells: &[(u16, &Cell)], top: f64) {
     for run in cells.chunk_by(|one, next| palette::of(one.1).0 == palette::of(next.1).0) {
         let colour = hex(palette::of(run[0].1).0);
@@ -96,7 +96,7 @@ fn shapes(svg: &mut String, cells: &[(u16, &Cell)], top: f64) {
             }
         }
         let drawn = [
-            // Without soft edges, between which the background would shine through.
+            // Soft edges would let the background shine through between two bars.
             (bars, format!("fill=\"{colour}\" shape-rendering=\"crispEdges\"")),
             (dots, format!("fill=\"{colour}\"")),
             (light, format!("fill=\"none\" stroke=\"{colour}\"")),
@@ -127,13 +127,14 @@ impl Style {
     }
 }
 
-/// Letters of one style side by side.
+/// Neighbouring letters of one style.
 struct Run {
     style: Style,
     col: u16,
     width: u16,
     text: String,
-    /// A sign that a font may lack; its substitute from another font has a width of its own and must not stretch others.
+    /// A character that a font may lack. Its substitute from another font may have another width, and must not stretch
+    /// its neighbours.
     alone: bool,
 }
 
@@ -149,7 +150,7 @@ impl Run {
         Some(Self { style: Style::of(cell), col, width, text: text.to_owned(), alone: alone && !blank })
     }
 
-    /// Takes the next one in, if it looks the same.
+    /// Appends the next run if both look the same. Returns whether it did.
     fn join(&mut self, next: &Self) -> bool {
         let joins = self.style == next.style && !self.alone && !next.alone;
         if joins {
@@ -212,7 +213,7 @@ mod tests {
 
     use super::*;
 
-    /// The lines of the picture that show text, bars or backgrounds, without the window around them.
+    /// The lines of the SVG that show text, bars or backgrounds, without the window around them.
     fn drawn(written: &str) -> Vec<String> {
         let size = |length| NonZeroU16::new(length).unwrap();
         let mut parser = Parser::new(size(3), size(20), 0);
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_one_style_is_one_text_with_its_place_and_length() {
+    fn a_run_of_one_style_is_one_text_with_its_position_and_length() {
         let lines = drawn("  a <b> & \"c\"\r\n\x1b[31mred\x1b[1mbold");
         assert_eq!(text(&lines[0]), "a &lt;b&gt; &amp; &quot;c&quot;");
         assert!(lines[0].starts_with("<text x=\"32.8\" y=\"47.0\" textLength=\"92.4\""), "{}", lines[0]);
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn backgrounds_and_reverse_are_rectangles() {
+    fn backgrounds_and_reversed_text_become_rectangles() {
         let lines = drawn("\x1b[44mblue\x1b[0m \x1b[7mturned");
         let blue = r##"<rect x="16.0" y="34.0" width="33.6" height="17" fill="#6ca8f0""##;
         assert!(lines[0].starts_with(blue), "{}", lines[0]);
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn dim_underlined_and_italic_show() {
+    fn dim_underlined_and_italic_text_keep_their_style() {
         let lines = drawn("\x1b[2mdim\x1b[0;4m u \x1b[0;3mi");
         assert!(lines[0].contains("fill=\"#737880\""), "{}", lines[0]);
         assert!(lines[1].contains("underline") && text(&lines[1]) == " u ", "{}", lines[1]);
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_and_bars_are_paths_and_strange_signs_stand_alone() {
+    fn frames_and_bars_become_paths_and_unusual_characters_stay_alone() {
         let lines = drawn("│a✓b│ ▃▅ привет");
         assert!(lines[0].starts_with("<path d=\"") && lines[0].contains("crispEdges"), "{}", lines[0]);
         assert!(lines[1].contains("fill=\"none\" stroke="), "{}", lines[1]);
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_sign_takes_two_cells() {
+    fn a_wide_character_takes_two_cells() {
         let lines = drawn("日x");
         assert!(lines[0].contains("textLength=\"16.8\"") && lines[1].contains("x=\"32.8\""), "{lines:?}");
     }

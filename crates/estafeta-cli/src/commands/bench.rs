@@ -12,52 +12,53 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::signal::unix::SignalKind;
 
 use super::is_closed_pipe;
-use crate::bench::{self, Audience, Bench, Choice, Order, Table};
 use crate::cli::BenchArgs;
-use crate::failure::{FAILED, usage};
-use crate::output::{Paint, colour_for};
+use crate::failure::usage;
 use crate::settings::{Reach, Where};
 use crate::signals;
-use crate::workplace::Workplace;
+use estafeta_lab::bench::{self, Bench, BenchObserver, BenchOptions, Choice, Table};
+use estafeta_lab::exit_code::FAILED;
+use estafeta_lab::paint::{Paint, colour_for};
+use estafeta_lab::scratch_dir::ScratchDir;
 
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(60 * 60);
-const MOST_COPIES: usize = 200;
-/// How long it may take to take back what was put into Redis.
-const CLEARING: Duration = Duration::from_secs(10);
-/// How often the bar shows that it lives.
+const MAX_NODES: usize = 200;
+/// How long bench may take after a signal to remove its data from Redis.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often the progress bar is drawn again while a step lasts.
 const TICK: Duration = Duration::from_millis(200);
 
-/// `redis_was_asked_for`: a Redis is only loaded if it was named in this very call. One that the environment names is
-/// likely to be used for something else.
-pub fn run(reach: &Reach, redis_was_asked_for: bool, args: &BenchArgs) -> Result<ExitCode> {
-    let order = order(reach, redis_was_asked_for, args)?;
+/// Runs the benchmarks. `redis_was_named` is true if the command line of this call names a Redis. Bench loads a Redis
+/// only then. One that the environment names is probably used for something else.
+pub fn run(reach: &Reach, redis_was_named: bool, args: &BenchArgs) -> Result<ExitCode> {
+    let options = options(reach, redis_was_named, args)?;
     if let Some(path) = &args.plot {
         if path.extension().is_none_or(|extension| extension != "svg") {
             return Err(usage(format!("--plot: expected a name that ends in .svg, got {}", path.display())));
         }
-        // One that cannot be written should not be found out about after minutes.
+        // If the plot cannot be written, the user should learn that now and not after minutes.
         let made = tempfile::tempfile_in(directory_of(path));
         made.with_context(|| format!("cannot write the plot {}", path.display()))?;
     }
     if cfg!(debug_assertions) && !args.quick {
         let _ = writeln!(io::stderr(), "estafeta: this is a debug build, its figures are of little use");
     }
-    let directory = Workplace::new("bench")?;
-    let show = Show::new(args)?;
+    let directory = ScratchDir::new("bench")?;
+    let progress = BenchProgress::new(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut stopped = None;
     let outcome = runtime.block_on(async {
         let stop = async {
-            let signal = signals::told_to_stop().await;
+            let signal = signals::stop_signal().await;
             stopped = Some(signal);
-            tokio::spawn(end_anyway(signal));
+            tokio::spawn(force_exit(signal));
         };
-        bench::run(&order, directory.path(), &show, stop).await
+        bench::run(&options, directory.path(), &progress, stop).await
     });
-    show.bar.finish_and_clear();
+    progress.bar.finish_and_clear();
     runtime.shutdown_timeout(Duration::from_secs(5));
-    let tables = show.tables.into_inner();
+    let tables = progress.tables.into_inner();
     if let Some(path) = args.plot.as_ref().filter(|_| !tables.is_empty()) {
         let written = write_plot(path, &bench::picture(&tables));
         written.with_context(|| format!("cannot write the plot {}", path.display()))?;
@@ -68,23 +69,23 @@ pub fn run(reach: &Reach, redis_was_asked_for: bool, args: &BenchArgs) -> Result
             let _ = writeln!(io::stderr(), "estafeta: bench was stopped before its end");
             Ok(stopped.map_or(FAILED, signals::exit_code).into())
         }
-        // Whoever reads has had enough.
+        // The reader of the output has closed the pipe.
         Err(error) if error.downcast_ref::<io::Error>().is_some_and(is_closed_pipe) => Ok(ExitCode::SUCCESS),
         Err(error) => Err(error),
     }
 }
 
-/// A Redis that does not answer must not keep it from ending, and neither must a second signal be in vain.
-async fn end_anyway(signal: SignalKind) {
+/// Exits at a second signal, or if Redis does not answer and bench cannot stop in time.
+async fn force_exit(signal: SignalKind) {
     let signal = tokio::select! {
-        again = signals::told_to_stop() => again,
-        () = tokio::time::sleep(CLEARING) => signal,
+        again = signals::stop_signal() => again,
+        () = tokio::time::sleep(CLEANUP_TIMEOUT) => signal,
     };
     let _ = writeln!(io::stderr(), "estafeta: bench was stopped at once; the next one removes what it left");
     std::process::exit(signals::exit_code(signal).into());
 }
 
-/// So that a plot which cannot be written to its end does not take the place of an older one.
+/// Writes a temporary file and renames it. A plot that is cut short therefore never replaces an older one.
 fn write_plot(path: &Path, picture: &str) -> io::Result<()> {
     let readable = std::fs::Permissions::from_mode(0o666);
     let mut file = tempfile::Builder::new().permissions(readable).tempfile_in(directory_of(path))?;
@@ -97,7 +98,7 @@ fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-fn order(reach: &Reach, redis_was_asked_for: bool, args: &BenchArgs) -> Result<Order> {
+fn options(reach: &Reach, redis_was_named: bool, args: &BenchArgs) -> Result<BenchOptions> {
     let quick = args.quick;
     let length = args.length.map_or(Duration::from_millis(if quick { 150 } else { 3000 }), |length| length.0);
     if !(SHORTEST..=LONGEST).contains(&length) {
@@ -119,18 +120,18 @@ fn order(reach: &Reach, redis_was_asked_for: bool, args: &BenchArgs) -> Result<O
     let body = within("body", args.body, 0, 1024 * 1024)?;
     let handlers = within("handlers", args.handlers, 1, 100)?;
     let concurrency = within("concurrency", args.concurrency, 1, 1024)?;
-    for &copies in &args.copies {
-        within("copies", copies as u64, 1, MOST_COPIES as u64)?;
+    for &nodes in &args.nodes {
+        within("nodes", nodes as u64, 1, MAX_NODES as u64)?;
     }
-    let copies = |usual: &[usize], quick_ones: &[usize]| match &args.copies[..] {
+    let nodes = |usual: &[usize], quick_ones: &[usize]| match &args.nodes[..] {
         [] if quick => quick_ones.to_vec(),
         [] => usual.to_vec(),
         given => given.to_vec(),
     };
-    Ok(Order {
+    Ok(BenchOptions {
         benches: benches(&args.what),
         redis: match &reach.redis {
-            Where::Given(endpoint) if redis_was_asked_for => Some(estafeta::Endpoint::clone(endpoint)),
+            Where::Given(endpoint) if redis_was_named => Some(estafeta::Endpoint::clone(endpoint)),
             _ => None,
         },
         length,
@@ -139,13 +140,13 @@ fn order(reach: &Reach, redis_was_asked_for: bool, args: &BenchArgs) -> Result<O
         body: usize::try_from(body)?,
         handlers: usize::try_from(handlers)?,
         concurrency: usize::try_from(concurrency)?,
-        idle_copies: copies(&[1, 10, 100], &[1, 3]),
-        scale_copies: copies(&[1, 2, 5, 10, 20, 50, 100, 200], &[1, 3]),
+        idle_nodes: nodes(&[1, 10, 100], &[1, 3]),
+        scale_nodes: nodes(&[1, 2, 5, 10, 20, 50, 100, 200], &[1, 3]),
         lease: Duration::from_millis(if quick { 500 } else { 2000 }),
     })
 }
 
-/// Each once, in the order of the program.
+/// Returns each wanted benchmark once, in the order of `Bench::ALL`.
 fn benches(wanted: &[Choice]) -> Vec<Bench> {
     let all = wanted.is_empty() || wanted.contains(&Choice::All);
     let is_wanted = |bench: &Bench| all || wanted.contains(&Choice::One(*bench));
@@ -153,20 +154,20 @@ fn benches(wanted: &[Choice]) -> Vec<Bench> {
 }
 
 #[derive(Clone, Copy)]
-enum Form {
+enum TableForm {
     Text,
     Json,
     Markdown,
 }
 
-/// Prints tables as they come, with a bar on the terminal meanwhile.
-struct Show {
+/// Prints each table as soon as it is ready. Meanwhile it shows a progress bar on a terminal.
+struct BenchProgress {
     bar: ProgressBar,
-    form: Form,
+    form: TableForm,
     tables: RefCell<Vec<Table>>,
 }
 
-impl Show {
+impl BenchProgress {
     fn new(args: &BenchArgs) -> Result<Self> {
         let bar = if io::stderr().is_terminal() {
             let style = ProgressStyle::with_template("{bar:12} {pos} of {len}, {elapsed}  {wide_msg}")?;
@@ -177,14 +178,14 @@ impl Show {
             ProgressBar::hidden()
         };
         let form = match (args.output.json, args.markdown) {
-            (true, _) => Form::Json,
-            (_, true) => Form::Markdown,
-            _ => Form::Text,
+            (true, _) => TableForm::Json,
+            (_, true) => TableForm::Markdown,
+            _ => TableForm::Text,
         };
         Ok(Self { bar, form, tables: RefCell::default() })
     }
 
-    /// Prints without tearing the bar.
+    /// Hides the bar while it prints, so that the two do not mix.
     fn print(&self, write: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) -> Result<()> {
         Ok(self.bar.suspend(|| {
             let mut out = io::stdout().lock();
@@ -194,20 +195,20 @@ impl Show {
     }
 }
 
-impl Audience for Show {
+impl BenchObserver for BenchProgress {
     fn expect(&self, steps: usize) {
         self.bar.set_length(steps as u64);
     }
 
     fn place(&self, place: &str) -> Result<()> {
         match self.form {
-            Form::Json => Ok(()),
-            Form::Text | Form::Markdown => self.print(|out| writeln!(out, "{place}")),
+            TableForm::Json => Ok(()),
+            TableForm::Text | TableForm::Markdown => self.print(|out| writeln!(out, "{place}")),
         }
     }
 
     fn step(&self, what: &str) {
-        // The first step has begun and not ended.
+        // When the first step begins, no step has ended.
         if !self.bar.message().is_empty() {
             self.bar.inc(1);
         }
@@ -216,9 +217,9 @@ impl Audience for Show {
 
     fn table(&self, table: Table) -> Result<()> {
         let printed = self.print(|out| match self.form {
-            Form::Json => table.write_json(out),
-            Form::Markdown => table.write_markdown(out),
-            Form::Text => table.write(out, Paint(colour_for(&io::stdout()))),
+            TableForm::Json => table.write_json(out),
+            TableForm::Markdown => table.write_markdown(out),
+            TableForm::Text => table.write(out, Paint(colour_for(&io::stdout()))),
         });
         self.tables.borrow_mut().push(table);
         printed

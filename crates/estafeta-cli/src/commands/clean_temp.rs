@@ -1,4 +1,4 @@
-//! `estafeta cleanTemp`: returns what dead members held to the queue, now.
+//! `estafeta cleanTemp`: returns the messages of dead members to the queue now.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -7,8 +7,8 @@ use anyhow::Result;
 use serde_json::json;
 
 use super::with_ring;
-use crate::output::counted;
 use crate::settings::Reach;
+use estafeta_lab::text::counted;
 
 pub fn run(reach: &Reach, as_json: bool) -> Result<ExitCode> {
     let burials = with_ring(reach, async |ring| Ok(ring.sweep().await?))?;
@@ -16,7 +16,7 @@ pub fn run(reach: &Reach, as_json: bool) -> Result<ExitCode> {
     let gave_up: u64 = burials.iter().map(|burial| burial.gave_up).sum();
     let mut out = std::io::stdout().lock();
     if as_json {
-        writeln!(out, "{}", json!({"returned": returned, "gave_up": gave_up, "buried": burials.len()}))?;
+        writeln!(out, "{}", json!({"returned": returned, "gaveUp": gave_up, "buried": burials.len()}))?;
     } else {
         let (messages, members) =
             (counted(returned, "message"), counted(burials.len() as u64, "dead member"));

@@ -1,6 +1,6 @@
-//! `estafeta errors list|count|retry|drop`: work on the errors without taking them.
+//! `estafeta errors list|count|retry|drop`: works on the errors without taking them out.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::io::{BufWriter, Write as _};
 use std::process::ExitCode;
 
@@ -8,12 +8,13 @@ use anyhow::{Result, bail};
 use estafeta::{Ring, Selection};
 use serde_json::json;
 
-use super::{is_closed_pipe, with_ring};
-use crate::cli::{ErrorsCommand, SelectArgs};
-use crate::output::{counted, write_error};
+use super::{confirmed, is_closed_pipe, with_ring};
+use crate::cli::{DropArgs, ErrorsCommand, SelectArgs};
+use crate::output::write_error;
 use crate::settings::Reach;
+use estafeta_lab::text::counted;
 
-/// Errors that pass through memory at once.
+/// How many errors are in memory at once.
 const CHUNK: u64 = 200;
 
 pub fn run(reach: &Reach, action: &ErrorsCommand) -> Result<ExitCode> {
@@ -28,14 +29,20 @@ pub fn run(reach: &Reach, action: &ErrorsCommand) -> Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        ErrorsCommand::Retry(which) => {
-            let retried = with_ring(reach, async |ring| Ok(ring.retry_errors(&selection(which)).await?))?;
-            tell(which, "retried", retried)
-        }
-        ErrorsCommand::Drop(which) => {
-            let dropped = with_ring(reach, async |ring| Ok(ring.drop_errors(&selection(which)).await?))?;
-            tell(which, "dropped", dropped)
-        }
+        ErrorsCommand::Retry(which) => with_ring(reach, async |ring| {
+            let missing = missing(&ring, which).await?;
+            report(which, "retried", ring.retry_errors(&selection(which)).await?, &missing)
+        }),
+        ErrorsCommand::Drop(DropArgs { which, confirm }) => with_ring(reach, async |ring| {
+            if which.all && !confirm.yes {
+                let count = ring.error_count().await?;
+                if count > 0 && !confirmed(&format!("Delete {}?", counted(count, "error")))? {
+                    bail!("nothing was deleted");
+                }
+            }
+            let missing = missing(&ring, which).await?;
+            report(which, "dropped", ring.drop_errors(&selection(which)).await?, &missing)
+        }),
     }
 }
 
@@ -61,17 +68,33 @@ fn selection(which: &SelectArgs) -> Selection {
     if which.all { Selection::All } else { Selection::Ids(which.ids.clone()) }
 }
 
-/// Prints how many there were; ids that were not there make the command fail.
-fn tell(which: &SelectArgs, verb: &str, count: u64) -> Result<ExitCode> {
+/// The given ids that belong to no error in Redis.
+async fn missing(ring: &Ring, which: &SelectArgs) -> Result<Vec<u64>> {
+    let mut missing: BTreeSet<u64> = which.ids.iter().copied().collect();
+    let mut from = 0;
+    while !missing.is_empty() {
+        let chunk = ring.errors(from, CHUNK).await?;
+        if chunk.is_empty() {
+            break;
+        }
+        from += chunk.len() as u64;
+        for error in &chunk {
+            missing.remove(&error.id);
+        }
+    }
+    Ok(missing.into_iter().collect())
+}
+
+/// Prints how many errors were retried or dropped. The command fails if a given id belongs to no error.
+fn report(which: &SelectArgs, verb: &str, count: u64, missing: &[u64]) -> Result<ExitCode> {
     let mut out = std::io::stdout();
     match which.output.json {
         true => writeln!(out, "{}", json!({ verb: count }))?,
         false => writeln!(out, "{} {verb}", counted(count, "error"))?,
     }
-    let named: HashSet<u64> = which.ids.iter().copied().collect();
-    let missing = (named.len() as u64).saturating_sub(count);
-    if missing > 0 {
-        bail!("{missing} of these ids: expected an error that is kept, got none");
+    if !missing.is_empty() {
+        let ids: Vec<String> = missing.iter().map(|id| format!("#{id}")).collect();
+        bail!("no error in Redis has the id {}", ids.join(", "));
     }
     Ok(ExitCode::SUCCESS)
 }

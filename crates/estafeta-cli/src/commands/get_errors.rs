@@ -1,8 +1,16 @@
-//! `estafeta getErrors`: takes all errors out of Redis, prints and removes them.
+//! `estafeta getErrors`: takes all errors out of Redis, prints them and removes them.
 //!
-//! A chunk is printed and flushed before Redis is told to let go of it. Whatever ends this process in between (a kill, a
-//! closed pipe, a full disk), the chunk goes back and the next one prints it; it may print again what this one had
-//! printed but not let go of.
+//! The command joins the ring as a reader and takes the errors in chunks. It prints and flushes a chunk before Redis
+//! removes it. If the output is a pipe, the command also waits until the chunk was read. So no error is lost. An error
+//! may be printed twice, if the command ends after it printed the error and before Redis removed it. These events end
+//! the command early:
+//!
+//! - It is killed: the chunk goes back to the head of the errors, and the next getErrors prints it.
+//! - The pipe is closed: the chunk goes back, and the command succeeds.
+//! - The output fails for another reason, such as a full disk: the chunk goes back, and the command fails.
+//! - A signal asks it to stop: the command has one second to finish the chunk. If the chunk is then printed, Redis
+//!   removes it. Otherwise it goes back.
+//! - Stdout was closed from the start: the command fails before it takes any error.
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Write as _};
@@ -22,14 +30,14 @@ use crate::output::write_error;
 use crate::settings::Reach;
 use crate::signals;
 
-/// How long the lines that are being printed may take after a signal.
-const LAST_LINES: Duration = Duration::from_secs(1);
+/// How long the current chunk may take to be printed after a signal.
+const PRINT_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub fn run(reach: &Reach, as_json: bool) -> Result<ExitCode> {
     if stdout_was_closed()? {
         bail!("stdout is closed: expected a place to print the errors to; they stay in Redis");
     }
-    let endpoint = find_redis::endpoint(&reach.redis)?;
+    let endpoint = find_redis::existing(&reach.redis)?;
     let config = Config::new(endpoint, reach.ring.clone());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome = runtime.block_on(async {
@@ -42,14 +50,14 @@ pub fn run(reach: &Reach, as_json: bool) -> Result<ExitCode> {
             Ok(code) => left.map(|()| code).map_err(Into::into),
         }
     });
-    // A write that hangs because nobody reads ends with the process.
+    // If the reader of the output does not read, a write hangs. It ends with the process.
     runtime.shutdown_background();
     outcome
 }
 
 async fn print_all(reader: &mut DeadLetterReader, as_json: bool) -> Result<ExitCode> {
     let progress = progress_bar(reader.count().await?)?;
-    let mut stopped = std::pin::pin!(signals::told_to_stop());
+    let mut stopped = std::pin::pin!(signals::stop_signal());
     loop {
         let chunk = reader.next().await?;
         if chunk.is_empty() {
@@ -57,13 +65,14 @@ async fn print_all(reader: &mut DeadLetterReader, as_json: bool) -> Result<ExitC
             return Ok(ExitCode::SUCCESS);
         }
         let count = chunk.len() as u64;
-        // Where it may block: a signal must be heard also while nobody reads what we print.
+        // Printing may block, so it runs on another thread. The command must react to a signal even if its output is
+        // not read.
         let mut printing = tokio::task::spawn_blocking(move || print(&chunk, as_json));
         let (printed, signal) = tokio::select! {
             printed = &mut printing => (printed?, None),
-            signal = &mut stopped => match tokio::time::timeout(LAST_LINES, printing).await {
+            signal = &mut stopped => match tokio::time::timeout(PRINT_TIMEOUT, printing).await {
                 Ok(printed) => (printed?, Some(signal)),
-                // Nobody reads: what is in hand goes back.
+                // The output is not read, so the chunk goes back.
                 Err(_) => return Ok(signals::exit_code(signal).into()),
             },
         };
@@ -83,8 +92,8 @@ fn print(chunk: &[DeadLetter], as_json: bool) -> io::Result<()> {
     wait_until_read(out.get_ref())
 }
 
-/// A program that starts with a closed stdout gets /dev/null in its place, for reading and writing; somebody who wants to
-/// throw the errors away opens it for writing.
+/// A program that starts with a closed stdout gets /dev/null in its place, open for reading and writing. A user who
+/// wants to throw the errors away opens /dev/null only for writing.
 fn stdout_was_closed() -> io::Result<bool> {
     let flags = rustix::fs::fcntl_getfl(io::stdout())?;
     let (stdout, null) = (rustix::fs::fstat(io::stdout())?, rustix::fs::stat("/dev/null"));
@@ -92,17 +101,18 @@ fn stdout_was_closed() -> io::Result<bool> {
     Ok(is_null && flags.contains(rustix::fs::OFlags::RDWR))
 }
 
-/// What still lies in a pipe when its reader goes has reached nobody, so it must not be let go of before.
+/// Waits until the reader of a pipe has read everything. Errors that are in the pipe when its reader ends are lost, so
+/// they must not be removed from Redis before.
 fn wait_until_read(out: &impl AsFd) -> io::Result<()> {
     let pipe = File::from(out.as_fd().try_clone_to_owned()?);
     if !pipe.metadata()?.file_type().is_fifo() {
         return Ok(());
     }
-    // Short for a reader at work, long for one at rest, such as a pager.
+    // The pause is short for a reader at work. It grows for one at rest, such as a pager.
     let mut pause = Timespec { tv_sec: 0, tv_nsec: 100_000 };
     while rustix::io::ioctl_fionread(&pipe)? > 0 {
         pause.tv_nsec = (pause.tv_nsec * 2).min(50_000_000);
-        // A writing end reports nothing but that the last reader is gone.
+        // The writing end of a pipe reports only one thing: that the last reader is gone.
         if rustix::event::poll(&mut [PollFd::new(&pipe, PollFlags::empty())], Some(&pause))? > 0 {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
@@ -110,7 +120,7 @@ fn wait_until_read(out: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// A bar on stderr, if somebody sits there to see it and the errors do not scroll over it.
+/// A progress bar on stderr. It is hidden if stderr is not a terminal, or if the errors would scroll over it.
 fn progress_bar(total: u64) -> Result<ProgressBar> {
     if !std::io::stderr().is_terminal() || std::io::stdout().is_terminal() {
         return Ok(ProgressBar::hidden());

@@ -1,4 +1,4 @@
-//! What the program does, one module a command.
+//! What the program does, one module per command.
 
 pub mod bench;
 pub mod chaos;
@@ -6,25 +6,42 @@ pub mod clean_temp;
 pub mod errors;
 pub mod get_errors;
 pub mod monitor;
+pub mod pages;
 pub mod redis;
 pub mod reset;
+pub mod rings;
 pub mod run;
 pub mod status;
 
-use anyhow::Result;
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+
+use anyhow::{Result, bail};
 use estafeta::Ring;
 
 use crate::find_redis;
 use crate::settings::Reach;
 
-/// Runs a short command on a small runtime, connected to the ring.
+/// Connects to the ring and runs a short command on a small runtime.
 fn with_ring<T>(reach: &Reach, command: impl AsyncFnOnce(Ring) -> Result<T>) -> Result<T> {
-    let endpoint = find_redis::endpoint(&reach.redis)?;
+    let endpoint = find_redis::existing(&reach.redis)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async { command(Ring::connect(endpoint, reach.ring.clone()).await?).await })
 }
 
-/// Whether a failure to write only means that the reader of our output has had enough (`| head -1`).
+/// Asks the user at the terminal. Fails if there is no terminal.
+fn confirmed(question: &str) -> Result<bool> {
+    if !std::io::stdin().is_terminal() {
+        bail!("there is no terminal to ask at: use --yes if you mean it");
+    }
+    let mut err = std::io::stderr();
+    write!(err, "{question} [y/N] ")?;
+    err.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// Whether a write failed only because the reader of the output has ended, as in `| head -1`.
 fn is_closed_pipe(error: &std::io::Error) -> bool {
     error.kind() == std::io::ErrorKind::BrokenPipe
 }

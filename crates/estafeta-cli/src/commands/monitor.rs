@@ -1,4 +1,4 @@
-//! `estafeta monitor`: starts copies and shows the whole ring.
+//! `estafeta monitor`: starts nodes and shows the whole ring.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -6,36 +6,39 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
+use estafeta::{Endpoint, Health, MemberView, Ring, Role};
 
 use crate::cli::{MonitorArgs, RunArgs};
-use crate::duration::now_ms;
-use crate::escape::escape;
 use crate::failure::usage;
-use crate::find_redis;
-use crate::monitor::{self, Family, Ink, MOST_COPIES, Order, Place, Setting};
-use crate::output::colour_for;
+use crate::find_redis::{self, Creation};
 use crate::private_redis::{self, PrivateRedis};
-use crate::settings::Reach;
+use crate::settings::{DEMO, Reach};
+use estafeta_lab::clock::now_ms;
+use estafeta_lab::escape::escape;
+use estafeta_lab::paint::colour_for;
+use estafeta_monitor::{Launch, MAX_NODES, MonitorInfo, MonitorOptions, Theme};
 
-/// A log that has grown beyond this is put aside when the next monitor starts.
+/// How many nodes a monitor starts if the user does not ask for a number.
+const DEFAULT_NODES: usize = 5;
+/// A log larger than this is renamed to `.log.old` when the next monitor starts.
 const LONG_LOG: u64 = 10 * 1024 * 1024;
 
-/// Where the copies' logs go, and the monitor's own while it draws.
-pub struct Log {
+/// The log of the nodes, and of the monitor itself while it draws.
+pub struct LogFile {
     path: PathBuf,
     file: File,
 }
 
-impl Log {
-    /// None if nothing is going to be written there.
+impl LogFile {
+    /// Returns None if the default file cannot be written. Then the nodes log nothing.
     pub fn open(args: &MonitorArgs) -> Result<Option<Self>> {
-        match Self::open_always(args) {
-            Err(_) if args.attach && args.log.is_none() => Ok(None),
+        match Self::open_or_fail(args) {
+            Err(_) if args.log.is_none() => Ok(None),
             opened => opened.map(Some),
         }
     }
 
-    fn open_always(args: &MonitorArgs) -> Result<Self> {
+    fn open_or_fail(args: &MonitorArgs) -> Result<Self> {
         let path = match &args.log {
             Some(path) => std::path::absolute(path)?,
             None => private_redis::data_directory()?.join("monitor.log"),
@@ -70,63 +73,113 @@ pub fn run(
     args: &MonitorArgs,
     run: RunArgs,
     logging: Vec<String>,
-    log: Option<Log>,
+    log: Option<LogFile>,
 ) -> Result<ExitCode> {
-    if args.copies > MOST_COPIES {
-        return Err(usage(format!("--copies: expected at most {MOST_COPIES}, got {}", args.copies)));
+    if let Some(nodes) = args.nodes.filter(|nodes| *nodes > MAX_NODES) {
+        return Err(usage(format!("--nodes: expected at most {MAX_NODES}, got {nodes}")));
     }
-    // As the copies would, but before any of them is started.
-    run.work()?;
+    // The nodes check these options too. Here they are checked before anything is started.
+    run.demo()?;
     run.config("redis://127.0.0.1".parse()?, reach.ring.clone())?;
-    let found = find_redis::find(&reach.redis)?;
-    let setting = Setting {
+    let creation = if args.attach { Creation::Forbidden } else { Creation::Allowed };
+    let found = find_redis::find(&reach.redis, creation)?;
+    let outcome = watch(reach, args, run, logging, log, found.endpoint);
+    if let Some(private) = found.started {
+        stop(&private);
+    }
+    outcome
+}
+
+fn watch(
+    reach: &Reach,
+    args: &MonitorArgs,
+    mut run: RunArgs,
+    logging: Vec<String>,
+    log: Option<LogFile>,
+    endpoint: Endpoint,
+) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let attach = args.attach || runtime.block_on(must_attach(reach, &endpoint, args))?;
+    if attach && !args.attach && args.nodes.is_none() {
+        let _ = writeln!(
+            io::stderr(),
+            "estafeta: ring {} is in use, so this monitor only watches (see -n)",
+            reach.ring
+        );
+    }
+    let info = MonitorInfo {
         ring: reach.ring.to_string(),
-        redis: escape(found.endpoint.to_string().as_bytes()),
+        redis: escape(endpoint.to_string().as_bytes()),
         host: nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned(),
-        attach: args.attach,
+        attach,
         respawn: args.respawn,
         log_file: log.as_ref().map(|log| log.path.clone()),
         started_ms: now_ms(),
     };
-    let place = Place { endpoint: found.endpoint.clone(), ring: reach.ring.clone() };
-    let family = log.filter(|_| !args.attach).map(|log| {
-        let (ring, endpoint) = (reach.ring.clone(), found.endpoint);
-        Family { ring, endpoint, run, logging, log: log.file }
-    });
-    let order = Order {
-        copies: if args.attach { 0 } else { args.copies },
-        family,
-        place,
-        setting,
-        length: args.length.map(|length| length.0),
-        ink: draws().then(ink),
+    let nodes_log = match log {
+        Some(log) => log.file,
+        None => File::options().write(true).open("/dev/null")?,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let outcome = runtime.block_on(monitor::run(order));
+    let record = run.record.take();
+    (run.json, run.brief, run.control) = (Some(true), Some(true), Some(true));
+    let flags = [run.flags()?, logging].concat();
+    let options = MonitorOptions {
+        nodes: if attach { 0 } else { args.nodes.unwrap_or(DEFAULT_NODES) },
+        ring: reach.ring.clone(),
+        endpoint,
+        launch: (!attach).then_some(Launch { flags, record, log: nodes_log }),
+        info,
+        length: args.length.map(|length| length.0),
+        theme: draws().then(theme),
+    };
+    let outcome = runtime.block_on(estafeta_monitor::run(options));
     runtime.shutdown_background();
-    if let Some(private) = found.started {
-        stop(&private);
-    }
     Ok(outcome?.into())
 }
 
-fn ink() -> Ink {
-    let said = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(std::env::var_os);
-    let locale = said.map(|value| value.to_string_lossy().to_lowercase()).find(|value| !value.is_empty());
-    let ascii = locale.is_some_and(|locale| !locale.contains("utf"));
-    Ink { colour: colour_for(&io::stdout()), ascii }
+/// Prepares the ring, and returns whether the monitor may only watch. Without `-n`, it only watches if the ring has living nodes or belongs to another
+/// application. With `-n`, it starts nodes, and fails if the ring belongs to another application. With `-n 0`, it only
+/// watches.
+async fn must_attach(reach: &Reach, endpoint: &Endpoint, args: &MonitorArgs) -> Result<bool> {
+    let ring = Ring::connect(endpoint.clone(), reach.ring.clone()).await?;
+    for warning in ring.server_warnings().await? {
+        tracing::warn!("{warning}");
+    }
+    let snapshot = ring.snapshot(0).await?;
+    let is_living_node = |member: &MemberView| member.role != Role::Reader && member.state == Health::Alive;
+    let is_used = snapshot.members.iter().any(is_living_node);
+    let application = ring.application().await?;
+    if args.fresh && !is_used && args.nodes != Some(0) && application.as_deref() == Some(DEMO) {
+        ring.erase().await?;
+    }
+    match (args.nodes, application.filter(|application| application != DEMO)) {
+        (None, foreign) => Ok(is_used || foreign.is_some()),
+        (Some(0), _) => Ok(true),
+        (Some(_), Some(found)) => {
+            let (ring, expected) = (reach.ring.to_string(), DEMO.to_owned());
+            Err(estafeta::Error::Application { ring, found, expected }.into())
+        }
+        (Some(_), None) => Ok(false),
+    }
 }
 
-/// Stops the private Redis that was started for this monitor, unless others have come to use it.
+fn theme() -> Theme {
+    let values = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(std::env::var_os);
+    let locale = values.map(|value| value.to_string_lossy().to_lowercase()).find(|value| !value.is_empty());
+    let ascii = locale.is_some_and(|locale| !locale.contains("utf"));
+    Theme { colour: colour_for(&io::stdout()), ascii }
+}
+
+/// Stops the private Redis that this monitor started, unless other clients use it by now.
 fn stop(private: &PrivateRedis) {
     let is_ours_alone =
         private.status().is_ok_and(|status| status.is_none_or(|status| status.connected_clients <= 1));
-    let told = match is_ours_alone.then(|| private.stop()) {
+    let message = match is_ours_alone.then(|| private.stop()) {
         None => "others use the private Redis, so it stays; stop it with `estafeta redis stop`".to_owned(),
         Some(Ok(_)) => {
             format!("stopped the private Redis; its data stay in {}", private.directory().display())
         }
         Some(Err(error)) => format!("cannot stop the private Redis: {error}"),
     };
-    let _ = writeln!(io::stderr(), "estafeta: {told}");
+    let _ = writeln!(io::stderr(), "estafeta: {message}");
 }

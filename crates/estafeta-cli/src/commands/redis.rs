@@ -1,14 +1,16 @@
-//! `estafeta redis status|stop`: the private Redis that was started because no other was found.
+//! `estafeta redis status|stop`: shows or stops the private Redis.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde_json::json;
 
-use crate::failure::FAILED;
-use crate::output::grouped;
 use crate::private_redis::PrivateRedis;
+use estafeta_lab::exit_code::FAILED;
+use estafeta_lab::text::{counted, grouped};
+
+use super::confirmed;
 
 pub fn status(as_json: bool) -> Result<ExitCode> {
     let private = PrivateRedis::locate()?;
@@ -25,9 +27,9 @@ pub fn status(as_json: bool) -> Result<ExitCode> {
             "running": true,
             "pid": status.pid,
             "version": status.version,
-            "uptime_s": status.uptime.as_secs(),
-            "used_memory": status.used_memory,
-            "connected_clients": status.connected_clients,
+            "uptimeS": status.uptime.as_secs(),
+            "usedMemory": status.used_memory,
+            "connectedClients": status.connected_clients,
             "socket": status.socket,
             "directory": status.directory,
         });
@@ -48,9 +50,19 @@ pub fn status(as_json: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub fn stop() -> Result<ExitCode> {
+pub fn stop(yes: bool) -> Result<ExitCode> {
     let private = PrivateRedis::locate()?;
-    let told = if private.stop()? { "stopped; its data stay in" } else { "does not run in" };
-    writeln!(std::io::stdout(), "the private Redis {told} {}", private.directory().display())?;
+    // The connection of this query is one of the clients.
+    let clients =
+        || private.status().ok().flatten().map_or(0, |status| status.connected_clients.saturating_sub(1));
+    let clients = if yes { 0 } else { clients() };
+    if clients > 0 {
+        let question = format!("Stop the private Redis, which has {}?", counted(clients, "other client"));
+        if !confirmed(&question)? {
+            bail!("nothing was stopped");
+        }
+    }
+    let result = if private.stop()? { "was stopped; its data stay in" } else { "does not run in" };
+    writeln!(std::io::stdout(), "the private Redis {result} {}", private.directory().display())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,41 +1,50 @@
-//! `estafeta status`: the ring at one moment, and whether its balance adds up.
+//! `estafeta status`: shows the ring at one moment, and whether its balance adds up.
 
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal as _, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
-use estafeta::{Health, MemberView, Ring, Role, Snapshot};
+use anyhow::{Result, bail};
+use estafeta::{Event, EventKind, Health, MemberView, Ring, Role, Snapshot};
 
 use super::{is_closed_pipe, with_ring};
 use crate::cli::StatusArgs;
-use crate::escape::{escape, escape_json};
-use crate::failure::FAILED;
-use crate::narrate::{age, sentence};
-use crate::output::{BAD, FAINT, GOOD, NOTABLE, OFFICE, Paint, colour_for, grouped, moment};
 use crate::settings::Reach;
-use crate::signals::told_to_stop;
+use crate::signals::stop_signal;
+use estafeta_lab::escape::escape;
+use estafeta_lab::exit_code::FAILED;
+use estafeta_lab::paint::{BAD, FAINT, GOOD, NOTABLE, OFFICE, Paint, colour_for};
+use estafeta_lab::report::json_line;
+use estafeta_lab::text::{age, grouped, moment};
 
-const EVENTS: usize = 8;
+/// How many events are read.
+const EVENTS: usize = 50;
+/// How many lines about events are shown. Several events of readers may share one line.
+const SHOWN: usize = 8;
 
 pub fn run(reach: &Reach, args: &StatusArgs) -> Result<ExitCode> {
     with_ring(reach, async |ring| {
+        if !args.watch && !ring.exists().await? {
+            let (name, redis) = (&reach.ring, ring.endpoint());
+            bail!("there is no ring {name} at {redis}: `estafeta rings` lists the rings there");
+        }
         let snapshot = ring.snapshot(EVENTS).await?;
         let mut balanced = snapshot.balanced;
-        let shown = show(&snapshot, args);
-        if !is_over(shown)? && args.watch {
+        let shown = show(&ring, &snapshot, args);
+        if !reader_is_gone(shown)? && args.watch {
             tokio::select! {
                 watched = watch(ring, args) => balanced &= watched?,
-                _ = told_to_stop() => {}
+                _ = stop_signal() => {}
             }
         }
         Ok(if balanced { ExitCode::SUCCESS } else { FAILED.into() })
     })
 }
 
-/// Shows the ring once a second until nobody looks any more, over any trouble with Redis. Says whether the balance
-/// added up all the time.
-async fn watch(mut ring: Ring, args: &StatusArgs) -> Result<bool> {
+/// Shows the ring once per second until the reader of the output ends, through any trouble with Redis. Returns whether
+/// the balance added up every time.
+async fn watch(ring: Ring, args: &StatusArgs) -> Result<bool> {
     let (mut balanced, mut complained) = (true, false);
     loop {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -43,51 +52,76 @@ async fn watch(mut ring: Ring, args: &StatusArgs) -> Result<bool> {
             Ok(snapshot) => {
                 complained = false;
                 balanced &= snapshot.balanced;
-                if is_over(show(&snapshot, args))? {
+                if reader_is_gone(show(&ring, &snapshot, args))? {
                     return Ok(balanced);
                 }
             }
             Err(error) => {
                 if !complained {
-                    let told = escape(error.to_string().as_bytes());
-                    let _ = writeln!(io::stderr(), "estafeta: {told}; trying again");
+                    let message = escape(error.to_string().as_bytes());
+                    let _ = writeln!(io::stderr(), "estafeta: {message}; trying again");
                 }
                 complained = true;
-                if let Ok(again) = ring.reconnect().await {
-                    ring = again;
-                }
             }
         }
     }
 }
 
-/// Whether whoever read our output has had enough.
-fn is_over(shown: io::Result<()>) -> Result<bool> {
+/// Whether the reader of the output has closed the pipe.
+fn reader_is_gone(shown: io::Result<()>) -> Result<bool> {
     match shown {
         Err(error) if is_closed_pipe(&error) => Ok(true),
         other => Ok(other.map(|()| false)?),
     }
 }
 
-fn show(snapshot: &Snapshot, args: &StatusArgs) -> io::Result<()> {
+fn show(ring: &Ring, snapshot: &Snapshot, args: &StatusArgs) -> io::Result<()> {
     let stdout = io::stdout();
     let screen = args.watch && stdout.is_terminal();
     let mut text = Vec::new();
     if args.output.json {
-        writeln!(text, "{}", escape_json(serde_json::to_string(snapshot)?))?;
+        writeln!(text, "{}", json_line(snapshot))?;
     } else {
+        draw(&mut text, ring, snapshot, Paint(colour_for(&stdout)))?;
         if screen {
-            text.extend(b"\x1b[H\x1b[2J");
+            text = in_place(&text);
         }
-        draw(&mut text, snapshot, Paint(colour_for(&stdout)))?;
     }
     let mut out = stdout.lock();
     out.write_all(&text)?;
     out.flush()
 }
 
-fn draw(out: &mut impl Write, snapshot: &Snapshot, paint: Paint) -> io::Result<()> {
-    writeln!(out, "ring {} at {}", snapshot.ring, moment(snapshot.time_ms))?;
+/// Draws over the previous text without clearing the screen first, so that nothing flickers. Cuts off what does not fit
+/// into the window.
+fn in_place(text: &[u8]) -> Vec<u8> {
+    let (columns, rows) =
+        terminal_size::terminal_size().map_or((80, 24), |(width, height)| (width.0, height.0));
+    let text = String::from_utf8_lossy(text);
+    let lines = text.lines().take(usize::from(rows.saturating_sub(1)).max(1));
+    let lines: Vec<String> =
+        lines.map(|line| format!("{}\x1b[0m\x1b[K", cut(line, usize::from(columns)))).collect();
+    format!("\x1b[H{}\n\x1b[J", lines.join("\n")).into_bytes()
+}
+
+/// The first `columns` characters of a line. Escape sequences for styles do not count.
+fn cut(line: &str, columns: usize) -> &str {
+    let (mut left, mut in_style) = (columns, false);
+    for (at, c) in line.char_indices() {
+        match (in_style, c) {
+            (false, '\x1b') => in_style = true,
+            (true, 'm') => in_style = false,
+            (true, _) => {}
+            (false, _) if left == 0 => return &line[..at],
+            (false, _) => left -= 1,
+        }
+    }
+    line
+}
+
+fn draw(out: &mut impl Write, ring: &Ring, snapshot: &Snapshot, paint: Paint) -> io::Result<()> {
+    let redis = escape(ring.endpoint().to_string().as_bytes());
+    writeln!(out, "ring {} at {redis}, {}", snapshot.ring, moment(snapshot.time_ms))?;
     match &snapshot.generator {
         Some(generator) => {
             let office = paint.paint(OFFICE, &format!("member {}", generator.member));
@@ -112,11 +146,35 @@ fn draw(out: &mut impl Write, snapshot: &Snapshot, paint: Paint) -> io::Result<(
     )?;
     if !snapshot.events.is_empty() {
         writeln!(out, "\nlast events")?;
-        for event in snapshot.events.iter().rev() {
-            writeln!(out, "  {}  {}", paint.paint(FAINT, &moment(event.time_ms)), sentence(event))?;
+        let lines = fold_readers(&snapshot.events);
+        for (time_ms, line) in &lines[lines.len().saturating_sub(SHOWN)..] {
+            writeln!(out, "  {}  {}", paint.paint(FAINT, &moment(*time_ms)), escape(line.as_bytes()))?;
         }
     }
     Ok(())
+}
+
+/// One line per event, with its time. A reader joins and leaves with every getErrors, so neighbouring events of readers
+/// share a line.
+fn fold_readers(events: &[Event]) -> Vec<(u64, String)> {
+    let mut readers = BTreeSet::new();
+    let mut lines: Vec<(u64, String)> = Vec::new();
+    let mut folded = 0;
+    for event in events {
+        let of_reader = match event.kind {
+            EventKind::Joined { member, reader: true, .. } => readers.insert(member),
+            EventKind::Left { member, returned: 0 } => readers.contains(&member),
+            _ => false,
+        };
+        folded = if of_reader { folded + 1 } else { 0 };
+        if folded > 1 {
+            lines.pop();
+            lines.push((event.time_ms, format!("{folded} times a reader of errors joined or left")));
+        } else {
+            lines.push((event.time_ms, event.kind.to_string()));
+        }
+    }
+    lines
 }
 
 fn draw_members(out: &mut impl Write, members: &[MemberView], paint: Paint) -> io::Result<()> {
@@ -136,7 +194,7 @@ fn draw_members(out: &mut impl Write, members: &[MemberView], paint: Paint) -> i
             Role::Reader => "reader   ".to_owned(),
         };
         let state = match member.state {
-            Health::Well => paint.paint(GOOD, "well"),
+            Health::Alive => paint.paint(GOOD, "alive"),
             Health::Expired => paint.paint(BAD, "expired"),
             Health::Absent => paint.paint(BAD, "absent"),
             Health::Ahead => paint.paint(NOTABLE, "ahead"),
@@ -169,4 +227,49 @@ fn draw_balance(out: &mut impl Write, snapshot: &Snapshot, paint: Paint) -> io::
         grouped(snapshot.errors_kept),
         grouped(snapshot.errors_taken),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use estafeta::{MemberId, Role};
+
+    use super::*;
+
+    #[test]
+    fn neighbouring_events_of_readers_share_a_line() {
+        let event = |time_ms, kind| Event { id: format!("{time_ms}-0"), time_ms, kind };
+        let joined = |member, role: Role| EventKind::Joined {
+            member: MemberId(member),
+            reader: role == Role::Reader,
+            host: "h".into(),
+            pid: 7,
+        };
+        let left = |member| EventKind::Left { member: MemberId(member), returned: 0 };
+        let events = [
+            event(1, joined(1, Role::Handler)),
+            event(2, joined(2, Role::Reader)),
+            event(3, left(2)),
+            event(4, joined(3, Role::Reader)),
+            event(5, left(1)),
+            event(6, left(3)),
+        ];
+        let lines = fold_readers(&events);
+        let lines: Vec<_> = lines.iter().map(|(time_ms, line)| (*time_ms, line.as_str())).collect();
+        assert_eq!(
+            lines,
+            [
+                (1, "1 joined as node (h, pid 7)"),
+                (4, "3 times a reader of errors joined or left"),
+                (5, "1 left, 0 messages returned"),
+                (6, "3 left, 0 messages returned"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_line_is_cut_by_characters_and_styles_do_not_count() {
+        assert_eq!(cut("привет", 3), "при");
+        assert_eq!(cut("\x1b[32mgood\x1b[0m!", 4), "\x1b[32mgood\x1b[0m");
+        assert_eq!(cut("short", 80), "short");
+    }
 }

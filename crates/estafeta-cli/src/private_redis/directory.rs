@@ -1,4 +1,4 @@
-//! Where the private server lives, and that nobody else can get in there.
+//! Where the private server keeps its files, and the checks that no other user can enter there.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -11,10 +11,10 @@ use super::{PrivateRedisError, Result, io_error};
 
 pub(super) const LOCK: &str = "redis.lock";
 
-/// Linux has room for 108 bytes and macOS for 104, the closing zero included.
+/// Linux allows 108 bytes and macOS 104, including the final zero byte.
 pub(super) const MAX_SOCKET_PATH: usize = 100;
 
-/// Proof that the directory exists, is ours and is closed to others.
+/// Proof that the directory exists, belongs to this user and is closed to others.
 pub(super) struct Prepared(PathBuf);
 
 impl Prepared {
@@ -26,15 +26,15 @@ impl Prepared {
     }
 }
 
-/// The server's place among the user's data.
+/// The directory of the server, below that of the user's data.
 pub(super) fn locate(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf> {
     Ok(locate_data(variable)?.join("redis"))
 }
 
-/// `ESTAFETA_DATA`, or else the place the platform has for a user's data.
+/// `ESTAFETA_DATA`, or else a directory in the platform's place for the data of a user.
 pub(super) fn locate_data(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf> {
     let directory = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    // A relative XDG_DATA_HOME is to be ignored, says the XDG specification.
+    // The XDG specification requires that a relative XDG_DATA_HOME is ignored.
     let data_home = || directory("XDG_DATA_HOME").filter(|path| path.is_absolute());
     let platform = || {
         let home = directory("HOME")?;
@@ -57,7 +57,7 @@ pub(super) fn check_length(socket: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Creates the directory, or makes sure that the one that is there is ours and ours alone.
+/// Creates the directory. If it exists already, checks that it belongs to this user and closes it to all others.
 pub(super) fn prepare(directory: &Path) -> Result<Prepared> {
     DirBuilder::new()
         .recursive(true)

@@ -1,21 +1,19 @@
-//! Asking a socket whether a Redis is behind it.
+//! Finds out whether a Redis answers at a socket.
 
-use std::fmt::Write;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
 use redis::{ConnectionAddr, ErrorKind, IntoConnectionInfo, RedisConnectionInfo, ServerErrorKind};
 
-/// A server that takes longer for a PING is taken for one that does not answer, and asked again.
+/// A server that takes longer to answer a PING counts as one that does not answer. The caller tries again.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What was found behind a socket.
+/// What was found at a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Probe {
-    /// Nobody, or somebody who does not answer.
+    /// No server, or one that does not answer.
     Nothing,
-    /// A server that is alive and cannot serve yet, because it still reads its data.
+    /// A server that is alive but cannot serve yet, because it still loads its data.
     Loading,
     /// A server that serves.
     Ready,
@@ -28,15 +26,15 @@ pub(super) fn probe(socket: &Path) -> Probe {
     match redis::cmd("PING").exec(&mut connection) {
         Ok(()) => Probe::Ready,
         Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::BusyLoading) => Probe::Loading,
-        // An error with a code was sent by a server: a full disk, say, which the caller will hear of soon
-        // enough. All others are about the connection.
+        // An error with a code comes from a server, for example one whose disk is full. The caller meets that error
+        // with its own commands. All other errors are about the connection.
         Err(error) if error.code().is_some() => Probe::Ready,
         Err(_) => Probe::Nothing,
     }
 }
 
-/// Connects without the greeting which a connection normally starts with: that one has no timeout on a unix
-/// socket, and a frozen server would hold us for ever.
+/// Connects without the greeting that a client normally sends first. On a unix socket the greeting has no timeout, so a
+/// frozen server would block the caller for ever.
 pub(super) fn connect(socket: &Path) -> Option<redis::Connection> {
     let greeting = RedisConnectionInfo::default().set_skip_set_lib_name();
     let info =
@@ -45,17 +43,4 @@ pub(super) fn connect(socket: &Path) -> Option<redis::Connection> {
     connection.set_read_timeout(Some(ANSWER_TIMEOUT)).ok()?;
     connection.set_write_timeout(Some(ANSWER_TIMEOUT)).ok()?;
     Some(connection)
-}
-
-/// The path may hold any byte (on macOS it always holds a space), a URL may not.
-pub fn url(socket: &Path) -> String {
-    let mut url = String::from("redis+unix://");
-    for byte in socket.as_os_str().as_bytes() {
-        match byte {
-            b'/' | b'-' | b'_' | b'.' | b'~' => url.push(char::from(*byte)),
-            byte if byte.is_ascii_alphanumeric() => url.push(char::from(*byte)),
-            byte => write!(url, "%{byte:02X}").unwrap_or_default(),
-        }
-    }
-    url
 }

@@ -5,6 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
 
+use estafeta_lab::redis_program;
 use estafeta_testbed::{DataDir, eventually};
 use redis::Commands;
 
@@ -12,8 +13,8 @@ use super::*;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// A place for a server; the `DataDir` ends the server when the test is over, however the test ends.
-fn place() -> (DataDir, PrivateRedis) {
+/// A private Redis that is not running yet. The `DataDir` stops the server when the test ends, however it ends.
+fn new_private_redis() -> (DataDir, PrivateRedis) {
     let data = DataDir::new();
     let redis = PrivateRedis::at(data.path().join("redis")).unwrap();
     (data, redis)
@@ -28,8 +29,8 @@ fn pid(redis: &PrivateRedis) -> u32 {
 }
 
 #[test]
-fn the_first_starts_it_and_the_next_finds_it() {
-    let (data, redis) = place();
+fn the_first_call_starts_the_server_and_the_next_finds_it() {
+    let (data, redis) = new_private_redis();
     assert!(!redis.is_running());
     assert_eq!(redis.status().unwrap(), None);
     assert!(!data.path().join("redis").exists());
@@ -48,8 +49,8 @@ fn the_first_starts_it_and_the_next_finds_it() {
 }
 
 #[test]
-fn it_listens_on_its_socket_alone_and_keeps_everything_on_disk() {
-    let (_data, redis) = place();
+fn the_server_listens_only_on_its_socket_and_logs_every_write_to_disk() {
+    let (_data, redis) = new_private_redis();
     redis.ensure().unwrap();
     let setting = |name: &str| -> Vec<String> {
         redis::cmd("CONFIG").arg("GET").arg(name).query(&mut client(&redis)).unwrap()
@@ -63,8 +64,8 @@ fn it_listens_on_its_socket_alone_and_keeps_everything_on_disk() {
 }
 
 #[test]
-fn what_was_written_survives_a_stop() {
-    let (_data, redis) = place();
+fn data_survives_a_stop() {
+    let (_data, redis) = new_private_redis();
     redis.ensure().unwrap();
     let () = client(&redis).set("key", "value").unwrap();
     assert!(redis.stop().unwrap());
@@ -76,8 +77,8 @@ fn what_was_written_survives_a_stop() {
 }
 
 #[test]
-fn half_a_transaction_at_the_end_of_the_file_never_comes_back() {
-    let (_data, redis) = place();
+fn half_a_transaction_at_the_end_of_the_file_is_never_applied() {
+    let (_data, redis) = new_private_redis();
     let both = || {
         let mut pipe = redis::pipe();
         pipe.atomic().rpush("list", "x").ignore().incr("count", 1).ignore();
@@ -87,7 +88,7 @@ fn half_a_transaction_at_the_end_of_the_file_never_comes_back() {
     both();
     both();
     redis.stop().unwrap();
-    // As if the server had been killed while it wrote the second one.
+    // This is what a server leaves if it is killed while it writes the second transaction.
     let file = redis.directory().join("appendonlydir/appendonly.aof.1.incr.aof");
     let written = std::fs::read(&file).unwrap();
     let torn = written.windows(5).rposition(|bytes| bytes.eq_ignore_ascii_case(b"count")).unwrap();
@@ -103,14 +104,14 @@ fn half_a_transaction_at_the_end_of_the_file_never_comes_back() {
 }
 
 #[test]
-fn valkeys_own_tool_cuts_what_valkey_left() {
+fn the_torn_file_of_a_valkey_server_is_cut_by_valkeys_own_tool() {
     let tools = tempfile::tempdir().unwrap();
     let tool = tools.path().join("valkey-check-aof");
-    // It makes no difference which of the two tools it really is; that it was called does.
+    // It does not matter which of the two tools does the work. The test needs to see that this one was called.
     std::fs::write(&tool, "#!/bin/sh\nexec redis-check-aof \"$@\"\n").unwrap();
     std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o755)).unwrap();
 
-    let (_data, redis) = place();
+    let (_data, redis) = new_private_redis();
     redis.ensure().unwrap();
     let mut pipe = redis::pipe();
     pipe.atomic().rpush("list", "x").ignore().incr("count", 1).exec(&mut client(&redis)).unwrap();
@@ -118,21 +119,21 @@ fn valkeys_own_tool_cuts_what_valkey_left() {
     let file = redis.directory().join("appendonlydir/appendonly.aof.1.incr.aof");
     let written = std::fs::read(&file).unwrap();
     std::fs::write(&file, &written[..written.len() - 10]).unwrap();
-    launch::cut_torn_tail(&tools.path().join("valkey-server"), redis.directory());
+    redis_program::cut_torn_tail(&tools.path().join("valkey-server"), redis.directory());
     let left = std::fs::read(&file).unwrap();
     assert!(left.len() < written.len() - 10 && written.starts_with(&left), "{} bytes", left.len());
 }
 
 #[test]
 fn a_file_that_is_damaged_in_the_middle_is_not_cut() {
-    let (_data, redis) = place();
+    let (_data, redis) = new_private_redis();
     redis.ensure().unwrap();
     for count in 0..20 {
         let mut pipe = redis::pipe();
         pipe.atomic().rpush("list", count).ignore().incr("count", 1).ignore();
         pipe.exec(&mut client(&redis)).unwrap();
     }
-    // The file need not end with a transaction.
+    // The test also covers a file that does not end with a transaction.
     let () = client(&redis).set("last", "value").unwrap();
     redis.stop().unwrap();
     let file = redis.directory().join("appendonlydir/appendonly.aof.1.incr.aof");
@@ -147,23 +148,23 @@ fn a_file_that_is_damaged_in_the_middle_is_not_cut() {
 
 #[test]
 fn stop_without_a_server_creates_nothing() {
-    let (_data, redis) = place();
+    let (_data, redis) = new_private_redis();
     assert!(!redis.stop().unwrap());
     assert!(!redis.directory().exists());
 }
 
 #[test]
-fn of_eight_in_the_same_instant_one_starts_it() {
-    let (_data, redis) = place();
+fn exactly_one_of_eight_simultaneous_calls_starts_the_server_that_all_use() {
+    let (_data, redis) = new_private_redis();
     for _ in 0..5 {
         let barrier = Barrier::new(8);
-        let copy = || {
+        let node = || {
             barrier.wait();
             (redis.ensure().unwrap(), pid(&redis))
         };
         let results: Vec<_> = thread::scope(|scope| {
-            let copies: Vec<_> = (0..8).map(|_| scope.spawn(copy)).collect();
-            copies.into_iter().map(|copy| copy.join().unwrap()).collect()
+            let nodes: Vec<_> = (0..8).map(|_| scope.spawn(node)).collect();
+            nodes.into_iter().map(|node| node.join().unwrap()).collect()
         });
         assert_eq!(
             results.iter().filter(|(ensured, _)| *ensured == Ensured::Started).count(),
@@ -175,14 +176,15 @@ fn of_eight_in_the_same_instant_one_starts_it() {
     }
 }
 
-const COPY: &str = "ESTAFETA_TEST_COPY";
-/// The file by which a copy tells that it has its server.
-const FOUND: &str = "a-copy-found-it";
+/// The environment variable that makes `body_of_a_node_process` act as a node. It holds the directory of the server.
+const NODE_DIRECTORY: &str = "ESTAFETA_TEST_NODE_DIRECTORY";
+/// A node creates this file once its server has answered.
+const FOUND: &str = "a-node-found-it";
 
-/// The body of a copy that other tests start as a process, and kill. Among the other tests it has nothing to do.
+/// The body of a node that other tests start as a process, and kill. In an ordinary run of the tests it does nothing.
 #[test]
-fn a_copy() {
-    if let Some(directory) = std::env::var_os(COPY) {
+fn body_of_a_node_process() {
+    if let Some(directory) = std::env::var_os(NODE_DIRECTORY) {
         let redis = PrivateRedis::at(directory.into()).unwrap();
         redis.ensure().unwrap();
         std::fs::write(redis.directory().join(FOUND), "").unwrap();
@@ -190,14 +192,14 @@ fn a_copy() {
     }
 }
 
-struct Copy(Child);
+struct NodeProcess(Child);
 
-impl Copy {
+impl NodeProcess {
     fn start(redis: &PrivateRedis) -> Self {
-        // The harness names tests without the crate, `module_path!` begins with it.
-        let name = module_path!().split_once("::").unwrap().1.to_owned() + "::a_copy";
+        // The test harness names tests without the crate, but `module_path!` begins with the crate.
+        let name = module_path!().split_once("::").unwrap().1.to_owned() + "::body_of_a_node_process";
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", &name]).env(COPY, redis.directory());
+        command.args(["--exact", &name]).env(NODE_DIRECTORY, redis.directory());
         Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
@@ -207,43 +209,43 @@ impl Copy {
     }
 }
 
-impl Drop for Copy {
+impl Drop for NodeProcess {
     fn drop(&mut self) {
         self.kill();
     }
 }
 
 #[test]
-fn the_server_and_its_lock_outlive_a_killed_copy() {
-    let (_data, redis) = place();
-    let mut copy = Copy::start(&redis);
-    eventually(SOON, "the copy starts the server", || redis.is_running().then_some(()));
+fn the_server_and_its_lock_outlive_a_killed_node() {
+    let (_data, redis) = new_private_redis();
+    let mut node = NodeProcess::start(&redis);
+    eventually(SOON, "the node starts the server", || redis.is_running().then_some(()));
     let server = pid(&redis);
-    copy.kill();
+    node.kill();
     assert_eq!(pid(&redis), server);
     assert!(redis.lock_is_held().unwrap());
     assert_eq!(redis.ensure().unwrap(), Ensured::Found);
 }
 
 #[test]
-fn a_living_copy_does_not_hold_the_lock_of_a_dead_server() {
-    let (_data, redis) = place();
-    let mut copy = Copy::start(&redis);
-    eventually(SOON, "the copy starts the server", || redis.directory().join(FOUND).exists().then_some(()));
+fn a_living_node_does_not_hold_the_lock_of_a_dead_server() {
+    let (_data, redis) = new_private_redis();
+    let mut node = NodeProcess::start(&redis);
+    eventually(SOON, "the node starts the server", || redis.directory().join(FOUND).exists().then_some(()));
     let server = nix::unistd::Pid::from_raw(pid(&redis).try_into().unwrap());
     nix::sys::signal::kill(server, nix::sys::signal::Signal::SIGKILL).unwrap();
     eventually(SOON, "the lock is free", || (!redis.lock_is_held().unwrap()).then_some(()));
-    assert!(copy.0.try_wait().unwrap().is_none());
+    assert!(node.0.try_wait().unwrap().is_none());
     assert_eq!(redis.ensure().unwrap(), Ensured::Started);
 }
 
 #[test]
-fn copies_killed_at_any_moment_of_the_start_leave_at_most_one_server() {
-    let (_data, redis) = place();
+fn nodes_killed_at_any_moment_of_the_start_leave_at_most_one_server() {
+    let (_data, redis) = new_private_redis();
     for delay in 0..20 {
-        let mut copies: Vec<Copy> = (0..3).map(|_| Copy::start(&redis)).collect();
+        let mut nodes: Vec<NodeProcess> = (0..3).map(|_| NodeProcess::start(&redis)).collect();
         thread::sleep(Duration::from_millis(delay * 2));
-        copies.iter_mut().for_each(Copy::kill);
+        nodes.iter_mut().for_each(NodeProcess::kill);
         redis.ensure().unwrap();
         #[cfg(target_os = "linux")]
         assert_eq!(processes_in(redis.directory()), [pid(&redis)]);
@@ -252,7 +254,7 @@ fn copies_killed_at_any_moment_of_the_start_leave_at_most_one_server() {
     }
 }
 
-/// All processes that work in `directory`, which only its server does.
+/// All processes whose working directory is `directory`. Only its server works there.
 #[cfg(target_os = "linux")]
 fn processes_in(directory: &Path) -> Vec<u32> {
     let works_there =
@@ -263,8 +265,8 @@ fn processes_in(directory: &Path) -> Vec<u32> {
 }
 
 #[test]
-fn a_server_that_cannot_start_says_why() {
-    let (_data, redis) = place();
+fn the_error_of_a_server_that_cannot_start_contains_the_reason() {
+    let (_data, redis) = new_private_redis();
     redis.ensure().unwrap();
     let () = client(&redis).set("key", "value").unwrap();
     redis.stop().unwrap();
@@ -276,8 +278,8 @@ fn a_server_that_cannot_start_says_why() {
 }
 
 #[test]
-fn what_stands_in_the_way_of_the_lock_or_the_socket_is_named() {
-    let (_data, redis) = place();
+fn an_obstacle_in_place_of_the_lock_or_the_socket_is_named_in_the_error() {
+    let (_data, redis) = new_private_redis();
     std::fs::create_dir(redis.directory()).unwrap();
     std::os::unix::fs::symlink(redis.lock_path(), redis.lock_path()).unwrap();
     let error = redis.stop().unwrap_err();
@@ -291,38 +293,38 @@ fn what_stands_in_the_way_of_the_lock_or_the_socket_is_named() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_server_that_ended_does_not_stay_in_the_list_of_processes() {
-    let (_data, redis) = place();
+fn a_server_that_ended_does_not_stay_as_a_zombie() {
+    let (_data, redis) = new_private_redis();
     redis.ensure().unwrap();
     let process = PathBuf::from(format!("/proc/{}", pid(&redis)));
     assert!(process.exists() && redis.stop().unwrap());
     eventually(SOON, "its end is taken note of", || (!process.exists()).then_some(()));
 }
 
-/// Answers the first visitor of a socket.
+/// Sends `answer` to the first client of a socket.
 fn answer_at(socket: &Path, answer: &'static [u8]) -> thread::JoinHandle<()> {
     use std::io::{Read as _, Write as _};
     let _ = std::fs::remove_file(socket);
     let listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
     thread::spawn(move || {
-        let (mut visitor, _) = listener.accept().unwrap();
-        let _ = visitor.read(&mut [0; 100]);
-        visitor.write_all(answer).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 100]);
+        stream.write_all(answer).unwrap();
     })
 }
 
 #[test]
 fn a_server_that_is_still_loading_is_not_replaced_even_if_its_lock_is_gone() {
-    let (_data, redis) = place();
+    let (_data, redis) = new_private_redis();
     let prepared = directory::prepare(redis.directory()).unwrap();
     let server = answer_at(&redis.socket(), b"-LOADING Redis is loading the dataset in memory\r\n");
-    assert!(!redis.start_if_nobody_does(&prepared, Instant::now() + SOON).unwrap());
+    assert!(!redis.try_start(&prepared, Instant::now() + SOON).unwrap());
     server.join().unwrap();
     assert!(redis.socket().exists() && !redis.is_running());
 }
 
 #[test]
-fn an_answer_tells_a_server_that_serves_from_one_that_loads_and_from_none() {
+fn a_probe_distinguishes_a_server_that_serves_one_that_loads_and_none() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("socket");
     let found_behind = |answer: &'static [u8]| {
@@ -338,8 +340,8 @@ fn an_answer_tells_a_server_that_serves_from_one_that_loads_and_from_none() {
 }
 
 #[test]
-fn a_lax_directory_is_closed_and_a_strange_one_refused() {
-    let (data, redis) = place();
+fn a_directory_with_wrong_permissions_is_closed_and_a_foreign_one_is_refused() {
+    let (data, redis) = new_private_redis();
     std::fs::create_dir(redis.directory()).unwrap();
     for lax in [0o755, 0o750, 0o770, 0o710, 0o701, 0o500] {
         std::fs::set_permissions(redis.directory(), std::fs::Permissions::from_mode(lax)).unwrap();
@@ -351,7 +353,7 @@ fn a_lax_directory_is_closed_and_a_strange_one_refused() {
     std::fs::write(&file, "").unwrap();
     assert!(matches!(directory::prepare(&file), Err(PrivateRedisError::Io { .. })));
 
-    // Only root has directories of others to meet at a known place, or can make one.
+    // Only root can create a directory that belongs to another user.
     if nix::unistd::geteuid().is_root() {
         std::os::unix::fs::chown(redis.directory(), Some(12345), None).unwrap();
         let error = redis.ensure().unwrap_err();
@@ -360,7 +362,7 @@ fn a_lax_directory_is_closed_and_a_strange_one_refused() {
 }
 
 #[test]
-fn the_environment_says_where() {
+fn environment_variables_decide_where_the_directory_is() {
     let locate = |variables: &[(&str, &str)]| {
         let variables: Vec<(String, OsString)> =
             variables.iter().map(|(name, value)| (name.to_string(), value.into())).collect();
@@ -383,7 +385,7 @@ fn the_environment_says_where() {
 }
 
 #[test]
-fn a_path_too_long_for_a_socket_says_what_to_do() {
+fn the_error_for_a_path_too_long_for_a_socket_suggests_a_remedy() {
     let longest = directory::MAX_SOCKET_PATH - "//redis.sock".len();
     PrivateRedis::at(Path::new("/").join("x".repeat(longest))).unwrap();
     let error = PrivateRedis::at(Path::new("/").join("x".repeat(longest + 1))).unwrap_err();
@@ -391,7 +393,7 @@ fn a_path_too_long_for_a_socket_says_what_to_do() {
 }
 
 #[test]
-fn any_path_makes_a_url() {
+fn a_path_with_special_characters_becomes_a_url_that_works() {
     assert_eq!(socket_url(Path::new("/a-b_c.D~1/e f%")), "redis+unix:///a-b_c.D~1/e%20f%25");
     let data = DataDir::new();
     let redis = PrivateRedis::at(data.path().join("a b%?#ñ").join("redis")).unwrap();
@@ -401,21 +403,21 @@ fn any_path_makes_a_url() {
 }
 
 #[test]
-fn a_missing_program_is_told_apart() {
+fn only_an_executable_server_program_on_the_path_is_found() {
     let empty = tempfile::tempdir().unwrap();
-    assert_eq!(launch::find(Some(empty.path().as_os_str())), None);
+    assert_eq!(redis_program::find_on(Some(empty.path().as_os_str())), None);
     let valkey = empty.path().join("valkey-server");
     std::fs::write(&valkey, "").unwrap();
-    assert_eq!(launch::find(Some(empty.path().as_os_str())), None);
+    assert_eq!(redis_program::find_on(Some(empty.path().as_os_str())), None);
     std::fs::set_permissions(&valkey, std::fs::Permissions::from_mode(0o755)).unwrap();
-    assert_eq!(launch::find(Some(empty.path().as_os_str())), Some(valkey));
-    assert!(PrivateRedisError::NotInstalled.to_string().contains("apt install redis-server"));
+    assert_eq!(redis_program::find_on(Some(empty.path().as_os_str())), Some(valkey));
+    assert!(NotInstalled.to_string().contains("apt install redis-server"));
 }
 
 #[test]
-fn a_frozen_server_does_not_hold_its_visitors() {
+fn a_frozen_server_does_not_block_its_clients() {
     use nix::sys::signal::{Signal, kill};
-    let (_data, redis) = place();
+    let (_data, redis) = new_private_redis();
     redis.ensure().unwrap();
     let server = nix::unistd::Pid::from_raw(pid(&redis).try_into().unwrap());
     kill(server, Signal::SIGSTOP).unwrap();

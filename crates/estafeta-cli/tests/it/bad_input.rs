@@ -1,4 +1,5 @@
-//! Wrong calls: one clear line that says what was expected, the right exit code, and Redis as it was.
+//! Wrong calls. Each prints one clear line with what was expected, returns the right exit code, and leaves Redis as it
+//! was.
 
 use std::path::PathBuf;
 
@@ -7,29 +8,42 @@ use estafeta_testbed::Output;
 use crate::reset::dump;
 use crate::support::{SOON, TestRing, start};
 
-/// Runs the program and expects it to fail without a trace in Redis, saying all of `says`.
+/// Runs the program, which must fail with `code`, print everything in `expected`, and change nothing in Redis. Returns
+/// its stderr.
 #[track_caller]
-pub fn refuses(ring: &TestRing, args: &[&str], envs: &[(&str, &str)], code: i32, says: &[&str]) -> String {
+pub fn refuses(
+    ring: &TestRing,
+    args: &[&str],
+    envs: &[(&str, &str)],
+    code: i32,
+    expected: &[&str],
+) -> String {
     let before = dump(ring);
     let output = start(args, envs).output(SOON);
-    let told = String::from_utf8(output.stderr.clone()).unwrap();
+    let stderr = String::from_utf8(output.stderr.clone()).unwrap();
     assert_eq!(output.status.code(), Some(code), "{args:?}: {output:?}");
-    for words in says {
-        assert!(told.contains(words), "{args:?} did not say {words:?}: {told}");
+    for words in expected {
+        assert!(stderr.contains(words), "{args:?} did not say {words:?}: {stderr}");
     }
     assert_eq!(dump(ring), before, "{args:?} changed Redis");
-    told
+    stderr
 }
 
-/// What our own words are held to; clap explains itself in a few lines.
+/// Like [`refuses`], for messages that must be a single line.
 #[track_caller]
-pub fn in_one_line(ring: &TestRing, args: &[&str], envs: &[(&str, &str)], code: i32, says: &[&str]) {
-    let told = refuses(ring, args, envs, code, says);
-    assert!(told.starts_with("estafeta: ") && told.ends_with('\n'), "{told:?}");
-    assert_eq!(told.lines().count(), 1, "{told}");
+pub fn refuses_in_one_line(
+    ring: &TestRing,
+    args: &[&str],
+    envs: &[(&str, &str)],
+    code: i32,
+    expected: &[&str],
+) {
+    let stderr = refuses(ring, args, envs, code, expected);
+    assert!(stderr.starts_with("estafeta: ") && stderr.ends_with('\n'), "{stderr:?}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
 }
 
-/// A ring with something in it that a wrong call could harm.
+/// A ring with data that a wrong call could damage.
 pub fn ring_with_errors() -> TestRing {
     let ring = TestRing::new();
     ring.plant_errors(1..=3, |_| b"body".to_vec());
@@ -37,7 +51,7 @@ pub fn ring_with_errors() -> TestRing {
 }
 
 #[test]
-fn a_url_that_is_none_is_told_with_an_example() {
+fn an_invalid_url_is_refused_with_an_example() {
     let ring = ring_with_errors();
     for url in [
         "http://x",
@@ -51,15 +65,18 @@ fn a_url_that_is_none_is_told_with_an_example() {
         for args in
             [&["run", "--redis", url][..], &["getErrors", "--redis", url], &["status", "--redis", url]]
         {
-            in_one_line(&ring, args, &[], 2, &["Redis URL: expected a URL such as redis://"]);
+            refuses_in_one_line(&ring, args, &[], 2, &["Redis URL: expected a URL such as redis://"]);
         }
-        in_one_line(&ring, &["status"], &[("REDIS_URL", url)], 2, &["Redis URL: expected"]);
-        in_one_line(&ring, &["status"], &[("ESTAFETA_REDIS", url)], 2, &["Redis URL: expected"]);
+        // An empty REDIS_URL is as good as none.
+        if !url.is_empty() {
+            refuses_in_one_line(&ring, &["status"], &[("REDIS_URL", url)], 2, &["Redis URL: expected"]);
+        }
+        refuses_in_one_line(&ring, &["status"], &[("ESTAFETA_REDIS", url)], 2, &["Redis URL: expected"]);
     }
 }
 
 #[test]
-fn clap_refuses_what_it_cannot_read() {
+fn arguments_that_cannot_be_parsed_are_refused() {
     let ring = ring_with_errors();
     let url = ring.redis.url();
     let cases: [(&[&str], &[&str]); 11] = [
@@ -75,20 +92,20 @@ fn clap_refuses_what_it_cannot_read() {
         (&["--db", "-1"], &["-1"]),
         (&["--getErrors", "--cleanTemp"], &["--getErrors", "--cleanTemp"]),
     ];
-    for (args, says) in cases {
-        in_one_line(&ring, args, &[("REDIS_URL", &url)], 2, says);
+    for (args, expected) in cases {
+        refuses_in_one_line(&ring, args, &[("REDIS_URL", &url)], 2, expected);
     }
 }
 
 #[test]
-fn a_password_in_a_misplaced_url_is_not_repeated() {
+fn a_password_in_a_misplaced_url_is_not_printed() {
     let ring = ring_with_errors();
-    let told = refuses(&ring, &["run", "redis://:s3cret@host"], &[], 2, &["redis://***@host"]);
-    assert!(!told.contains("s3cret"), "{told}");
+    let stderr = refuses(&ring, &["run", "redis://:s3cret@host"], &[], 2, &["redis://***@host"]);
+    assert!(!stderr.contains("s3cret"), "{stderr}");
 }
 
 #[test]
-fn a_setting_out_of_range_is_told_with_its_range() {
+fn a_setting_out_of_range_is_refused_with_its_range() {
     let ring = ring_with_errors();
     let url = ring.redis.url();
     let cases: [(&[&str], &[&str]); 11] = [
@@ -104,12 +121,18 @@ fn a_setting_out_of_range_is_told_with_its_range() {
         (&["--until-done"], &["until-done: expected a limit beside it"]),
         (&["--ring", "{x}"], &["ring name: expected 1 to 100 letters", "'{x}'"]),
     ];
-    for (args, says) in cases {
-        in_one_line(&ring, &[&["run"], args].concat(), &[("REDIS_URL", &url)], 2, says);
-        in_one_line(&ring, args, &[("REDIS_URL", &url)], 2, says);
+    for (args, expected) in cases {
+        refuses_in_one_line(&ring, &[&["run"], args].concat(), &[("REDIS_URL", &url)], 2, expected);
+        refuses_in_one_line(&ring, args, &[("REDIS_URL", &url)], 2, expected);
     }
     for name in ["", "a b", "a}b", "x*", "\u{1b}[31m"] {
-        in_one_line(&ring, &["status", "--ring", name], &[("REDIS_URL", &url)], 2, &["ring name: expected"]);
+        refuses_in_one_line(
+            &ring,
+            &["status", "--ring", name],
+            &[("REDIS_URL", &url)],
+            2,
+            &["ring name: expected"],
+        );
     }
 }
 
@@ -117,15 +140,21 @@ fn a_setting_out_of_range_is_told_with_its_range() {
 fn flags_that_contradict_each_other_are_refused() {
     let ring = ring_with_errors();
     let url = ring.redis.url();
-    for more in [["--host", "h"], ["--port", "1"], ["--db", "1"], ["--password", "p"]] {
-        in_one_line(&ring, &["status", "--redis", &url, more[0], more[1]], &[], 2, &["--redis", "expected"]);
+    for more in [["--host", "h"], ["--port", "1"]] {
+        refuses_in_one_line(
+            &ring,
+            &["status", "--redis", &url, more[0], more[1]],
+            &[],
+            2,
+            &["expected a Redis URL or host and port, not both"],
+        );
     }
     let both = ["status", "--password", "p", "--password-file", "f"];
-    in_one_line(&ring, &both, &[], 2, &["expected password or password-file"]);
+    refuses_in_one_line(&ring, &both, &[], 2, &["expected password or password-file"]);
     let ignored = ["--cleanTemp", "--max-attempts", "3"];
-    in_one_line(&ring, &ignored, &[("REDIS_URL", &url)], 2, &["--max-attempts", "expected"]);
+    refuses_in_one_line(&ring, &ignored, &[("REDIS_URL", &url)], 2, &["--max-attempts", "expected"]);
     let misplaced = ["--limit", "5", "getErrors"];
-    in_one_line(&ring, &misplaced, &[("REDIS_URL", &url)], 2, &["--limit", "expected"]);
+    refuses_in_one_line(&ring, &misplaced, &[("REDIS_URL", &url)], 2, &["--limit", "expected"]);
 }
 
 struct Settings {
@@ -141,7 +170,7 @@ impl Settings {
 }
 
 #[test]
-fn a_wrong_settings_file_is_told_with_its_name_and_the_setting() {
+fn an_invalid_settings_file_is_refused_with_its_name_and_the_setting() {
     let ring = ring_with_errors();
     let url = ring.redis.url();
     let settings = Settings { dir: tempfile::tempdir().unwrap() };
@@ -153,34 +182,40 @@ fn a_wrong_settings_file_is_told_with_its_name_and_the_setting() {
         ("interval = 500", &["interval", "expected"]),
         ("interval = \"fast\"", &["interval", "expected a duration", "fast"]),
         ("port = 70000", &["port", "expected"]),
-        ("redis = \"redis://x\"\nhost = \"y\"", &["expected --redis (which says it all) or host"]),
+        ("redis = \"redis://x\"\nhost = \"y\"", &["expected a Redis URL or host and port, not both"]),
     ];
-    for (text, says) in cases {
+    for (text, expected) in cases {
         let file = settings.file(text);
-        let says = [says, &["settings"]].concat();
-        in_one_line(&ring, &["run", "--config", &file], &[("REDIS_URL", &url)], 2, &says);
-        in_one_line(&ring, &["status"], &[("REDIS_URL", &url), ("ESTAFETA_CONFIG", &file)], 2, &says);
+        let expected = [expected, &["settings"]].concat();
+        refuses_in_one_line(&ring, &["run", "--config", &file], &[("REDIS_URL", &url)], 2, &expected);
+        refuses_in_one_line(
+            &ring,
+            &["status"],
+            &[("REDIS_URL", &url), ("ESTAFETA_CONFIG", &file)],
+            2,
+            &expected,
+        );
     }
 }
 
 #[test]
-fn a_password_of_the_wrong_type_in_the_file_is_not_repeated() {
+fn a_password_of_the_wrong_type_in_the_file_is_not_printed() {
     let ring = ring_with_errors();
     let settings = Settings { dir: tempfile::tempdir().unwrap() };
     let file = settings.file("password = 271828182845\n");
-    let told = refuses(&ring, &["status", "--config", &file], &[], 2, &["password"]);
-    assert!(!told.contains("271828182845"), "{told}");
+    let stderr = refuses(&ring, &["status", "--config", &file], &[], 2, &["password"]);
+    assert!(!stderr.contains("271828182845"), "{stderr}");
 }
 
 #[test]
-fn a_file_that_is_not_there_is_told_by_name() {
+fn a_missing_file_is_reported_by_name() {
     let ring = ring_with_errors();
     let url = ring.redis.url();
     for option in ["--config", "--password-file"] {
         let args = ["status", "--host", "127.0.0.1", option, "/no/such/file"];
-        in_one_line(&ring, &args, &[], 2, &["expected a file that can be read", "/no/such/file"]);
+        refuses_in_one_line(&ring, &args, &[], 2, &["expected a file that can be read", "/no/such/file"]);
     }
-    in_one_line(
+    refuses_in_one_line(
         &ring,
         &["run"],
         &[("REDIS_URL", &url), ("ESTAFETA_CONFIG", "/no/such/file")],
@@ -190,13 +225,13 @@ fn a_file_that_is_not_there_is_told_by_name() {
 }
 
 #[test]
-fn a_body_over_the_limit_is_refused_and_not_published() {
+fn a_body_over_the_limit_ends_the_node_and_is_not_published() {
     let ring = TestRing::new();
     let output: Output = ring.command(&["run", "--max-body", "3", "--interval", "1ms"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(told.lines().count(), 1, "{told}");
-    assert!(told.contains("message body: expected at most 3 bytes, got "), "{told}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(stderr.contains("message body: expected at most 3 bytes, got "), "{stderr}");
     let status = ring.status();
     assert_eq!((&status["published"], &status["members"]), (&0.into(), &serde_json::json!([])), "{status}");
 }

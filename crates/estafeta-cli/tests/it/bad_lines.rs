@@ -1,136 +1,141 @@
-//! The network between a copy and Redis is slow, passes a few bytes at a time, is cut, goes silent, or loses the answer
-//! to something that was done.
+//! The network between one node and Redis fails. Each node has its own line to Redis, with a proxy in it.
+//!
+//! A line can be slow, pass a few bytes at a time, be cut, go silent, or lose the reply to a step that Redis has
+//! applied. If a line is cut, or stays silent until the lease of its node ends, the ring replaces the node. The node
+//! joins again when the line works. If a line is only slow, or is silent for less than the lease, no node is replaced.
 
 use std::time::Duration;
 
-use estafeta_proxy::Weather;
+use estafeta_lab::proxy::LinkCondition;
 use estafeta_testbed::{Process, eventually};
 
 use crate::support::line::Line;
-use crate::support::recovery::{BUSY, LABORIOUS, await_back, await_misses, misses_of};
+use crate::support::recovery::{BUSY, SLOW_HANDLERS, await_back, await_misses, misses_of};
 use crate::support::{SOON, TestRing};
 
-/// Like [`BUSY`], with a lease that nobody outlives only because the line or the machine is slow.
-const UNHURRIED: [&str; 5] = ["--interval", "5ms", "--journal", "--lease", "10s"];
+/// Like [`BUSY`], with a lease that does not end merely because the line or the machine is slow.
+const LONG_LEASE: [&str; 5] = ["--interval", "5ms", "--journal", "--lease", "10s"];
 
-struct LinedRing {
+struct ProxiedRing {
     ring: TestRing,
-    copies: Vec<Process>,
+    nodes: Vec<Process>,
     lines: Vec<Line>,
 }
 
-impl LinedRing {
+impl ProxiedRing {
     fn new(args: &[&str]) -> Self {
         let ring = TestRing::new();
         let lines: Vec<_> = (0..3).map(|_| Line::to(&ring.redis)).collect();
-        let copies = lines.iter().map(|line| line.copy(args)).collect();
-        ring.flows();
-        Self { ring, copies, lines }
+        let nodes = lines.iter().map(|line| line.node(args)).collect();
+        ring.await_progress();
+        Self { ring, nodes, lines }
     }
 
-    fn set_all(&self, weather: Weather) {
-        self.lines.iter().for_each(|line| line.proxy.set(weather));
+    fn set_all(&self, condition: LinkCondition) {
+        self.lines.iter().for_each(|line| line.proxy.set(condition));
     }
 
-    /// The place of the generator among the copies, or of one that handles.
-    fn place(&self, generates: bool) -> usize {
-        let generator = self.ring.generator(&self.copies).pid();
-        self.copies.iter().position(|copy| (copy.pid() == generator) == generates).unwrap()
+    /// The index of the generator among the nodes, or of a handler.
+    fn index_of_node(&self, generates: bool) -> usize {
+        let generator = self.ring.generator(&self.nodes).pid();
+        self.nodes.iter().position(|node| (node.pid() == generator) == generates).unwrap()
     }
 
-    /// Disturbs the generator's line until it is replaced, then a handler's until it is buried; both come back.
-    fn disturb_until_given_up(&self, weather: Weather) {
+    /// Disturbs the line of the generator until the node is replaced, then the line of a handler until it is buried.
+    /// Both nodes join again.
+    fn disturb_until_given_up(&self, condition: LinkCondition) {
         for generates in [true, false] {
-            let at = self.place(generates);
+            let at = self.index_of_node(generates);
             let (epoch, before) = (self.ring.epoch(), self.ring.status());
-            self.lines[at].proxy.set(weather);
-            self.ring.eventually(SOON, "the copy is given up", |status| {
+            self.lines[at].proxy.set(condition);
+            self.ring.eventually(SOON, "the node is given up", |status| {
                 let replaced = status["generator"]["epoch"].as_u64() > Some(epoch);
                 status["buried"].as_u64() > before["buried"].as_u64() && (replaced || !generates)
             });
-            self.ring.flows();
-            self.lines[at].proxy.set(Weather::Clear);
-            self.copies[at].wait_for_line(SOON, |line| line.starts_with("the ring gave this copy up"));
+            self.ring.await_progress();
+            self.lines[at].proxy.set(LinkCondition::Clear);
+            self.nodes[at].wait_for_line(SOON, |line| line.starts_with("the ring gave this node up"));
         }
-        self.ring.assert_recovered(&self.copies);
+        self.ring.assert_recovered(&self.nodes);
     }
 }
 
 #[test]
-fn slow_lines_make_a_slow_ring_and_no_other_harm() {
-    let lined = LinedRing::new(&UNHURRIED);
-    lined.set_all(Weather::Lag(Duration::from_millis(100)));
-    lined.ring.flows();
-    lined.lines[0].proxy.set(Weather::Clear);
-    lined.ring.flows();
-    lined.ring.assert_nobody_given_up();
-    lined.set_all(Weather::Clear);
-    lined.ring.assert_recovered(&lined.copies);
+fn a_ring_with_slow_lines_works_and_no_node_is_given_up() {
+    let proxied = ProxiedRing::new(&LONG_LEASE);
+    proxied.set_all(LinkCondition::Lag(Duration::from_millis(100)));
+    proxied.ring.await_progress();
+    proxied.lines[0].proxy.set(LinkCondition::Clear);
+    proxied.ring.await_progress();
+    proxied.ring.assert_no_node_given_up();
+    proxied.set_all(LinkCondition::Clear);
+    proxied.ring.assert_recovered(&proxied.nodes);
 }
 
 #[test]
-fn a_few_bytes_at_a_time_are_enough() {
-    // A step takes half a second and more this way.
-    let lined = LinedRing::new(&UNHURRIED);
-    lined.set_all(Weather::Trickle);
-    lined.ring.flows();
-    lined.ring.assert_nobody_given_up();
-    lined.set_all(Weather::Clear);
-    lined.ring.assert_recovered(&lined.copies);
+fn a_ring_with_lines_that_pass_a_few_bytes_at_a_time_works() {
+    // Each step takes half a second or longer this way.
+    let proxied = ProxiedRing::new(&LONG_LEASE);
+    proxied.set_all(LinkCondition::Trickle);
+    proxied.ring.await_progress();
+    proxied.ring.assert_no_node_given_up();
+    proxied.set_all(LinkCondition::Clear);
+    proxied.ring.assert_recovered(&proxied.nodes);
 }
 
 #[test]
-fn a_copy_whose_line_is_cut_is_replaced_and_comes_back() {
-    LinedRing::new(&LABORIOUS).disturb_until_given_up(Weather::Closed);
+fn a_node_whose_line_is_cut_is_replaced_and_comes_back() {
+    ProxiedRing::new(&SLOW_HANDLERS).disturb_until_given_up(LinkCondition::Closed);
 }
 
 #[test]
-fn a_copy_whose_line_is_half_open_is_replaced_and_comes_back() {
-    LinedRing::new(&LABORIOUS).disturb_until_given_up(Weather::Silent);
+fn a_node_whose_line_is_half_open_is_replaced_and_comes_back() {
+    ProxiedRing::new(&SLOW_HANDLERS).disturb_until_given_up(LinkCondition::Silent);
 }
 
-/// No error ever tells it, and Redis still counts the dead connection as its presence. Only its own time-out can save it.
+/// The node gets no error, and Redis still counts the dead connection as its presence. Only its own timeout can save
+/// it.
 #[test]
-fn a_copy_whose_connection_dies_without_a_sign_is_back_before_its_lease_ends() {
-    let lined = LinedRing::new(&["--interval", "5ms", "--journal", "--lease", "6s"]);
+fn a_node_whose_connection_dies_silently_is_back_before_its_lease_ends() {
+    let proxied = ProxiedRing::new(&["--interval", "5ms", "--journal", "--lease", "6s"]);
     for generates in [true, false] {
-        let at = lined.place(generates);
-        let before = misses_of(&lined.copies[at..=at]);
-        lined.lines[at].proxy.set(Weather::Silent);
-        // Long enough for the proxy to catch what is open, and too short for a new connection.
+        let at = proxied.index_of_node(generates);
+        let before = misses_of(&proxied.nodes[at..=at]);
+        proxied.lines[at].proxy.set(LinkCondition::Silent);
+        // Long enough for the proxy to catch the open connections, and too short for a new one.
         std::thread::sleep(Duration::from_millis(500));
-        lined.lines[at].proxy.set(Weather::Clear);
-        await_misses(&lined.copies[at..=at], &before);
-        await_back(&lined.copies);
+        proxied.lines[at].proxy.set(LinkCondition::Clear);
+        await_misses(&proxied.nodes[at..=at], &before);
+        await_back(&proxied.nodes);
     }
-    lined.ring.flows();
-    lined.ring.assert_nobody_given_up();
+    proxied.ring.await_progress();
+    proxied.ring.assert_no_node_given_up();
 }
 
 #[test]
-fn all_lines_may_be_cut_at_once_again_and_again() {
-    let lined = LinedRing::new(&BUSY);
+fn a_ring_recovers_each_time_all_its_lines_are_cut() {
+    let proxied = ProxiedRing::new(&BUSY);
     for _ in 0..3 {
-        let before = misses_of(&lined.copies);
-        lined.set_all(Weather::Closed);
-        await_misses(&lined.copies, &before);
-        lined.set_all(Weather::Clear);
-        await_back(&lined.copies);
-        lined.ring.flows();
+        let before = misses_of(&proxied.nodes);
+        proxied.set_all(LinkCondition::Closed);
+        await_misses(&proxied.nodes, &before);
+        proxied.set_all(LinkCondition::Clear);
+        await_back(&proxied.nodes);
+        proxied.ring.await_progress();
     }
-    lined.ring.assert_recovered(&lined.copies);
+    proxied.ring.assert_recovered(&proxied.nodes);
 }
 
 #[test]
-fn an_answer_that_is_lost_after_the_step_was_done_changes_nothing() {
-    let lined = LinedRing::new(&BUSY);
+fn a_reply_that_is_lost_after_its_step_was_applied_changes_nothing() {
+    let proxied = ProxiedRing::new(&BUSY);
     for round in 1..=15 {
-        for line in &lined.lines {
+        for line in &proxied.lines {
             line.proxy.lose_a_reply();
         }
         eventually(SOON, "the answers are lost", || {
-            lined.lines.iter().all(|line| line.proxy.replies_lost() >= round).then_some(())
+            proxied.lines.iter().all(|line| line.proxy.replies_lost() >= round).then_some(())
         });
     }
-    lined.ring.assert_recovered(&lined.copies);
+    proxied.ring.assert_recovered(&proxied.nodes);
 }

@@ -1,11 +1,12 @@
-//! A Redis that is away, too old, closed to us, or used by something else: told in one line, and left as it is.
+//! A Redis that is down, too old, closed to us, or used by another program. Each is reported in one line, and Redis
+//! stays as it is.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
 use estafeta_testbed::RedisServer;
 
-use crate::bad_input::{in_one_line, ring_with_errors};
+use crate::bad_input::{refuses_in_one_line, ring_with_errors};
 use crate::support::TestRing;
 
 /// Every command that talks to Redis, in its simplest form.
@@ -19,14 +20,14 @@ const COMMANDS: [&[&str]; 10] = [
     &["errors", "retry", "--all"],
     &["monitor", "--attach", "--for", "1s"],
     &["cleanTemp"],
-    &["reset", "--yes", "--force"],
+    &["reset", "--yes"],
 ];
 
 #[test]
-fn an_unreachable_redis_is_told_by_its_address() {
+fn an_unreachable_redis_is_reported_with_its_address() {
     let ring = TestRing::new();
     for command in COMMANDS {
-        in_one_line(
+        refuses_in_one_line(
             &ring,
             command,
             &[("REDIS_URL", "redis://127.0.0.1:1")],
@@ -35,39 +36,45 @@ fn an_unreachable_redis_is_told_by_its_address() {
         );
     }
     let nowhere = "cannot reach Redis at redis://nowhere.invalid:6379/0";
-    in_one_line(&ring, &["run", "--host", "nowhere.invalid"], &[], 3, &[nowhere]);
+    refuses_in_one_line(&ring, &["run", "--host", "nowhere.invalid"], &[], 3, &[nowhere]);
     let socket = [("REDIS_URL", "redis+unix:///no/such/socket")];
-    in_one_line(&ring, &["status"], &socket, 3, &["cannot reach Redis at /no/such/socket"]);
+    refuses_in_one_line(&ring, &["status"], &socket, 3, &["cannot reach Redis at /no/such/socket"]);
 }
 
 #[test]
-fn a_wrong_or_missing_password_is_told() {
+fn a_wrong_or_missing_password_is_reported() {
     let ring = TestRing::on(RedisServer::builder().tcp().password("right").start());
     let port = ring.redis.port();
     let wrong = format!("redis://:wrong@127.0.0.1:{port}");
     let none = format!("redis://127.0.0.1:{port}");
     for command in COMMANDS {
-        in_one_line(
+        refuses_in_one_line(
             &ring,
             command,
             &[("REDIS_URL", &wrong)],
             3,
             &["refuses", "WRONGPASS invalid username-password pair"],
         );
-        in_one_line(&ring, command, &[("REDIS_URL", &none)], 3, &["refuses", "NOAUTH"]);
+        refuses_in_one_line(&ring, command, &[("REDIS_URL", &none)], 3, &["refuses", "NOAUTH"]);
     }
 }
 
 #[test]
-fn a_redis_before_seven_is_told_by_its_version() {
+fn a_redis_older_than_seven_is_refused_with_its_version() {
     let ring = TestRing::new();
     let old = old_redis();
     for command in COMMANDS {
-        in_one_line(&ring, command, &[("REDIS_URL", &old)], 3, &["expected Redis 7.0 or newer, got 6.2.0"]);
+        refuses_in_one_line(
+            &ring,
+            command,
+            &[("REDIS_URL", &old)],
+            3,
+            &["expected Redis 7.0 or newer, got 6.2.0"],
+        );
     }
 }
 
-/// A server that knows no HELLO and calls itself Redis 6.2; it lives as long as the tests.
+/// A server that does not know HELLO and reports that it is Redis 6.2. It lives as long as the test process.
 fn old_redis() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
@@ -107,17 +114,18 @@ fn answer_as_old_redis(client: TcpStream) -> Option<()> {
 }
 
 #[test]
-fn a_ring_of_another_version_is_left_alone() {
+fn a_ring_with_another_layout_version_is_left_alone() {
     let ring = ring_with_errors();
     let url = ring.redis.url();
     ring.redis_cli(&["SET", "{estafeta}:schema", "999"]);
     for command in COMMANDS {
-        in_one_line(&ring, command, &[("REDIS_URL", &url)], 1, &["layout version 999, expected 2"]);
+        refuses_in_one_line(&ring, command, &[("REDIS_URL", &url)], 1, &["layout version 999, expected 3"]);
     }
+    assert!(ring.success(&["reset", "--yes", "--force"]).contains("is gone"), "only this deletes it");
 }
 
 #[test]
-fn a_foreign_value_at_a_key_of_the_ring_is_told_by_name() {
+fn a_foreign_value_at_a_key_of_the_ring_is_reported_with_the_key() {
     const KEYS: [(&str, &str); 11] = [
         ("schema", "string"),
         ("members", "zset"),
@@ -137,20 +145,20 @@ fn a_foreign_value_at_a_key_of_the_ring_is_told_by_name() {
         let key = format!("{{estafeta}}:{name}");
         ring.redis_cli(&["FLUSHALL"]);
         ring.redis_cli(&["SADD", &key, "foreign"]);
-        let told = format!("key {key} is a set, expected a {expected}");
+        let message = format!("key {key} is a set, expected a {expected}");
         for command in [&["run"][..], &["getErrors"]] {
-            in_one_line(&ring, command, &[("REDIS_URL", &url)], 1, &[&told]);
+            refuses_in_one_line(&ring, command, &[("REDIS_URL", &url)], 1, &[&message]);
         }
     }
 }
 
-/// Commands that look without joining meet the foreign value in their own way.
+/// Commands that do not join find the foreign value in a different way.
 #[test]
-fn a_foreign_value_under_the_errors_is_told_by_every_command_that_reads_them() {
+fn every_command_that_reads_errors_reports_a_foreign_value_at_their_key() {
     let ring = TestRing::new();
     let url = ring.redis.url();
     ring.redis_cli(&["SET", "{estafeta}:errors", "foreign"]);
-    let told = "key {estafeta}:errors is a string, expected a list";
+    let message = "key {estafeta}:errors is a string, expected a list";
     let commands: [&[&str]; 5] = [
         &["status"],
         &["errors", "list"],
@@ -159,16 +167,17 @@ fn a_foreign_value_under_the_errors_is_told_by_every_command_that_reads_them() {
         &["errors", "drop", "--all"],
     ];
     for command in commands {
-        in_one_line(&ring, command, &[("REDIS_URL", &url)], 1, &[told]);
+        refuses_in_one_line(&ring, command, &[("REDIS_URL", &url)], 1, &[message]);
     }
 }
 
 #[test]
-fn a_redis_that_may_not_run_scripts_is_told() {
+fn a_redis_user_that_may_not_run_scripts_is_reported() {
     let ring = TestRing::on(RedisServer::builder().tcp().start());
+    ring.plant_errors(1..=1, |_| b"body".to_vec());
     ring.redis_cli(&["ACL", "SETUSER", "poor", "on", ">pw", "~*", "&*", "+@all", "-@scripting"]);
     let url = format!("redis://poor:pw@127.0.0.1:{}", ring.redis.port());
     for command in [&["run"][..], &["getErrors"], &["status"]] {
-        in_one_line(&ring, command, &[("REDIS_URL", &url)], 3, &["refuses", "NOPERM"]);
+        refuses_in_one_line(&ring, command, &[("REDIS_URL", &url)], 3, &["refuses", "NOPERM"]);
     }
 }

@@ -1,4 +1,4 @@
-//! `bench`: every bench runs, finds something, and leaves nothing behind. How fast is no subject of a test.
+//! `bench`: every bench runs, reports figures, and leaves nothing behind. No test checks how fast anything is.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::support::{SOON, processes_of, run, start};
 
-/// All of them for a moment, on a loaded machine.
+/// Enough time for all benches in their short form, on a loaded machine.
 const LONG: Duration = Duration::from_secs(120);
 
 fn rows(output: &estafeta_testbed::Output) -> Vec<Value> {
@@ -17,17 +17,19 @@ fn rows(output: &estafeta_testbed::Output) -> Vec<Value> {
 }
 
 /// Waits until a bench has begun to measure on this Redis.
-fn await_work(redis: &RedisServer) {
+fn await_measurement(redis: &RedisServer) {
     let keys = || redis::cmd("KEYS").arg("{bench-*").query::<Vec<String>>(&mut redis.connect()).unwrap();
-    eventually(SOON, "something to be measured", || keys().iter().any(|key| is_work(key)).then_some(()));
+    eventually(SOON, "something to be measured", || {
+        keys().iter().any(|key| is_measurement(key)).then_some(())
+    });
 }
 
-/// Not the key by which it finds out whether it may write.
-fn is_work(key: &str) -> bool {
+/// Whether this is a key of a measurement. A bench also writes a key to find out whether it may write.
+fn is_measurement(key: &str) -> bool {
     !key.ends_with(":nothing")
 }
 
-/// The named figures of a row are there and greater than nothing.
+/// Asserts that the row has these figures and that they are greater than zero.
 fn assert_positive(row: &Value, keys: &[&str]) {
     for key in keys {
         assert!(row[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {row}");
@@ -35,12 +37,12 @@ fn assert_positive(row: &Value, keys: &[&str]) {
 }
 
 #[test]
-fn every_bench_finds_something_and_leaves_nothing_behind() {
-    let (place, pictures) = (DataDir::new(), DataDir::new());
-    let plot = pictures.path().join("bench.svg");
+fn every_bench_reports_figures_and_leaves_nothing_behind() {
+    let (scratch, plots) = (DataDir::new(), DataDir::new());
+    let plot = plots.path().join("bench.svg");
     let args = ["bench", "all", "--quick", "--json", "--plot", plot.to_str().unwrap()];
-    // One that the environment names is not meant.
-    let envs = [("TMPDIR", place.path().to_str().unwrap()), ("REDIS_URL", "redis://127.0.0.1:1")];
+    // A bench does not use the Redis that the environment names.
+    let envs = [("TMPDIR", scratch.path().to_str().unwrap()), ("REDIS_URL", "redis://127.0.0.1:1")];
     let output = start(&args, &envs).output(LONG);
     assert!(output.status.success(), "{output:?}");
     let rows = rows(&output);
@@ -49,17 +51,17 @@ fn every_bench_finds_something_and_leaves_nothing_behind() {
     let throughput = of("throughput");
     assert_eq!(throughput.len(), 14, "{throughput:?}");
     for row in &throughput {
-        let all = ["batch", "messages_per_s", "server_us_per_message", "commands_per_message"];
+        let all = ["batch", "messagesPerS", "serverUsPerMessage", "commandsPerMessage"];
         assert_positive(row, &all);
         let what = row["what"].as_str().unwrap();
         if what == "end to end" || what == "consume" {
-            assert_positive(row, &["of_floor"]);
+            assert_positive(row, &["ofFloor"]);
         }
         if what == "consume" || what == "floor, pop" {
-            assert_positive(row, &["bytes_per_waiting_message"]);
+            assert_positive(row, &["bytesPerWaitingMessage"]);
         }
     }
-    let files: Vec<&str> = throughput.iter().map(|row| row["append_only"].as_str().unwrap()).collect();
+    let files: Vec<&str> = throughput.iter().map(|row| row["appendOnly"].as_str().unwrap()).collect();
     assert_eq!(files[10..], ["everysec", "everysec", "always", "always"]);
 
     for (bench, count) in [("latency", 2), ("failover", 9), ("redelivery", 1)] {
@@ -67,42 +69,45 @@ fn every_bench_finds_something_and_leaves_nothing_behind() {
         assert_eq!(rows.len(), count, "{rows:?}");
         for row in rows {
             assert_positive(row, &["samples"]);
-            // A tick may be in time.
+            // A tick may be in time, so its delay may be zero.
             if row["what"] != "tick late by" {
-                assert_positive(row, &["p50_ms", "p99_ms", "max_ms"]);
+                assert_positive(row, &["p50Ms", "p99Ms", "maxMs"]);
             }
         }
     }
     let (idle, scale) = (of("idle"), of("scale"));
     assert_eq!((idle.len(), scale.len()), (2, 2));
     for row in idle {
-        assert_positive(row, &["copies", "commands_per_s", "round_trips_per_s", "joined_p50_ms"]);
+        assert_positive(row, &["nodes", "commandsPerS", "roundTripsPerS", "joinedP50Ms"]);
     }
     let many = scale[1];
-    assert_positive(many, &["copies", "messages_per_s", "server_us_per_message", "failover_p50_ms"]);
-    assert_eq!(scale[0]["messages_per_s"], Value::Null, "a copy alone handles nothing");
+    assert_positive(many, &["nodes", "messagesPerS", "serverUsPerMessage", "failoverP50Ms"]);
+    assert_eq!(scale[0]["messagesPerS"], Value::Null, "a node alone handles nothing");
 
     let svg = std::fs::read_to_string(&plot).unwrap();
     assert!(svg.starts_with("<svg ") && svg.contains("end to end") && !svg.contains("NaN"), "{svg}");
-    assert_eq!(processes_of(&place), Vec::<u32>::new());
-    assert!(std::fs::read_dir(place.path()).unwrap().next().is_none(), "nothing is left behind");
+    assert_eq!(processes_of(&scratch), Vec::<u32>::new());
+    assert!(std::fs::read_dir(scratch.path()).unwrap().next().is_none(), "nothing is left behind");
 }
 
 #[test]
-fn on_a_given_redis_only_its_own_keys_go_even_if_it_is_stopped() {
+fn on_a_given_redis_a_bench_deletes_only_its_own_keys_even_if_it_is_stopped() {
     let redis = RedisServer::builder().tcp().password("p@ss:word").start();
     redis::cmd("SET").arg("mine").arg("1").exec(&mut redis.connect()).unwrap();
     let keys = || redis::cmd("KEYS").arg("*").query::<Vec<String>>(&mut redis.connect()).unwrap();
     let url = redis.tcp_url();
 
     let latency = run(&["bench", "latency", "--quick", "--markdown", "--redis", &url], &[]);
-    let told = String::from_utf8(latency.stdout).unwrap();
-    assert!(told.contains("| publish to handler start |") && told.contains("redis://127.0.0.1:"), "{told}");
-    assert!(!told.contains("p@ss"), "a password is never shown");
+    let stdout = String::from_utf8(latency.stdout).unwrap();
+    assert!(
+        stdout.contains("| publish to handler start |") && stdout.contains("redis://127.0.0.1:"),
+        "{stdout}"
+    );
+    assert!(!stdout.contains("p@ss"), "a password is never shown");
     assert_eq!(keys(), ["mine"]);
 
     let bench = start(&["bench", "throughput", "--for", "60s", "--redis", &url], &[]);
-    await_work(&redis);
+    await_measurement(&redis);
     bench.signal(Signal::SIGINT);
     let output = bench.output(SOON);
     assert_eq!(output.status.code(), Some(130), "{output:?}");
@@ -110,17 +115,17 @@ fn on_a_given_redis_only_its_own_keys_go_even_if_it_is_stopped() {
 }
 
 #[test]
-fn what_a_killed_bench_left_behind_goes_with_the_next_one_and_what_a_live_one_has_stays() {
-    let (redis, place) = (RedisServer::builder().tcp().start(), DataDir::new());
+fn a_bench_deletes_what_a_killed_one_left_behind_and_nothing_of_a_live_one() {
+    let (redis, scratch) = (RedisServer::builder().tcp().start(), DataDir::new());
     let (mine, url) = ("{bench-mine}:floor", redis.tcp_url());
-    let envs = [("TMPDIR", place.path().to_str().unwrap())];
-    let directories = || std::fs::read_dir(place.path()).unwrap().count();
+    let envs = [("TMPDIR", scratch.path().to_str().unwrap())];
+    let directories = || std::fs::read_dir(scratch.path()).unwrap().count();
     redis::cmd("SET").arg(mine).arg("1").exec(&mut redis.connect()).unwrap();
     let keys = || redis::cmd("KEYS").arg("*").query::<BTreeSet<String>>(&mut redis.connect()).unwrap();
     let rings = || -> BTreeSet<String> {
         keys()
             .iter()
-            .filter(|key| *key != mine && is_work(key))
+            .filter(|key| *key != mine && is_measurement(key))
             .filter_map(|key| Some(key.split_once('}')?.0.to_owned()))
             .collect()
     };
@@ -144,70 +149,70 @@ fn what_a_killed_bench_left_behind_goes_with_the_next_one_and_what_a_live_one_ha
     assert_eq!((keys(), directories()), ([mine.to_owned()].into(), 0));
 }
 
-/// Whatever is measured, and whoever finds out first.
+/// Each kind of measurement notices the loss in a different place.
 #[test]
-fn a_redis_that_is_gone_ends_it_soon_and_is_named_as_the_reason() {
+fn a_bench_whose_redis_is_gone_ends_soon_and_names_it_as_the_reason() {
     for what in ["throughput", "failover", "redelivery", "idle"] {
         let redis = RedisServer::builder().tcp().start();
         let url = redis.tcp_url();
-        let args = ["bench", what, "--for", "60s", "--tries", "1000", "--copies", "2", "--redis", &url];
+        let args = ["bench", what, "--for", "60s", "--tries", "1000", "--nodes", "2", "--redis", &url];
         let bench = start(&args, &[]);
-        await_work(&redis);
+        await_measurement(&redis);
         drop(redis);
-        // It would measure for a minute and more.
+        // Without the fault it would measure for more than a minute.
         let output = bench.output(Duration::from_secs(15));
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(told.contains("cannot reach Redis at redis://127.0.0.1:"), "{what}: {told}");
-        assert_eq!(output.status.code(), Some(3), "{what}: {told}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains("cannot reach Redis at redis://127.0.0.1:"), "{what}: {stderr}");
+        assert_eq!(output.status.code(), Some(3), "{what}: {stderr}");
     }
 }
 
 #[test]
-fn a_redis_that_takes_nothing_is_told_of_before_anything_is_measured() {
+fn a_redis_that_refuses_writes_is_reported_before_anything_is_measured() {
     let redis = RedisServer::builder().tcp().start();
     let refuse = ["CONFIG", "SET", "min-replicas-to-write", "1"];
     redis::cmd(refuse[0]).arg(&refuse[1..]).exec(&mut redis.connect()).unwrap();
     let output = run(&["bench", "failover", "--redis", &redis.tcp_url()], &[]);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("refuses") && told.matches("NOREPLICAS").count() == 1, "{told}");
-    assert_eq!(output.status.code(), Some(3), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("refuses") && stderr.matches("NOREPLICAS").count() == 1, "{stderr}");
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
     assert!(output.stdout.is_empty(), "{output:?}");
     let keys: u64 = redis::cmd("DBSIZE").query(&mut redis.connect()).unwrap();
     assert_eq!(keys, 0);
 }
 
 #[test]
-fn a_redis_that_does_not_answer_keeps_nobody_from_stopping_it() {
+fn a_bench_stops_on_a_signal_even_if_redis_does_not_answer() {
     let redis = RedisServer::builder().tcp().start();
     let bench = start(&["bench", "latency", "--for", "60s", "--redis", &redis.tcp_url()], &[]);
-    await_work(&redis);
+    await_measurement(&redis);
     redis.freeze();
     bench.signal(Signal::SIGTERM);
     let output = bench.output(SOON);
     assert_eq!(output.status.code(), Some(143), "{output:?}");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("the next one removes what it left"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("the next one removes what it left"), "{stderr}");
 }
 
 #[test]
-fn wrong_calls_say_what_was_expected() {
+fn a_wrong_call_is_refused_with_what_was_expected() {
     let cases: [(&[&str], &str); 11] = [
         (&["speed"], "expected throughput, latency, failover, redelivery, idle, scale or all, got 'speed'"),
         (&["--for", "10ms"], "--for: expected 100ms to 1h, got 10ms"),
         (&["--tries", "0"], "--tries: expected 1 to 100000, got 0"),
         (&["--messages", "7"], "--messages: expected 100 to 100000000, got 7"),
         (&["--handlers", "0"], "--handlers: expected 1 to 100, got 0"),
-        (&["--copies", "5,201"], "--copies: expected 1 to 200, got 201"),
+        (&["--nodes", "5,201"], "--nodes: expected 1 to 200, got 201"),
         (&["--json", "--markdown"], "cannot be used with"),
         (&["--plot", "/nowhere/at/all.svg"], "cannot write the plot"),
         (&["--plot", "plot.png"], "--plot: expected a name that ends in .svg, got plot.png"),
-        (&["--db", "3"], "--db and --password make no sense here without --redis, --host or --port"),
-        (&["--ring", "mine"], "--ring makes no sense here: a bench makes rings of its own"),
+        (&["--db", "3"], "--db, --user and --password: expected --redis, --host or --port with them"),
+        (&["--ring", "mine"], "--ring: expected no ring, because a benchmark makes its own rings"),
     ];
     for (args, expected) in cases {
         let output = run(&[&["bench"], args].concat(), &[]);
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && told.contains(expected), "{args:?}: {told}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && stderr.contains(expected), "{args:?}: {stderr}");
     }
     let unreachable = run(&["bench", "latency", "--redis", "redis://127.0.0.1:1"], &[]);
     assert_eq!(unreachable.status.code(), Some(3), "{unreachable:?}");

@@ -1,4 +1,5 @@
-//! `chaos`: it attacks for real, acquits a ring that is right, and convicts one that somebody tampered with.
+//! `chaos` attacks a real ring. Its verdict is good for a ring that is correct, and broken for a ring that the test has
+//! tampered with.
 
 use std::time::Duration;
 
@@ -8,20 +9,20 @@ use serde_json::Value;
 use super::reset::dump;
 use super::support::{SOON, TestRing, ids_in, processes_of, run, start};
 
-/// A short chaos takes its time, and then as long again to come to rest on a loaded machine.
+/// A short run takes its time, and on a loaded machine as long again until the ring is at rest.
 const LONG: Duration = Duration::from_secs(120);
 
-/// Starts chaos with everything it writes below `place`.
-fn chaos(place: &DataDir, redis: Option<&str>, args: &[&str]) -> Process {
-    let directory = place.path().to_str().unwrap();
+/// Starts chaos. Everything that it writes goes below `scratch`.
+fn start_chaos(scratch: &DataDir, redis: Option<&str>, args: &[&str]) -> Process {
+    let directory = scratch.path().to_str().unwrap();
     let mut args = [&["chaos"], args].concat();
     args.extend(redis.into_iter().flat_map(|url| ["--redis", url]));
-    // One that the environment names is not meant.
+    // Chaos does not use the Redis that the environment names.
     start(&args, &[("TMPDIR", directory), ("REDIS_URL", "redis://127.0.0.1:1")])
 }
 
-fn is_empty(place: &DataDir) -> bool {
-    std::fs::read_dir(place.path()).unwrap().next().is_none()
+fn is_empty(scratch: &DataDir) -> bool {
+    std::fs::read_dir(scratch.path()).unwrap().next().is_none()
 }
 
 fn verdict(output: &estafeta_testbed::Output) -> Value {
@@ -29,12 +30,11 @@ fn verdict(output: &estafeta_testbed::Output) -> Value {
 }
 
 #[test]
-fn a_ring_under_all_faults_is_acquitted_and_a_page_shows_what_happened() {
-    let (place, pages) = (DataDir::new(), DataDir::new());
+fn a_ring_under_all_faults_passes_and_the_report_page_is_complete() {
+    let (scratch, pages) = (DataDir::new(), DataDir::new());
     let report = pages.path().join("report.html");
-    let args =
-        ["--copies", "4", "--for", "5s", "--seed", "3", "--json", "--report", report.to_str().unwrap()];
-    let output = chaos(&place, None, &args).output(LONG);
+    let args = ["--nodes", "4", "--for", "5s", "--seed", "3", "--json", "--report", report.to_str().unwrap()];
+    let output = start_chaos(&scratch, None, &args).output(LONG);
     assert!(output.status.success(), "{output:?}");
     let verdict = verdict(&output);
     assert_eq!(verdict["verdict"], "good");
@@ -44,55 +44,54 @@ fn a_ring_under_all_faults_is_acquitted_and_a_page_shows_what_happened() {
         "{verdict}"
     );
     let faults = verdict["faults"].as_array().unwrap();
-    let struck = faults.iter().filter(|fault| fault["struck"].as_u64() > Some(0)).count();
-    assert_eq!(struck, 11, "{faults:?}");
+    let injected = faults.iter().filter(|fault| fault["injected"].as_u64() > Some(0)).count();
+    assert_eq!(injected, 11, "{faults:?}");
 
     let page = std::fs::read_to_string(&report).unwrap();
-    for part in ["<svg", "copy 4", "Content-Security-Policy", "default-src 'none'", "GOOD", "redis-kill"] {
+    for part in ["<svg", "node 4", "Content-Security-Policy", "default-src 'none'", "GOOD", "redis-kill"] {
         assert!(page.contains(part), "{part}");
     }
     assert!(
         !page.contains("http://") && !page.contains("https://") && !page.contains("<script"),
         "self-contained"
     );
-    assert_eq!(processes_of(&place), Vec::<u32>::new());
-    assert!(is_empty(&place), "nothing is left behind");
+    assert_eq!(processes_of(&scratch), Vec::<u32>::new());
+    assert!(is_empty(&scratch), "nothing is left behind");
 }
 
 #[test]
-fn on_a_given_redis_only_its_own_copies_are_hit_and_only_its_own_keys_go() {
-    let (place, redis) = (DataDir::new(), RedisServer::builder().tcp().password("p@ss:word").start());
+fn on_a_given_redis_chaos_attacks_only_its_own_nodes_and_deletes_only_its_own_keys() {
+    let (scratch, redis) = (DataDir::new(), RedisServer::builder().tcp().password("p@ss:word").start());
     redis::cmd("SET").arg("{other}:ready").arg("mine").exec(&mut redis.connect()).unwrap();
     let url = redis.tcp_url();
-    // With a lease that it does not outlive because the machine is busy.
+    // A busy machine must not make this lease end.
     let others = ["run", "--ring", "bystander", "--interval", "20ms", "--lease", "20s"];
     let bystander = start(&others, &[("REDIS_URL", &url)]);
     bystander.wait_for_line(SOON, |line| line.starts_with("generated"));
-    let args = ["--copies", "3", "--for", "3s", "--seed", "5", "--ring", "arena"];
-    let output = chaos(&place, Some(&url), &args).output(LONG);
+    let args = ["--nodes", "3", "--for", "3s", "--seed", "5", "--ring", "arena"];
+    let output = start_chaos(&scratch, Some(&url), &args).output(LONG);
     assert!(output.status.success(), "{output:?}");
-    let told = String::from_utf8(output.stdout).unwrap();
-    assert!(told.contains("GOOD: each of") && told.contains("copies on redis://127.0.0.1:"), "{told}");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(stdout.contains("GOOD: each of") && stdout.contains("nodes on redis://127.0.0.1:"), "{stdout}");
     for kind in ["redis-kill", "redis-stall", "script-flush", "client-kill", "flood"] {
-        assert!(!told.contains(kind), "{kind}: {told}");
+        assert!(!stdout.contains(kind), "{kind}: {stdout}");
     }
     let lines = bystander.stdout_lines();
-    let is_trouble = |line: &String| {
-        line.starts_with("Redis does not serve us") || line.starts_with("the ring gave this copy up")
-    };
+    let is_trouble =
+        |line: &String| line.starts_with("lost Redis at ") || line.starts_with("the ring gave this node up");
     assert!(bystander.is_running() && !lines.iter().any(is_trouble), "{lines:?}");
     let mut keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut redis.connect()).unwrap();
     keys.retain(|key| !key.starts_with("{bystander}:"));
     assert_eq!(keys, ["{other}:ready"]);
     let value: String = redis::cmd("GET").arg("{other}:ready").query(&mut redis.connect()).unwrap();
     assert_eq!(value, "mine");
-    let all = [told.as_bytes(), &output.stderr].concat();
+    let all = [stdout.as_bytes(), &output.stderr].concat();
     assert!(!String::from_utf8_lossy(&all).contains("p@ss"), "a password is never shown");
 }
 
 #[test]
-fn a_ring_with_members_or_data_is_not_touched() {
-    let (place, ring) = (DataDir::new(), TestRing::new());
+fn a_ring_with_members_or_data_is_refused_and_not_touched() {
+    let (scratch, ring) = (DataDir::new(), TestRing::new());
     let url = ring.redis.url();
     let later = u64::MAX.to_string();
     let plants: [&[&str]; 4] = [
@@ -105,43 +104,43 @@ fn a_ring_with_members_or_data_is_not_touched() {
         ring.redis_cli(&["FLUSHALL"]);
         ring.redis_cli(plant);
         let before = dump(&ring);
-        let output = chaos(&place, Some(&url), &["--for", "1s"]).output(SOON);
+        let output = start_chaos(&scratch, Some(&url), &["--for", "1s"]).output(SOON);
         assert_eq!(output.status.code(), Some(1), "{plant:?}: {output:?}");
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert!(told.contains("has members or data: chaos needs a ring of its own"), "{plant:?}: {told}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.contains("has members or data: chaos needs a ring of its own"), "{plant:?}: {stderr}");
         assert_eq!(dump(&ring), before, "{plant:?}");
     }
 }
 
 #[test]
-fn a_stranger_that_joins_ends_it() {
-    let (place, ring) = (DataDir::new(), TestRing::new());
-    let chaos = chaos(&place, Some(&ring.redis.url()), &["--for", "60s", "--copies", "2"]);
+fn a_foreign_node_that_joins_ends_chaos() {
+    let (scratch, ring) = (DataDir::new(), TestRing::new());
+    let chaos = start_chaos(&scratch, Some(&ring.redis.url()), &["--for", "60s", "--nodes", "2"]);
     chaos.wait_for_stderr_line(SOON, |line| line.contains("attacking"));
-    let _stranger = ring.copy(&[]);
+    let _foreign = ring.node(&[]);
     let output = chaos.output(SOON);
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("a stranger joined the ring"), "{told}");
-    assert_eq!(processes_of(&place), Vec::<u32>::new());
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("a stranger joined the ring"), "{stderr}");
+    assert_eq!(processes_of(&scratch), Vec::<u32>::new());
 }
 
-/// Lets chaos begin, does something to its ring that no fault may do, and returns the verdict.
-fn convicted(tamper: impl Fn(&TestRing)) -> (Value, DataDir) {
-    let (place, ring) = (DataDir::new(), TestRing::new());
-    let args = ["--for", "3s", "--copies", "3", "--faults", "lost-reply", "--seed", "77", "--json"];
-    let chaos = chaos(&place, Some(&ring.redis.url()), &args);
+/// Starts chaos, does something to its ring that no fault does, and returns the verdict, which must be "broken".
+fn verdict_after(tamper: impl Fn(&TestRing)) -> (Value, DataDir) {
+    let (scratch, ring) = (DataDir::new(), TestRing::new());
+    let args = ["--for", "3s", "--nodes", "3", "--faults", "lost-reply", "--seed", "77", "--json"];
+    let chaos = start_chaos(&scratch, Some(&ring.redis.url()), &args);
     chaos.wait_for_stderr_line(SOON, |line| line.contains("attacking"));
     tamper(&ring);
     let output = chaos.output(LONG);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let verdict = verdict(&output);
     assert_eq!((&verdict["verdict"], &verdict["seed"]), (&"broken".into(), &77.into()), "{verdict}");
-    (verdict, place)
+    (verdict, scratch)
 }
 
-/// A waiting message; chaos' copies are quick, so it takes a few looks to meet one.
-fn waiting(ring: &TestRing, command: &[&str]) -> Vec<u8> {
+/// Runs `command` until it returns a waiting element. The nodes of chaos are quick, so that takes several attempts.
+fn waiting_element(ring: &TestRing, command: &[&str]) -> Vec<u8> {
     eventually(SOON, "a message that waits", || match ring.redis_cli(command) {
         redis::Value::BulkString(element) => Some(element),
         _ => None,
@@ -149,10 +148,10 @@ fn waiting(ring: &TestRing, command: &[&str]) -> Vec<u8> {
 }
 
 #[test]
-fn a_message_that_vanished_is_found_and_its_story_told() {
+fn a_message_that_vanished_is_found_and_its_story_reported() {
     let lost = std::cell::Cell::new(0);
-    let (verdict, _place) =
-        convicted(|ring| lost.set(ids_in(&waiting(ring, &["LPOP", "{estafeta}:ready"]))[0]));
+    let (verdict, _scratch) =
+        verdict_after(|ring| lost.set(ids_in(&waiting_element(ring, &["LPOP", "{estafeta}:ready"]))[0]));
     let breaches = verdict["breaches"].to_string();
     assert!(breaches.contains(&format!("#{} has no outcome", lost.get())), "{breaches}");
     assert!(breaches.contains("did not add up, first: "), "{breaches}");
@@ -161,8 +160,8 @@ fn a_message_that_vanished_is_found_and_its_story_told() {
 }
 
 #[test]
-fn a_redis_that_forgets_everything_is_told_first() {
-    let (verdict, _place) = convicted(|ring| {
+fn a_redis_that_forgot_everything_is_the_first_breach_reported() {
+    let (verdict, _scratch) = verdict_after(|ring| {
         ring.eventually(SOON, "many messages", |status| status["published"].as_u64() > Some(2000));
         ring.redis_cli(&["FLUSHALL"]);
     });
@@ -171,44 +170,44 @@ fn a_redis_that_forgets_everything_is_told_first() {
 }
 
 #[test]
-fn a_message_that_was_doubled_is_found() {
-    let doubled = std::cell::Cell::new(0);
-    let (verdict, _place) = convicted(|ring| {
-        let element = waiting(ring, &["LINDEX", "{estafeta}:ready", "0"]);
-        doubled.set(ids_in(&element)[0]);
+fn a_message_that_was_duplicated_is_found() {
+    let duplicated = std::cell::Cell::new(0);
+    let (verdict, _scratch) = verdict_after(|ring| {
+        let element = waiting_element(ring, &["LINDEX", "{estafeta}:ready", "0"]);
+        duplicated.set(ids_in(&element)[0]);
         let text = String::from_utf8(element).unwrap();
         ring.redis_cli(&["RPUSH", "{estafeta}:ready", &text]);
     });
     let breaches = verdict["breaches"].to_string();
-    assert!(breaches.contains(&format!("#{} has two outcomes", doubled.get())), "{breaches}");
+    assert!(breaches.contains(&format!("#{} has two outcomes", duplicated.get())), "{breaches}");
 }
 
 #[test]
-fn however_it_ends_its_children_end_with_it() {
+fn the_children_of_chaos_end_with_it_even_if_it_is_killed() {
     for signal in [Signal::SIGKILL, Signal::SIGINT] {
-        let place = DataDir::new();
-        let chaos = chaos(&place, None, &["--for", "60s", "--copies", "3"]);
+        let scratch = DataDir::new();
+        let chaos = start_chaos(&scratch, None, &["--for", "60s", "--nodes", "3"]);
         chaos.wait_for_stderr_line(SOON, |line| line.contains("attacking"));
-        // Some of them are killed and started again all the time.
-        eventually(SOON, "three copies and Redis", || (processes_of(&place).len() >= 4).then_some(()));
+        // Chaos kills and restarts some of them all the time.
+        eventually(SOON, "three nodes and Redis", || (processes_of(&scratch).len() >= 4).then_some(()));
         chaos.signal(signal);
         let status = chaos.wait(SOON);
-        eventually(SOON, "all processes to be gone", || processes_of(&place).is_empty().then_some(()));
+        eventually(SOON, "all processes to be gone", || processes_of(&scratch).is_empty().then_some(()));
         if signal == Signal::SIGINT {
             assert_eq!(status.code(), Some(130));
-            let told = chaos.output(SOON).stderr;
-            assert!(String::from_utf8_lossy(&told).contains("there is no verdict"));
-            assert!(is_empty(&place), "nothing is left behind");
+            let stderr = chaos.output(SOON).stderr;
+            assert!(String::from_utf8_lossy(&stderr).contains("there is no verdict"));
+            assert!(is_empty(&scratch), "nothing is left behind");
         }
     }
 }
 
 #[test]
-fn wrong_calls_say_what_was_expected() {
+fn a_wrong_call_is_refused_with_what_was_expected() {
     let redis = ["--redis", "redis://127.0.0.1:1"];
     let cases: [(&[&str], &str); 7] = [
         (&["--for", "25h"], "--for: expected 1s to 24h"),
-        (&["--copies", "1"], "--copies: expected 2 to 200, got 1"),
+        (&["--nodes", "1"], "--nodes: expected 2 to 200, got 1"),
         (&["--for", "10ms"], "--for: expected 1s to 24h"),
         (&["--faults", "kil"], "expected all, or some of kill, freeze"),
         (
@@ -220,9 +219,9 @@ fn wrong_calls_say_what_was_expected() {
     ];
     for (args, expected) in cases {
         let output = run(&[&["chaos"], args].concat(), &[]);
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && told.contains(expected), "{args:?}: {told}");
-        assert_eq!(told.lines().count(), 1, "{told}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && stderr.contains(expected), "{args:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
     }
     let tls = run(&["chaos", "--redis", "rediss://127.0.0.1:1"], &[]);
     assert!(String::from_utf8_lossy(&tls.stderr).contains("cannot do that over TLS"), "{tls:?}");

@@ -1,9 +1,9 @@
-//! The clock of Redis jumps, by an hour, while the ring works: leases and ticks seem to be over or far away, and nothing
-//! is lost, repeated or stopped by it.
+//! The clock of Redis jumps by an hour while the ring works. Leases and ticks then seem to be over or far away. The
+//! ring must not lose or repeat a message, and it must not stop.
 
 use estafeta_testbed::{Clock, RedisServer};
 
-use crate::support::recovery::{BUSY, LABORIOUS};
+use crate::support::recovery::{BUSY, SLOW_HANDLERS};
 use crate::support::{SOON, TestRing};
 
 const HOUR: i64 = 3600;
@@ -13,59 +13,59 @@ fn ring_with(clock: &Clock) -> TestRing {
 }
 
 #[test]
-fn a_clock_that_jumps_an_hour_ahead_and_back_stops_nobody() {
+fn a_ring_works_on_when_the_clock_jumps_an_hour_ahead_and_back() {
     let clock = Clock::new();
     let ring = ring_with(&clock);
-    let copies = ring.copies(3, &BUSY);
-    ring.flows();
+    let nodes = ring.nodes(3, &BUSY);
+    ring.await_progress();
     let mut epoch = ring.epoch();
     for ahead in [HOUR, 0, -HOUR, 0] {
         clock.set(ahead);
-        ring.flows();
+        ring.await_progress();
         assert!(ring.epoch() >= epoch, "epochs went back");
         epoch = ring.epoch();
     }
-    ring.assert_recovered(&copies);
+    ring.assert_recovered(&nodes);
 }
 
 #[test]
 fn a_generator_killed_after_a_jump_is_replaced_under_a_higher_epoch() {
     let clock = Clock::new();
     let ring = ring_with(&clock);
-    let mut copies = ring.copies(3, &BUSY);
+    let mut nodes = ring.nodes(3, &BUSY);
     for ahead in [HOUR, 0] {
         let epoch = ring.epoch();
         clock.set(ahead);
-        let generator = ring.generator(&copies).pid();
-        let at = copies.iter().position(|copy| copy.pid() == generator).unwrap();
-        copies.remove(at).kill();
-        copies.push(ring.copy(&BUSY));
-        ring.flows();
+        let generator = ring.generator(&nodes).pid();
+        let at = nodes.iter().position(|node| node.pid() == generator).unwrap();
+        nodes.remove(at).kill();
+        nodes.push(ring.node(&BUSY));
+        ring.await_progress();
         assert!(ring.epoch() > epoch, "epochs went back");
     }
-    ring.assert_recovered(&copies);
+    ring.assert_recovered(&nodes);
 }
 
-/// Its lease ends an hour from now, by the new time, and it will not say so itself.
+/// By the new time, the lease of a frozen node ends an hour from now. Other nodes have to notice that it is gone.
 #[test]
-fn a_copy_that_froze_before_the_clock_went_back_is_given_up_all_the_same() {
+fn nodes_that_froze_before_the_clock_went_back_are_replaced_and_buried() {
     let clock = Clock::new();
     let ring = ring_with(&clock);
     clock.set(HOUR);
-    let copies = ring.copies(4, &LABORIOUS);
-    ring.flows();
+    let nodes = ring.nodes(4, &SLOW_HANDLERS);
+    ring.await_progress();
     let epoch = ring.epoch();
-    let generator = ring.generator(&copies);
-    let handler = copies.iter().find(|copy| copy.pid() != generator.pid()).unwrap();
-    ring.freeze_in_hand(handler);
+    let generator = ring.generator(&nodes);
+    let handler = nodes.iter().find(|node| node.pid() != generator.pid()).unwrap();
+    ring.freeze_with_a_message(handler);
     generator.freeze();
     clock.set(0);
     ring.eventually(SOON, "a successor, and both buried", |status| {
         status["generator"]["epoch"].as_u64() > Some(epoch) && status["buried"].as_u64() >= Some(2)
     });
-    ring.flows();
+    ring.await_progress();
     for frozen in [generator, handler] {
         frozen.thaw();
     }
-    ring.assert_recovered(&copies);
+    ring.assert_recovered(&nodes);
 }

@@ -1,12 +1,12 @@
-//! The disk of Redis is full. Saving every second it refuses everything until there is room; saving always it ends, and
-//! has to be started again. Either way nothing is lost.
+//! The disk of Redis is full. With `appendfsync everysec`, Redis refuses all writes until there is room. With `always`
+//! it ends and has to be restarted. No message is lost in either case.
 
 use estafeta_testbed::{Fsync, RedisServer, SmallDisk, eventually};
 
 use crate::support::recovery::{BUSY, await_complaint, await_misses, misses_of};
 use crate::support::{SOON, TestRing};
 
-/// A disk that a test can fill; none, and a word about why, where we have no right to make one.
+/// A disk that a test can fill. Without the right to mount one, prints that the test is skipped and returns `None`.
 fn small_disk() -> Option<SmallDisk> {
     let disk = SmallDisk::new(4 << 20);
     if disk.is_none() {
@@ -23,33 +23,33 @@ fn ring_on(disk: &SmallDisk, fsync: Fsync) -> TestRing {
 }
 
 #[test]
-fn a_redis_that_cannot_save_is_waited_for() {
+fn nodes_wait_for_a_redis_that_cannot_save() {
     let Some(disk) = small_disk() else { return };
     let ring = ring_on(&disk, Fsync::EverySec);
-    let copies = ring.copies(3, &BUSY);
-    ring.flows();
-    let before = misses_of(&copies);
+    let nodes = ring.nodes(3, &BUSY);
+    ring.await_progress();
+    let before = misses_of(&nodes);
     disk.fill();
-    await_complaint(&copies, "MISCONF");
-    await_misses(&copies, &before);
+    await_complaint(&nodes, "MISCONF");
+    await_misses(&nodes, &before);
     disk.free();
-    for copy in &copies {
-        copy.wait_for_line(SOON, |line| line == "Redis is back");
+    for node in &nodes {
+        node.wait_for_line(SOON, |line| line == "Redis is back");
     }
-    ring.assert_recovered(&copies);
+    ring.assert_recovered(&nodes);
 }
 
 #[test]
-fn a_redis_that_ended_because_it_could_not_save_goes_on_where_it_stood() {
+fn a_ring_recovers_after_redis_ended_because_it_could_not_save() {
     let Some(disk) = small_disk() else { return };
     let ring = ring_on(&disk, Fsync::Always);
-    let copies = ring.copies(3, &BUSY);
-    ring.flows();
-    let before = misses_of(&copies);
+    let nodes = ring.nodes(3, &BUSY);
+    ring.await_progress();
+    let before = misses_of(&nodes);
     disk.fill();
     eventually(SOON, "the end of the server", || (!ring.redis.is_running()).then_some(()));
-    await_misses(&copies, &before);
+    await_misses(&nodes, &before);
     disk.free();
     ring.redis.restart();
-    ring.assert_recovered(&copies);
+    ring.assert_recovered(&nodes);
 }

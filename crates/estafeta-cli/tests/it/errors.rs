@@ -1,4 +1,4 @@
-//! `errors list|count|retry|drop`: looking at errors without taking them, and deciding about them.
+//! `errors list|count|retry|drop`: inspect errors without taking them, retry them, or drop them.
 
 use serde_json::{Value, json};
 
@@ -16,10 +16,10 @@ fn object(text: &str) -> Value {
     serde_json::from_str(text).expect(text)
 }
 
-/// What the balance says of errors and the queue.
+/// The parts of the balance that concern errors and the queue.
 fn counts(ring: &TestRing) -> Value {
     let status = ring.status();
-    let names = ["waiting", "errors_kept", "errors_taken", "retried", "dropped"];
+    let names = ["waiting", "errorsKept", "errorsTaken", "retried", "dropped"];
     names
         .map(|name| (name.to_owned(), status[name].clone()))
         .into_iter()
@@ -28,19 +28,19 @@ fn counts(ring: &TestRing) -> Value {
 }
 
 #[test]
-fn list_prints_all_and_takes_none() {
+fn list_prints_all_errors_and_takes_none() {
     let ring = ring_with(450);
     let expected: Vec<u64> = (1..=450).collect();
     assert_eq!(ids(&ring.success(&["errors", "list"])), expected);
     let objects: Vec<Value> = ring.success(&["errors", "list", "--json"]).lines().map(object).collect();
     assert_eq!(objects.iter().map(|error| error["id"].as_u64().unwrap()).collect::<Vec<_>>(), expected);
     assert_eq!((&objects[0]["body"], &objects[0]["reason"]), (&"body 1".into(), &"planted".into()));
-    assert_eq!(counts(&ring)["errors_kept"], 450);
+    assert_eq!(counts(&ring)["errorsKept"], 450);
     assert_eq!(ids(&ring.success(&["getErrors"])), expected);
 }
 
 #[test]
-fn count_counts() {
+fn count_prints_the_number_of_errors() {
     let ring = TestRing::new();
     assert_eq!(ring.success(&["errors", "count"]), "0\n");
     ring.plant_errors(1..=12, |_| Vec::new());
@@ -49,14 +49,14 @@ fn count_counts() {
 }
 
 #[test]
-fn a_retried_error_waits_again_with_its_attempts_forgotten() {
+fn a_retried_error_waits_again_on_its_first_attempt() {
     let ring = ring_with(5);
-    // An error on its fourth attempt, to see the count start afresh.
+    // An error on its fourth attempt, which shows that the count starts again.
     ring.redis_cli(&["LSET", "{estafeta}:errors", "2", "3 7 4 1000 2000 3 7 planted body 3"]);
     assert_eq!(ring.success(&["errors", "retry", "3", "5"]), "2 errors retried\n");
     assert_eq!(
         counts(&ring),
-        json!({"waiting": 2, "errors_kept": 3, "errors_taken": 0, "retried": 2, "dropped": 0})
+        json!({"waiting": 2, "errorsKept": 3, "errorsTaken": 0, "retried": 2, "dropped": 0})
     );
     let waiting: Vec<String> =
         redis::from_redis_value(ring.redis_cli(&["LRANGE", "{estafeta}:ready", "0", "-1"])).unwrap();
@@ -72,19 +72,19 @@ fn a_retried_error_waits_again_with_its_attempts_forgotten() {
 fn a_retried_message_is_handled_again() {
     let ring = TestRing::new();
     let settings = ["--interval", "10ms", "--limit", "10", "--json"];
-    let failing = ring.copies(2, &[&settings[..], &["--error-rate", "1", "--until-done"]].concat());
-    failing.iter().for_each(|copy| assert!(copy.wait(SOON).success()));
-    assert_eq!(counts(&ring)["errors_kept"], 10);
+    let failing = ring.nodes(2, &[&settings[..], &["--error-rate", "1", "--until-done"]].concat());
+    failing.iter().for_each(|node| assert!(node.wait(SOON).success()));
+    assert_eq!(counts(&ring)["errorsKept"], 10);
 
     ring.success(&["errors", "retry", "--all"]);
-    let healthy = ring.copies(2, &[&settings[..], &["--error-rate", "0"]].concat());
+    let healthy = ring.nodes(2, &[&settings[..], &["--error-rate", "0"]].concat());
     ring.eventually(SOON, "all are done", |status| status["done"] == 10);
-    assert_eq!(ring.status()["errors_kept"], 0);
-    let handled: Vec<Value> = healthy.iter().flat_map(crate::support::said).collect();
+    assert_eq!(ring.status()["errorsKept"], 0);
+    let handled: Vec<Value> = healthy.iter().flat_map(crate::support::reports).collect();
     let mut again: Vec<(u64, u64)> = handled
         .iter()
-        .filter(|said| said["msg"] == "handledMessage")
-        .map(|said| (said["id"].as_u64().unwrap(), said["attempt"].as_u64().unwrap()))
+        .filter(|report| report["msg"] == "handledMessage")
+        .map(|report| (report["id"].as_u64().unwrap(), report["attempt"].as_u64().unwrap()))
         .collect();
     again.sort_unstable();
     assert_eq!(again, (1..=10).map(|id| (id, 1)).collect::<Vec<_>>());
@@ -96,32 +96,40 @@ fn a_dropped_error_is_gone_and_counts_as_taken() {
     assert_eq!(ring.success(&["errors", "drop", "2", "450"]), "2 errors dropped\n");
     assert_eq!(
         counts(&ring),
-        json!({"waiting": 0, "errors_kept": 498, "errors_taken": 2, "retried": 0, "dropped": 2})
+        json!({"waiting": 0, "errorsKept": 498, "errorsTaken": 2, "retried": 0, "dropped": 2})
     );
+    let unasked = ring.command(&["errors", "drop", "--all"]);
+    assert!(unasked.status.code() == Some(1) && String::from_utf8_lossy(&unasked.stderr).contains("--yes"));
     let left = ids(&ring.success(&["errors", "list"]));
     assert!(left.len() == 498 && !left.contains(&2) && !left.contains(&450));
-    assert_eq!(object(&ring.success(&["errors", "drop", "--all", "--json"])), json!({"dropped": 498}));
-    assert_eq!(counts(&ring)["errors_taken"], 500);
+    assert_eq!(
+        object(&ring.success(&["errors", "drop", "--all", "--yes", "--json"])),
+        json!({"dropped": 498})
+    );
+    assert_eq!(counts(&ring)["errorsTaken"], 500);
     assert_eq!(ring.success(&["errors", "list"]), "");
 }
 
 #[test]
-fn an_id_that_is_not_there_fails_the_command_but_not_the_others() {
+fn an_unknown_id_fails_the_command_but_the_other_ids_are_processed() {
     for verb in ["retry", "drop"] {
         let ring = ring_with(3);
         let output = ring.command(&["errors", verb, "2", "99"]);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         assert!(String::from_utf8_lossy(&output.stdout).starts_with("1 error "), "{output:?}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains("1 of these ids"), "{output:?}");
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains("no error in Redis has the id #99"),
+            "{output:?}"
+        );
         assert_eq!(ids(&ring.success(&["errors", "list"])), [1, 3]);
         let twice = ring.command(&["errors", verb, "1", "1"]);
         assert_eq!(twice.status.code(), Some(0), "an id named twice is there: {twice:?}");
-        assert_eq!(counts(&ring)["errors_kept"], 1);
+        assert_eq!(counts(&ring)["errorsKept"], 1);
     }
 }
 
 #[test]
-fn without_a_selection_nothing_is_touched() {
+fn without_a_valid_selection_nothing_is_changed() {
     let ring = ring_with(3);
     let before = dump(&ring);
     for verb in ["retry", "drop"] {

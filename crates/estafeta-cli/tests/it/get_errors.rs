@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::get_errors_cut_short::{COUNT, Stuck, ring_with_errors};
+use crate::get_errors_cut_short::{BlockedReader, COUNT, ring_with_errors};
 use crate::support::{SOON, TestRing};
 
-/// The ids that an output in the form for people names, in its order.
+/// The ids in an output for people, in its order.
 pub fn ids(output: &str) -> Vec<u64> {
     let id = |line: &str| line.strip_prefix('#')?.split(' ').next()?.parse().ok();
     output.lines().map(|line| id(line).unwrap_or_else(|| panic!("no error in {line:?}"))).collect()
@@ -29,7 +29,7 @@ fn each_error_is_printed_once_and_removed() {
     for command in ["getErrors", "get-errors", "--getErrors"] {
         let ring = TestRing::new();
         ring.plant_errors(1..=2500, |id| format!("body {id}").into_bytes());
-        assert_eq!(ring.status()["errors_kept"], 2500);
+        assert_eq!(ring.status()["errorsKept"], 2500);
         let output = ring.success(&[command]);
         let expected: Vec<u64> = (1..=2500).collect();
         assert_eq!(ids(&output), expected, "{command}: oldest first, each once");
@@ -37,13 +37,13 @@ fn each_error_is_printed_once_and_removed() {
         assert!(first.starts_with("#1 failed 1970-01-01T00:00:02"), "{first}");
         assert!(first.ends_with("at member 3 on attempt 1: planted: \"body 1\""), "{first}");
         let status = ring.status();
-        assert_eq!((&status["errors_kept"], &status["errors_taken"]), (&0.into(), &2500.into()));
+        assert_eq!((&status["errorsKept"], &status["errorsTaken"]), (&0.into(), &2500.into()));
         assert_eq!(ring.success(&[command]), "");
     }
 }
 
 #[test]
-fn json_gives_an_object_a_line() {
+fn json_prints_one_object_per_line() {
     for command in [["getErrors", "--json"], ["--getErrors", "--json"]] {
         let ring = TestRing::new();
         ring.plant_errors(1..=1, |_| "привет\n".into());
@@ -53,14 +53,14 @@ fn json_gives_an_object_a_line() {
         assert_eq!((&text["id"], &text["body"]), (&1.into(), &"привет\n".into()));
         assert_eq!((&text["reason"], &text["attempt"]), (&"planted".into(), &1.into()));
         assert_eq!((&text["member"], &text["epoch"]), (&3.into(), &7.into()));
-        assert_eq!((&text["published_ms"], &text["failed_ms"]), (&1000.into(), &2000.into()));
+        assert_eq!((&text["publishedMs"], &text["failedMs"]), (&1000.into(), &2000.into()));
         assert_eq!(text["failed"], "1970-01-01T00:00:02.000Z");
-        assert_eq!((&bytes["body_base64"], bytes.get("body")), (&"/wA=".into(), None));
+        assert_eq!((&bytes["bodyBase64"], bytes.get("body")), (&"/wA=".into(), None));
     }
 }
 
 #[test]
-fn what_an_error_holds_cannot_steer_the_terminal_or_break_the_line() {
+fn the_content_of_an_error_cannot_control_the_terminal_or_break_the_line() {
     let ring = TestRing::new();
     let bodies: [&[u8]; 4] =
         [b"two\nlines\r\n", b"\x1b[2J\x1b]0;title\x07", "a\u{9b}31m\u{202e}b".as_bytes(), b"\xff\xfe\0"];
@@ -73,8 +73,8 @@ fn what_an_error_holds_cannot_steer_the_terminal_or_break_the_line() {
 
     let output = ring.success(&["getErrors"]);
     assert_eq!(ids(&output), [1, 2, 3, 4, 5, 0]);
-    let steering = |c: char| c != '\n' && (c.is_control() || matches!(c, '\u{202e}' | '\u{2066}'));
-    assert!(!output.contains(steering), "{output:?}");
+    let controls_terminal = |c: char| c != '\n' && (c.is_control() || matches!(c, '\u{202e}' | '\u{2066}'));
+    assert!(!output.contains(controls_terminal), "{output:?}");
     for shown in [
         "\\u{1b}[5mfor\\na\\u{2066}reason",
         "two\\nlines\\r\\n",
@@ -85,11 +85,11 @@ fn what_an_error_holds_cannot_steer_the_terminal_or_break_the_line() {
         assert!(output.contains(shown), "{shown} is not in {output}");
     }
     assert!(output.contains("not an error of estafeta: \"\\u{1b}[31mnot one of ours\\n\""), "{output}");
-    assert_eq!(ring.status()["errors_taken"], 6);
+    assert_eq!(ring.status()["errorsTaken"], 6);
 }
 
 #[test]
-fn two_at_once_print_each_error_once() {
+fn two_readers_at_once_print_each_error_once() {
     const COUNT: u64 = 20_000;
     let ring = TestRing::new();
     ring.plant_errors(1..=COUNT, |id| format!("body {id}").into_bytes());
@@ -104,26 +104,26 @@ fn two_at_once_print_each_error_once() {
 }
 
 #[test]
-fn one_that_cannot_go_on_keeps_its_share_and_leaves_the_rest_to_another() {
+fn a_blocked_reader_keeps_its_share_and_another_one_prints_the_rest() {
     let ring = ring_with_errors();
-    let slow = Stuck::start(&ring);
+    let blocked = BlockedReader::start(&ring);
     let mut printed = ids(&ring.success(&["getErrors"]));
 
     let status = ring.status();
     let members = status["members"].as_array().unwrap();
     let holder = members.iter().find(|member| member["role"] == "reader").unwrap();
-    assert!(holder["in_flight"].as_u64().unwrap() > 0, "{status}");
-    assert_eq!(holder["in_flight"], status["errors_kept"], "errors in hand still count as kept");
+    assert!(holder["inFlight"].as_u64().unwrap() > 0, "{status}");
+    assert_eq!(holder["inFlight"], status["errorsKept"], "errors in hand still count as kept");
 
-    printed.extend(slow.printed());
+    printed.extend(blocked.printed());
     assert_all_once(&printed, COUNT);
-    ring.eventually(SOON, "all are taken", |status| status["errors_taken"] == COUNT);
+    ring.eventually(SOON, "all are taken", |status| status["errorsTaken"] == COUNT);
 }
 
-/// 200,000 errors of 300 bytes would need 60 MB if they were all in memory at once.
+/// 200,000 errors of 300 bytes would need 60 MB if all were in memory at once.
 #[cfg(target_os = "linux")]
 #[test]
-fn any_number_of_errors_passes_in_bounded_memory() {
+fn any_number_of_errors_is_printed_in_bounded_memory() {
     const COUNT: u64 = 200_000;
     let ring = TestRing::new();
     ring.plant_errors(1..=COUNT, |_| vec![b'x'; 300]);
@@ -134,7 +134,7 @@ fn any_number_of_errors_passes_in_bounded_memory() {
         let line = lines.next().unwrap().unwrap();
         assert!(line.starts_with(&format!("#{id} ")), "expected #{id}, got {line}");
         if id % 1000 == 0 {
-            // Near the end the process may be gone already.
+            // Near the end the process may have exited already.
             let status =
                 std::fs::read_to_string(format!("/proc/{}/status", reader.pid())).unwrap_or_default();
             let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -145,7 +145,7 @@ fn any_number_of_errors_passes_in_bounded_memory() {
     assert!(lines.next().is_none());
     assert!(reader.wait(SOON).success());
     assert!((1..64 * 1024).contains(&peak_kb), "{peak_kb} kB");
-    assert_eq!(ring.status()["errors_taken"], COUNT);
+    assert_eq!(ring.status()["errorsTaken"], COUNT);
 }
 
 #[test]
@@ -153,9 +153,9 @@ fn about_five_in_a_hundred_messages_fail() {
     const COUNT: u64 = 100_000;
     let ring = TestRing::new();
     let limit = COUNT.to_string();
-    let copies = ring.copies(3, &["--interval", "0", "--limit", &limit, "--until-done"]);
-    for copy in &copies {
-        assert!(copy.wait(Duration::from_secs(180)).success());
+    let nodes = ring.nodes(3, &["--interval", "0", "--limit", &limit, "--until-done"]);
+    for node in &nodes {
+        assert!(node.wait(Duration::from_secs(180)).success());
     }
     let errors = objects(&ring.success(&["getErrors", "--json"]));
     assert!((4500..=5500).contains(&errors.len()), "{} of {COUNT} failed", errors.len());
@@ -164,6 +164,6 @@ fn about_five_in_a_hundred_messages_fail() {
     assert!(errors.iter().all(|error| error["reason"] == "the message contains an error"));
     let status = ring.status();
     assert_eq!(status["published"], COUNT);
-    assert_eq!(status["errors_taken"], errors.len());
+    assert_eq!(status["errorsTaken"], errors.len());
     assert_eq!(status["done"].as_u64().unwrap() + errors.len() as u64, COUNT);
 }

@@ -1,4 +1,7 @@
-//! `getErrors` that does not get to its end loses nothing, whatever ended it.
+//! `getErrors` that ends early loses no error, whatever ended it.
+//!
+//! A reader lets go of errors only after they were read from its output. If it is killed, the errors that it held are
+//! still kept, and the next reader prints them again. If it stops on a signal, it hands back what it did not print.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -13,24 +16,24 @@ use crate::support::{SOON, TestRing};
 
 pub const COUNT: u64 = 5000;
 
-/// More errors than one chunk has. A reader goes on to the next chunk when the one before was read, so one whose output
-/// is not read stands still half-way.
+/// A ring with more errors than one chunk has. A reader takes the next chunk only after the last one was read from its
+/// output. So a reader whose output is not read blocks half-way.
 pub fn ring_with_errors() -> TestRing {
     let ring = TestRing::new();
     ring.plant_errors(1..=COUNT, |_| vec![b'x'; 300]);
     ring
 }
 
-/// A reader that stands still with errors in hand.
-pub struct Stuck {
+/// A reader that is blocked while it holds errors.
+pub struct BlockedReader {
     pub process: Process,
     pipe: BufReader<File>,
-    /// What was read of its output so far.
+    /// What the test has read of its output so far.
     text: String,
 }
 
-impl Stuck {
-    /// Reads a few lines of its output and no more.
+impl BlockedReader {
+    /// Starts a reader and reads only a few lines of its output.
     pub fn start(ring: &TestRing) -> Self {
         let (process, pipe) = ring.start_unread(&["getErrors"]);
         let mut pipe = BufReader::new(pipe);
@@ -43,30 +46,30 @@ impl Stuck {
             let status = ring.status();
             let members = status["members"].as_array()?;
             let reader = members.iter().find(|member| member["role"] == "reader")?;
-            let now = (status["errors_taken"].as_u64()?, reader["in_flight"].as_u64()?);
+            let now = (status["errorsTaken"].as_u64()?, reader["inFlight"].as_u64()?);
             (std::mem::replace(&mut last, now) == now && now.1 > 0).then_some(())
         });
         Self { process, pipe, text }
     }
 
-    /// What it has printed when the rest of its output is read to the end.
+    /// The errors in its output, read to the end.
     pub fn printed(mut self) -> Vec<u64> {
         self.pipe.read_to_string(&mut self.text).unwrap();
-        complete_lines(&self.text)
+        ids_of_complete_lines(&self.text)
     }
 
-    /// What it has printed when nobody reads any further.
+    /// The errors in its output as far as the test has received it. Closes the pipe.
     fn close(mut self) -> (Process, Vec<u64>) {
         self.text.push_str(std::str::from_utf8(self.pipe.buffer()).unwrap());
-        (self.process, complete_lines(&self.text))
+        (self.process, ids_of_complete_lines(&self.text))
     }
 }
 
-fn complete_lines(text: &str) -> Vec<u64> {
+fn ids_of_complete_lines(text: &str) -> Vec<u64> {
     ids(&text[..text.rfind('\n').map_or(0, |end| end + 1)])
 }
 
-/// Together the two have printed everything, and the second one has repeated no more than `held`.
+/// Asserts that both readers together have printed every error, and that the second one has repeated at most `held`.
 #[track_caller]
 fn assert_nothing_lost(first: &[u64], second: &[u64], held: u64) {
     assert_none_lost_of(COUNT, first, second, held);
@@ -85,20 +88,20 @@ fn assert_none_lost_of(count: u64, first: &[u64], second: &[u64], held: u64) {
 
 fn assert_all_taken(ring: &TestRing) {
     let status = ring.status();
-    assert_eq!((&status["errors_kept"], &status["errors_taken"]), (&0.into(), &COUNT.into()), "{status}");
+    assert_eq!((&status["errorsKept"], &status["errorsTaken"]), (&0.into(), &COUNT.into()), "{status}");
 }
 
 #[test]
-fn killed_half_way_it_loses_none_and_the_next_one_repeats_only_what_it_had_in_hand() {
+fn a_reader_killed_half_way_loses_no_error_and_the_next_one_repeats_only_what_it_held() {
     let ring = ring_with_errors();
-    let reader = Stuck::start(&ring);
-    let counts = |status: &Value| ["errors_kept", "errors_taken"].map(|name| status[name].as_u64().unwrap());
+    let reader = BlockedReader::start(&ring);
+    let counts = |status: &Value| ["errorsKept", "errorsTaken"].map(|name| status[name].as_u64().unwrap());
     assert_eq!(counts(&ring.status()).iter().sum::<u64>(), COUNT);
 
     reader.process.kill();
     let status = ring.status();
     assert_eq!(counts(&status).iter().sum::<u64>(), COUNT, "what a dead reader held is still kept");
-    let held = status["members"][0]["in_flight"].as_u64().unwrap();
+    let held = status["members"][0]["inFlight"].as_u64().unwrap();
     assert!(held > 0, "{status}");
     let printed = reader.printed();
     let next = ids(&ring.success(&["getErrors"]));
@@ -107,23 +110,23 @@ fn killed_half_way_it_loses_none_and_the_next_one_repeats_only_what_it_had_in_ha
 }
 
 #[test]
-fn told_to_stop_it_hands_back_what_it_did_not_print() {
+fn a_reader_stopped_by_a_signal_hands_back_what_it_did_not_print() {
     let ring = ring_with_errors();
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let (reader, mut pipe) = ring.start_unread(&["getErrors"]);
         let mut byte = [0];
         pipe.read_exact(&mut byte).unwrap();
-        await_ears(&reader);
+        await_signal_handlers(&reader);
         reader.signal(signal);
         let mut text = String::from_utf8(byte.to_vec()).unwrap();
         pipe.read_to_string(&mut text).unwrap();
-        // It may also have been through with its work already.
+        // The reader may have finished its work already.
         assert!([Some(0), Some(128 + signal as i32)].contains(&reader.wait(SOON).code()));
-        let printed = complete_lines(&text);
+        let printed = ids_of_complete_lines(&text);
         let status = ring.status();
         assert_eq!(status["members"].as_array().unwrap().len(), 0, "it left the ring: {status}");
         assert_eq!(status["buried"], 0, "nobody else had to take back what it held: {status}");
-        let kept = status["errors_kept"].as_u64().unwrap();
+        let kept = status["errorsKept"].as_u64().unwrap();
         assert_nothing_lost(&printed, &ids(&ring.success(&["getErrors"])), kept);
         assert_all_taken(&ring);
         ring.redis_cli(&["FLUSHALL"]);
@@ -132,54 +135,55 @@ fn told_to_stop_it_hands_back_what_it_did_not_print() {
 }
 
 #[test]
-fn told_to_stop_while_nobody_reads_its_output_it_stops() {
+fn a_reader_whose_output_is_not_read_stops_on_a_signal() {
     let ring = ring_with_errors();
-    let reader = Stuck::start(&ring);
+    let reader = BlockedReader::start(&ring);
     reader.process.signal(Signal::SIGTERM);
     assert_eq!(reader.process.wait(SOON).code(), Some(143));
     let status = ring.status();
     assert_eq!(status["members"].as_array().unwrap().len(), 0, "it left the ring");
     let printed = reader.printed();
-    let kept = status["errors_kept"].as_u64().unwrap();
+    let kept = status["errorsKept"].as_u64().unwrap();
     assert_nothing_lost(&printed, &ids(&ring.success(&["getErrors"])), kept);
     assert_all_taken(&ring);
 }
 
-/// It has a second for that, so on a machine that stands still it may fail to; what it printed is then printed again.
+/// The reader has one second for that, so it may fail on a machine that stalls. In that case the next reader prints the
+/// same errors again.
 #[test]
-fn told_to_stop_while_it_waits_for_its_reader_it_lets_go_of_what_was_read() {
+fn a_reader_stopped_by_a_signal_lets_go_of_what_was_read() {
     let lets_go = || {
         let ring = TestRing::new();
         ring.plant_errors(1..=3, |_| b"body".to_vec());
         let (reader, mut pipe) = ring.start_unread(&["getErrors"]);
         let mut byte = [0];
         pipe.read_exact(&mut byte).unwrap();
-        await_ears(&reader);
+        await_signal_handlers(&reader);
         reader.signal(Signal::SIGTERM);
         let mut text = String::new();
         pipe.read_to_string(&mut text).unwrap();
         reader.wait(SOON);
         let (printed, status) = (text.lines().count() as u64, ring.status());
-        assert!(printed > 0 && status["errors_taken"].as_u64() <= Some(printed), "{text} {status}");
-        status["errors_taken"] == printed
+        assert!(printed > 0 && status["errorsTaken"].as_u64() <= Some(printed), "{text} {status}");
+        status["errorsTaken"] == printed
     };
     assert!((0..5).any(|_| lets_go()), "it kept what was read, five times");
 }
 
-/// Waits until this process would hear a signal that asks it to stop, instead of being ended by it.
-fn await_ears(process: &Process) {
+/// Waits until this process catches SIGTERM and SIGINT, which would end it otherwise.
+fn await_signal_handlers(process: &Process) {
     eventually(SOON, "it hears signals", || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid())).unwrap();
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
         let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
-        let hears = |signal: Signal| caught & 1 << (signal as i32 - 1) != 0;
-        (hears(Signal::SIGTERM) && hears(Signal::SIGINT)).then_some(())
+        let catches = |signal: Signal| caught & 1 << (signal as i32 - 1) != 0;
+        (catches(Signal::SIGTERM) && catches(Signal::SIGINT)).then_some(())
     });
 }
 
-/// No chunk of these fits into a pipe, so it is stopped in the middle of a line.
+/// No chunk of these errors fits into a pipe, so the reader is stopped in the middle of a line.
 #[test]
-fn told_to_stop_in_the_middle_of_an_error_it_stops_and_keeps_what_was_not_printed_in_full() {
+fn a_reader_stopped_in_the_middle_of_an_error_keeps_what_was_not_printed_in_full() {
     const COUNT: u64 = 12;
     for read in [0, 1, 5] {
         let ring = TestRing::new();
@@ -190,29 +194,29 @@ fn told_to_stop_in_the_middle_of_an_error_it_stops_and_keeps_what_was_not_printe
         for _ in 0..read {
             pipe.read_line(&mut text).unwrap();
         }
-        // The beginning of the next one; its end does not come through before somebody reads on.
+        // The beginning of the next error. Its end does not come before the test reads on.
         assert!(pipe.fill_buf().unwrap().starts_with(b"#"));
-        await_ears(&reader);
+        await_signal_handlers(&reader);
         reader.signal(Signal::SIGTERM);
         assert_eq!(reader.wait(SOON).code(), Some(143));
         let status = ring.status();
         assert_eq!(status["members"].as_array().unwrap().len(), 0, "it left the ring: {status}");
         assert_eq!(status["buried"], 0, "nobody else had to take back what it held: {status}");
-        let kept = status["errors_kept"].as_u64().unwrap();
+        let kept = status["errorsKept"].as_u64().unwrap();
         pipe.read_to_string(&mut text).unwrap();
-        let printed = complete_lines(&text);
+        let printed = ids_of_complete_lines(&text);
         assert_eq!(printed, (1..=read).collect::<Vec<_>>());
         assert!(kept >= COUNT - read, "{kept} are kept of {COUNT}, and {read} were printed");
         assert_none_lost_of(COUNT, &printed, &ids(&ring.success(&["getErrors"])), kept);
-        assert_eq!(ring.status()["errors_taken"], COUNT);
+        assert_eq!(ring.status()["errorsTaken"], COUNT);
     }
 }
 
-/// What still lies in a pipe when its reader goes has reached nobody.
+/// Data that is still in a pipe when its reader closes it has reached no one.
 #[test]
-fn a_closed_pipe_ends_it_well_and_what_nobody_took_out_of_it_is_not_lost() {
+fn a_closed_pipe_ends_the_reader_with_success_and_unread_errors_are_not_lost() {
     let ring = ring_with_errors();
-    let (reader, printed) = Stuck::start(&ring).close();
+    let (reader, printed) = BlockedReader::start(&ring).close();
     let output = reader.output(SOON);
     assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
     let next = ids(&ring.success(&["getErrors"]));
@@ -221,7 +225,7 @@ fn a_closed_pipe_ends_it_well_and_what_nobody_took_out_of_it_is_not_lost() {
 }
 
 #[test]
-fn one_line_through_head_leaves_all_the_others() {
+fn a_pipe_into_head_takes_one_error_and_leaves_all_others() {
     let ring = ring_with_errors();
     let script = r#"{ "$0" getErrors; echo "code $?" >&2; } | head -n 1"#;
     let words = ["-c", script, env!("CARGO_BIN_EXE_estafeta")];
@@ -234,7 +238,7 @@ fn one_line_through_head_leaves_all_the_others() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_closed_stdout_is_refused_and_loses_none() {
+fn a_closed_stdout_is_refused_and_no_error_is_lost() {
     let ring = TestRing::new();
     ring.plant_errors(1..=3, |_| b"body".to_vec());
     let program = env!("CARGO_BIN_EXE_estafeta");
@@ -243,24 +247,24 @@ fn a_closed_stdout_is_refused_and_loses_none() {
     let shell = estafeta_testbed::Process::spawn("/bin/sh".as_ref(), ["-c", &line], envs);
     let output = shell.output(SOON);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains("stdout is closed"), "{told}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("stdout is closed"), "{stderr}");
     assert_eq!(ring.success(&["errors", "count"]), "3\n");
-    let thrown_away = line.replace(">&-", "> /dev/null");
-    let shell = estafeta_testbed::Process::spawn("/bin/sh".as_ref(), ["-c", &thrown_away], envs);
+    let discarded = line.replace(">&-", "> /dev/null");
+    let shell = estafeta_testbed::Process::spawn("/bin/sh".as_ref(), ["-c", &discarded], envs);
     assert!(shell.wait(SOON).success());
     assert_eq!(ring.success(&["errors", "count"]), "0\n");
 }
 
 #[test]
-fn a_full_disk_is_told_and_loses_none() {
+fn a_full_disk_is_reported_and_no_error_is_lost() {
     let ring = ring_with_errors();
     let words = ["-c", r#"exec "$0" getErrors > /dev/full"#, env!("CARGO_BIN_EXE_estafeta")];
     let output = Process::spawn(Path::new("/bin/sh"), words, [("REDIS_URL", ring.redis.url())]).output(SOON);
     assert_eq!(output.status.code(), Some(1));
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(told.lines().count(), 1, "{told}");
-    assert!(told.contains("they stay in Redis") && told.contains("No space left"), "{told}");
-    assert_eq!(ring.status()["errors_kept"], COUNT);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(stderr.contains("they stay in Redis") && stderr.contains("No space left"), "{stderr}");
+    assert_eq!(ring.status()["errorsKept"], COUNT);
     assert_nothing_lost(&[], &ids(&ring.success(&["getErrors"])), 0);
 }

@@ -1,6 +1,8 @@
-//! Golden files of what users and their programs rely on: help pages, printed forms, the fields of every JSON object and
-//! the exit codes. A difference here is a difference that users notice. To accept an intended one, run
-//! `INSTA_UPDATE=always cargo test -p estafeta-cli --test it golden` and read the files in the diff.
+//! Golden files of what users and their programs rely on: help pages, printed text, the fields of every JSON object,
+//! and the exit codes. Users notice any difference here. To accept an intended one, run this command and read the files
+//! in the diff:
+//!
+//!     INSTA_UPDATE=always cargo test -p estafeta-cli --test it golden
 
 use std::collections::BTreeMap;
 
@@ -8,7 +10,7 @@ use estafeta_testbed::NO_ENV;
 use insta::assert_snapshot;
 use serde_json::{Value, json};
 
-use crate::support::{SOON, TestRing, run, said};
+use crate::support::{SOON, TestRing, reports, run};
 
 /// Every command that has a help page.
 const COMMANDS: [&str; 16] = [
@@ -31,7 +33,7 @@ const COMMANDS: [&str; 16] = [
 ];
 
 #[test]
-fn help_pages() {
+fn help_pages_match_the_golden_files() {
     for command in COMMANDS {
         let args: Vec<&str> = command.split(' ').filter(|word| !word.is_empty()).chain(["--help"]).collect();
         let output = run(&args, &NO_ENV);
@@ -42,7 +44,7 @@ fn help_pages() {
 }
 
 #[test]
-fn exit_codes() {
+fn exit_codes_match_the_golden_file() {
     let ring = TestRing::new();
     let url = ring.redis.url();
     let nowhere = ["--redis", "redis://127.0.0.1:1"];
@@ -56,7 +58,7 @@ fn exit_codes() {
         ("no Redis: status", &["status"], &nowhere),
         ("no Redis: getErrors", &["getErrors"], &nowhere),
         ("no Redis: chaos", &["chaos"], &nowhere),
-        ("status", &["status"], &here),
+        ("status of a ring that does not exist", &["status"], &here),
         ("getErrors without errors", &["getErrors"], &here),
         ("errors retry of an unknown id", &["errors", "retry", "7"], &here),
         ("cleanTemp", &["cleanTemp"], &here),
@@ -71,7 +73,7 @@ fn exit_codes() {
 }
 
 #[test]
-fn printed_errors() {
+fn printed_errors_match_the_golden_file() {
     let bodies: [&[u8]; 3] = [b"plain", "привет\n\u{1b}[2J".as_bytes(), b"\xff\0"];
     let mut printed = String::new();
     for args in
@@ -84,8 +86,8 @@ fn printed_errors() {
     assert_snapshot!("errors", printed);
 }
 
-/// A value with its type in place of each number and text. Words that programs compare stay as they are. Whether a new
-/// generator names its predecessor depends on which of the two was quicker, so `from` always reads alike.
+/// Replaces each number and text by its type. Words that programs compare stay as they are. Whether a new generator
+/// names its predecessor depends on which of two nodes was quicker, so `from` always has the same shape.
 fn shape(value: &Value) -> Value {
     match value {
         Value::Null => json!(null),
@@ -109,21 +111,21 @@ fn shape(value: &Value) -> Value {
 }
 
 #[test]
-fn json_of_status() {
+fn the_json_of_status_matches_the_golden_file() {
     let ring = TestRing::new();
-    let _one = ring.copy(&["--limit", "1"]);
+    let _one = ring.node(&["--limit", "1"]);
     ring.eventually(SOON, "a generator with one message", |status| status["published"] == 1);
     let status = shape(&ring.status());
     assert_snapshot!("status", serde_json::to_string_pretty(&status).unwrap());
 }
 
 #[test]
-fn json_of_a_run() {
+fn the_json_of_a_run_matches_the_golden_file() {
     let ring = TestRing::new();
     let args = ["--json", "--interval", "20ms", "--limit", "3", "--error-rate", "1"];
-    let one = ring.copy(&args);
+    let one = ring.node(&args);
     one.wait_for_line(SOON, |line| line.contains("limitReached"));
-    let other = ring.copy(&args);
+    let other = ring.node(&args);
     other.wait_for_line(SOON, |line| line.contains(r#""processed","total":3"#));
     one.kill();
     other.wait_for_line(SOON, |line| line.contains("buried"));
@@ -131,7 +133,7 @@ fn json_of_a_run() {
     assert!(other.wait(SOON).success());
     let kinds: BTreeMap<String, Value> = [&one, &other]
         .into_iter()
-        .flat_map(said)
+        .flat_map(reports)
         .map(|object| (object["msg"].as_str().unwrap().to_owned(), shape(&object)))
         .collect();
     let lines: String = kinds.values().map(|object| format!("{object}\n")).collect();
@@ -139,14 +141,14 @@ fn json_of_a_run() {
 }
 
 #[test]
-fn json_of_other_commands() {
+fn the_json_of_other_commands_matches_the_golden_file() {
     let ring = TestRing::new();
     ring.plant_errors(1..=2, |_| b"body".to_vec());
     let mut lines = String::new();
     for args in [
         &["errors", "count", "--json"][..],
         &["errors", "retry", "1", "--json"],
-        &["errors", "drop", "--all", "--json"],
+        &["errors", "drop", "--all", "--yes", "--json"],
         &["cleanTemp", "--json"],
     ] {
         let printed: Value = serde_json::from_str(&ring.success(args)).unwrap();

@@ -1,4 +1,4 @@
-//! Whatever others wrote into the ring, names of hosts, bodies, reasons and events, none of it steers a terminal.
+//! Host names, bodies, reasons and events come from other programs. None of them may control the terminal.
 
 use estafeta_testbed::{Process, Signal};
 
@@ -7,15 +7,15 @@ use crate::support::{SOON, TestRing};
 const HOSTILE: &str = "\u{1b}]0;x\u{7}\u{9b}31m\u{202e}\u{2066}\r<script>";
 
 #[track_caller]
-fn assert_harmless(told: &str) {
-    let steers = |c: char| {
+fn assert_harmless(shown: &str) {
+    let controls = |c: char| {
         (c.is_control() && c != '\n') || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
-    assert!(!told.replace("\r\n", "\n").contains(steers), "{told:?}");
-    assert!(told.contains("<script>"), "it is shown, as text: {told:?}");
+    assert!(!shown.replace("\r\n", "\n").contains(controls), "{shown:?}");
+    assert!(shown.contains("<script>"), "it is shown, as text: {shown:?}");
 }
 
-/// A ring in which a member, an event, an error and a waiting message carry hostile text.
+/// A ring in which a member, an event, an error and a waiting message contain hostile text.
 fn hostile_ring() -> TestRing {
     let ring = TestRing::new();
     ring.plant_errors(1..=1, |_| HOSTILE.into());
@@ -34,7 +34,7 @@ fn hostile_ring() -> TestRing {
 }
 
 #[test]
-fn commands_show_foreign_text_as_text() {
+fn commands_show_hostile_text_without_its_control_characters() {
     let ring = hostile_ring();
     let calls: [&[&str]; 6] = [
         &["status"],
@@ -50,22 +50,22 @@ fn commands_show_foreign_text_as_text() {
         ring.redis_cli(&["HSET", "{estafeta}:ledger", "published", "1"]);
         ring.plant_errors(1..=1, |_| HOSTILE.into());
         ring.plant_failures(3..=3, HOSTILE, |_| b"body".to_vec());
-        let told = ring.success(call);
-        assert_harmless(&told);
-        // Once as a body and once as a reason, or by what the members and events say.
-        assert!(told.matches("<script>").count() >= 2, "{told:?}");
+        let stdout = ring.success(call);
+        assert_harmless(&stdout);
+        // Errors show it as a body and as a reason. The status shows it in members and events.
+        assert!(stdout.matches("<script>").count() >= 2, "{stdout:?}");
     }
 }
 
 #[test]
-fn a_copy_shows_the_messages_it_handles_as_text() {
+fn a_node_shows_hostile_messages_without_their_control_characters() {
     let ring = hostile_ring();
-    let copies = ring.copies(2, &["--error-rate", "0", "--interval", "1h"]);
-    // It is first in line; the generator's own first message may be handled by then as well.
+    let nodes = ring.nodes(2, &["--error-rate", "0", "--interval", "1h"]);
+    // The hostile message is first in the queue. The first message of the generator may be handled by then as well.
     ring.eventually(SOON, "the message is handled", |status| status["done"].as_u64() >= Some(1));
-    let told = |copy: &Process| {
-        copy.signal(Signal::SIGTERM);
-        String::from_utf8(copy.output(SOON).stdout).unwrap()
+    let stdout_of = |node: &Process| {
+        node.signal(Signal::SIGTERM);
+        String::from_utf8(node.output(SOON).stdout).unwrap()
     };
-    assert_harmless(&copies.iter().map(told).collect::<String>());
+    assert_harmless(&nodes.iter().map(stdout_of).collect::<String>());
 }

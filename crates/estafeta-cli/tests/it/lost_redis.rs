@@ -1,4 +1,5 @@
-//! Redis away, wiped, emptied of scripts, or unwilling: copies wait, say so once, and work again by themselves.
+//! Redis is down, wiped, without its scripts, or refuses to serve. Nodes wait, report it once, and work again by
+//! themselves.
 
 use std::time::{Duration, Instant};
 
@@ -10,37 +11,38 @@ use crate::support::{SOON, TestRing};
 #[test]
 fn a_ring_that_was_wiped_starts_again_by_itself() {
     let ring = TestRing::new();
-    let copies = ring.copies(3, &BUSY);
-    ring.flows();
+    let nodes = ring.nodes(3, &BUSY);
+    ring.await_progress();
     for round in 0..3 {
         ring.redis_cli(&["FLUSHALL"]);
-        let whole = |status: &serde_json::Value| {
+        let is_complete = |status: &serde_json::Value| {
             status["members"].as_array().unwrap().len() == 3 && !status["generator"].is_null()
         };
-        ring.eventually(SOON, &format!("all three are back after wipe {round}"), whole);
-        ring.flows();
+        ring.eventually(SOON, &format!("all three are back after wipe {round}"), is_complete);
+        ring.await_progress();
     }
-    assert!(copies.iter().all(estafeta_testbed::Process::is_running));
-    ring.assert_recovered(&copies);
+    assert!(nodes.iter().all(estafeta_testbed::Process::is_running));
+    ring.assert_recovered(&nodes);
 }
 
 #[test]
 fn scripts_that_redis_forgot_are_loaded_again() {
     let ring = TestRing::new();
-    let copies = ring.copies(3, &BUSY);
+    let nodes = ring.nodes(3, &BUSY);
     for _ in 0..5 {
         ring.redis_cli(&["SCRIPT", "FLUSH"]);
-        ring.flows();
+        ring.await_progress();
     }
-    ring.assert_recovered(&copies);
+    ring.assert_recovered(&nodes);
 }
 
-/// All clients lose their connections at once, the judges included. A judge that has just reconnected believes in no death
-/// for a quarter of a lease. In that time even a slow machine brings every copy back.
+/// All clients lose their connections at once, including those of the failure detectors. A failure detector that has
+/// just reconnected believes in no death for a quarter of a lease. In that time every node reconnects, even on a slow
+/// machine.
 #[test]
-fn clients_that_redis_disconnects_come_back_without_being_declared_dead() {
+fn nodes_that_redis_disconnects_come_back_without_being_declared_dead() {
     let ring = TestRing::new();
-    let mut copies = ring.copies(4, &[&BUSY[..], &["--lease", "10s"]].concat());
+    let mut nodes = ring.nodes(4, &[&BUSY[..], &["--lease", "10s"]].concat());
     let mut connection = ring.redis.connect();
     for _ in 0..6 {
         let mut kill = redis::pipe();
@@ -49,140 +51,137 @@ fn clients_that_redis_disconnects_come_back_without_being_declared_dead() {
             kill.cmd("CLIENT").arg(&["KILL", "TYPE", kind]);
         }
         let killed: Vec<usize> = kill.query(&mut connection).unwrap();
-        assert!(killed.iter().sum::<usize>() >= copies.len(), "{killed:?}");
-        ring.flows();
+        assert!(killed.iter().sum::<usize>() >= nodes.len(), "{killed:?}");
+        ring.await_progress();
     }
     let status = ring.status();
     assert_eq!(status["members"].as_array().unwrap().len(), 4, "{status}");
-    ring.assert_nobody_given_up();
-    ring.assert_only_the_dead_are_buried(&mut copies);
-    ring.assert_recovered(&copies);
+    ring.assert_no_node_given_up();
+    ring.assert_only_the_dead_are_buried(&mut nodes);
+    ring.assert_recovered(&nodes);
 }
 
 #[test]
 fn a_redis_without_persistence_comes_back_empty_and_messages_flow_again() {
     let ring = TestRing::new();
-    let copies = ring.copies(3, &["--interval", "20ms"]);
-    ring.flows();
+    let nodes = ring.nodes(3, &["--interval", "20ms"]);
+    ring.await_progress();
     ring.redis_cli(&["SET", "kept", "1"]);
     ring.redis.kill();
-    for copy in &copies {
-        copy.wait_for_line(SOON, |line| line.starts_with("Redis does not serve us"));
+    for node in &nodes {
+        node.wait_for_line(SOON, |line| line.starts_with("lost Redis at "));
     }
     ring.redis.restart();
     ring.eventually(SOON, "a message is handled", |status| {
-        status["done"].as_u64().unwrap() + status["errors_kept"].as_u64().unwrap() > 0
+        status["done"].as_u64().unwrap() + status["errorsKept"].as_u64().unwrap() > 0
     });
     assert_eq!(ring.redis_cli(&["EXISTS", "kept"]), redis::Value::Int(0));
-    for copy in &copies {
-        copy.wait_for_line(SOON, |line| line.starts_with("Redis is back"));
+    for node in &nodes {
+        node.wait_for_line(SOON, |line| line.starts_with("Redis is back"));
     }
 }
 
 #[test]
-fn a_frozen_redis_is_waited_for() {
+fn nodes_wait_for_a_frozen_redis() {
     let ring = TestRing::new();
-    let copies = ring.copies(3, &[&BUSY[..], &["--lease", "500ms"]].concat());
-    ring.flows();
+    let nodes = ring.nodes(3, &[&BUSY[..], &["--lease", "500ms"]].concat());
+    ring.await_progress();
     ring.redis.freeze();
-    for copy in &copies {
-        copy.wait_for_line(SOON, |line| line.starts_with("Redis does not serve us"));
+    for node in &nodes {
+        node.wait_for_line(SOON, |line| line.starts_with("lost Redis at "));
     }
     ring.redis.thaw();
-    ring.assert_recovered(&copies);
+    ring.assert_recovered(&nodes);
 }
 
 #[test]
-fn a_full_redis_stops_the_generator_but_neither_handlers_nor_the_ring() {
+fn a_redis_out_of_memory_stops_the_generator_but_not_the_handlers() {
     let ring = TestRing::new();
-    let copies = ring.copies(3, &BUSY);
-    ring.flows();
+    let nodes = ring.nodes(3, &BUSY);
+    ring.await_progress();
     ring.redis_cli(&["CONFIG", "SET", "maxmemory", "1"]);
-    copies
+    nodes
         .iter()
-        .find(|copy| copy.stdout_lines().iter().any(|line| line.starts_with("became generator")))
+        .find(|node| node.stdout_lines().iter().any(|line| line.starts_with("became generator")))
         .unwrap()
-        .wait_for_line(SOON, |line| line.starts_with("Redis does not serve us") && line.contains("OOM"));
-    ring.eventually(SOON, "the queue is drained", |status| {
-        status["waiting"] == 0 && status["in_flight"] == 0
-    });
+        .wait_for_line(SOON, |line| line.starts_with("lost Redis at ") && line.contains("OOM"));
+    ring.eventually(SOON, "the queue is drained", |status| status["waiting"] == 0 && status["inFlight"] == 0);
     ring.redis_cli(&["CONFIG", "SET", "maxmemory", "0"]);
-    ring.flows();
+    ring.await_progress();
     let status = ring.status();
     assert_eq!(status["members"].as_array().unwrap().len(), 3, "{status}");
     assert_eq!(status["buried"], 0, "{status}");
-    let generator = ring.generator(&copies).stdout_lines();
-    let told = generator.iter().filter(|line| line.starts_with("Redis does not serve us")).count();
-    assert_eq!(told, 1, "it says so once: {generator:?}");
-    ring.assert_recovered(&copies);
+    let generator = ring.generator(&nodes).stdout_lines();
+    let reported = generator.iter().filter(|line| line.starts_with("lost Redis at ")).count();
+    assert_eq!(reported, 1, "it says so once: {generator:?}");
+    ring.assert_recovered(&nodes);
 }
 
-/// When it is back all leases are over; a quarter of a lease is the time for everybody to come back as well.
+/// When Redis is back, all leases are over. A quarter of a lease is the time in which every node must reconnect.
 #[test]
-fn a_redis_that_was_away_for_longer_than_a_lease_finds_all_members_alive() {
+fn no_node_is_buried_after_redis_was_down_for_longer_than_a_lease() {
     let lease = Duration::from_secs(6);
     let ring = TestRing::on(RedisServer::builder().append_only(Fsync::Always).start());
-    let mut copies = ring.copies(4, &["--interval", "20ms", "--journal", "--lease", "6s"]);
-    ring.flows();
+    let mut nodes = ring.nodes(4, &["--interval", "20ms", "--journal", "--lease", "6s"]);
+    ring.await_progress();
     ring.redis.kill();
-    for copy in &copies {
-        copy.wait_for_line(SOON, |line| line.starts_with("Redis does not serve us"));
+    for node in &nodes {
+        node.wait_for_line(SOON, |line| line.starts_with("lost Redis at "));
     }
     let start = Instant::now();
-    // The last beat was before that.
+    // The last beats were before these reports.
     estafeta_testbed::eventually(SOON, "a lease", || (start.elapsed() > lease).then_some(()));
     ring.redis.restart();
-    ring.flows();
-    ring.assert_nobody_given_up();
-    ring.assert_only_the_dead_are_buried(&mut copies);
+    ring.await_progress();
+    ring.assert_no_node_given_up();
+    ring.assert_only_the_dead_are_buried(&mut nodes);
     assert_eq!(ring.status()["members"].as_array().unwrap().len(), 3);
-    ring.assert_recovered(&copies);
+    ring.assert_recovered(&nodes);
 }
 
 #[test]
-fn where_redis_speaks_only_the_old_protocol_leases_alone_decide() {
+fn if_redis_speaks_only_the_old_protocol_only_the_lease_decides_about_a_death() {
     let settings = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(settings.path(), "rename-command HELLO no-hello\n").unwrap();
     let include = settings.path().to_str().unwrap();
     let ring = TestRing::on(RedisServer::builder().arg("--include", include).start());
     let lease = Duration::from_secs(2);
-    let copies = ring.copies(3, &["--interval", "20ms", "--lease", "2s"]);
-    ring.flows();
+    let nodes = ring.nodes(3, &["--interval", "20ms", "--lease", "2s"]);
+    ring.await_progress();
     let channels: Vec<String> =
         redis::cmd("PUBSUB").arg("CHANNELS").query(&mut ring.redis.connect()).unwrap();
     assert!(channels.is_empty(), "{channels:?}");
     assert_eq!(ring.status()["buried"], 0);
-    let generator = ring.generator(&copies);
+    let generator = ring.generator(&nodes);
     generator.kill();
     ring.eventually(SOON, "a successor", |status| status["takeovers"] == 1);
-    // One that is known to be gone would be replaced much sooner after its last sign of life.
+    // With presence, the generator would be replaced much sooner after its last sign of life.
     assert!(ring.last_silence() >= lease, "{:?}", ring.last_silence());
-    ring.flows();
+    ring.await_progress();
 }
 
 #[test]
-fn rights_that_are_withdrawn_and_given_back_stop_the_ring_only_meanwhile() {
+fn access_rights_that_are_withdrawn_stop_the_ring_only_until_they_are_granted_again() {
     let ring = TestRing::on(RedisServer::start());
-    let copies = ring.copies(2, &BUSY);
-    ring.flows();
+    let nodes = ring.nodes(2, &BUSY);
+    ring.await_progress();
     ring.redis_cli(&["ACL", "SETUSER", "default", "-evalsha"]);
-    copies[0]
-        .wait_for_line(SOON, |line| line.starts_with("Redis does not serve us") && line.contains("NOPERM"));
+    nodes[0].wait_for_line(SOON, |line| line.starts_with("lost Redis at ") && line.contains("NOPERM"));
     ring.redis_cli(&["ACL", "SETUSER", "default", "+evalsha"]);
-    ring.assert_recovered(&copies);
+    ring.assert_recovered(&nodes);
 }
 
 #[test]
-fn a_copy_stops_in_time_while_redis_is_away() {
+fn a_node_stops_in_time_while_redis_is_down() {
     let ring = TestRing::new();
-    let copies = ring.copies(2, &["--interval", "20ms", "--lease", "500ms"]);
-    ring.flows();
+    let nodes = ring.nodes(2, &["--interval", "20ms", "--lease", "500ms"]);
+    ring.await_progress();
     ring.redis.kill();
-    for copy in &copies {
-        copy.wait_for_line(SOON, |line| line.starts_with("Redis does not serve us"));
-        copy.signal(Signal::SIGTERM);
+    for node in &nodes {
+        node.wait_for_line(SOON, |line| line.starts_with("lost Redis at "));
+        node.signal(Signal::SIGTERM);
     }
-    for copy in &copies {
-        assert!(copy.wait(Duration::from_secs(10)).success());
+    for node in &nodes {
+        assert!(node.wait(Duration::from_secs(10)).success());
     }
 }

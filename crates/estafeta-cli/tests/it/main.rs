@@ -1,4 +1,4 @@
-//! The program as users meet it: real processes, real signals, a real Redis for each test.
+//! The program as users meet it: real processes, real signals, and one real Redis per test.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -31,6 +31,7 @@ mod record;
 mod redis_forgets;
 mod redis_refuses;
 mod reset;
+mod safety;
 mod scarce;
 mod settings;
 mod status;

@@ -1,4 +1,4 @@
-//! The monitor on a real terminal, with real copies: what is pressed, and what the screen shows then.
+//! The monitor on a real terminal, with real nodes: the test types keys and reads the screen.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use estafeta_testbed::vt100::Color;
 use estafeta_testbed::{Signal, Terminal, eventually};
 
 use crate::support::monitored::{Monitored, running, wait_until_none_runs};
-use crate::support::{SOON, TestRing, away_from_the_usual_redis};
+use crate::support::{SOON, TestRing, command_away_from_the_usual_redis};
 
 /// Messages come fast enough that a screen without them would be noticed.
 const QUICK: [&str; 2] = ["--interval", "50ms"];
@@ -20,16 +20,16 @@ fn a_killed_and_a_frozen_generator_are_replaced_on_the_screen_and_q_leaves_nothi
     let ring = TestRing::new();
     let monitor = monitor(&ring, &[]);
     let first = monitor.wait_for_ring(5);
-    // A copy may be seen in the ring before it has told its monitor who it is.
-    let copies = monitor.wait_for_rows("all are ours", |rows| rows.iter().all(|row| row.is_mine));
-    assert_eq!(copies.len(), 5, "{copies:?}");
+    // A node may be visible in the ring before it has reported its number to its monitor.
+    let nodes = monitor.wait_for_rows("all are ours", |rows| rows.iter().all(|row| row.is_mine));
+    assert_eq!(nodes.len(), 5, "{nodes:?}");
 
     monitor.terminal.type_keys("k");
     let second = monitor.wait_for_successor(&first);
     monitor.wait_for_rows("the killed one", |rows| {
         rows.iter().any(|row| row.id == first.id && row.state == "dead")
     });
-    assert!(!running(&copies).contains(&first.pid));
+    assert!(!running(&nodes).contains(&first.pid));
     monitor.terminal.wait_for(SOON, "the story", |screen| {
         screen.contains(&format!("{} took over from {} in 0.", second.id, first.id))
     });
@@ -38,7 +38,7 @@ fn a_killed_and_a_frozen_generator_are_replaced_on_the_screen_and_q_leaves_nothi
     let third = monitor.wait_for_successor(&second);
     let frozen = monitor.rows().into_iter().find(|row| row.id == second.id).unwrap();
     assert_eq!(frozen.state, "frozen");
-    // The same key thaws it: it comes back as another member, and does not publish as the old one.
+    // The same key thaws the node. It joins as another member, and does not publish as the old one.
     monitor.terminal.type_keys("f");
     monitor.wait_for_rows("the thawed one under a new number", |rows| {
         rows.iter().any(|row| row.pid == second.pid && row.id != second.id && row.state == "alive")
@@ -46,13 +46,13 @@ fn a_killed_and_a_frozen_generator_are_replaced_on_the_screen_and_q_leaves_nothi
     assert_eq!(monitor.wait_for_ring(4).id, third.id);
 
     monitor.quit();
-    assert!(running(&copies).is_empty());
+    assert!(running(&nodes).is_empty());
     let left = ring.status();
     assert_eq!(left["members"].as_array().unwrap().len(), 0, "{left}");
 }
 
 #[test]
-fn copies_come_and_go_by_key_and_a_dead_one_is_started_again() {
+fn keys_add_and_remove_nodes_and_restart_a_dead_one() {
     let ring = TestRing::new();
     let monitor = monitor(&ring, &["-n", "2"]);
     monitor.wait_for_ring(2);
@@ -61,14 +61,14 @@ fn copies_come_and_go_by_key_and_a_dead_one_is_started_again() {
     monitor.terminal.type_keys("-");
     monitor.wait_for_ring(2);
     monitor.terminal.type_keys("k");
-    monitor.wait_for_rows("a dead copy", |rows| rows.iter().any(|row| row.state == "dead"));
+    monitor.wait_for_rows("a dead node", |rows| rows.iter().any(|row| row.state == "dead"));
     monitor.terminal.type_keys("r");
     monitor.wait_for_ring(2);
     monitor.quit();
 }
 
 #[test]
-fn respawn_brings_a_killed_copy_back() {
+fn respawn_restarts_a_killed_node() {
     let ring = TestRing::new();
     let monitor = monitor(&ring, &["-n", "3", "--respawn"]);
     let first = monitor.wait_for_ring(3);
@@ -81,9 +81,9 @@ fn respawn_brings_a_killed_copy_back() {
 }
 
 #[test]
-fn every_member_is_shown_whoever_started_it_and_a_foreign_one_is_only_watched() {
+fn a_node_that_the_monitor_did_not_start_is_shown_and_cannot_be_killed() {
     let ring = TestRing::new();
-    let foreign = ring.copy(&QUICK);
+    let foreign = ring.node(&QUICK);
     let monitor = monitor(&ring, &["-n", "2"]);
     let generator = monitor.wait_for_ring(3);
     assert_eq!(generator.pid, foreign.pid());
@@ -95,9 +95,9 @@ fn every_member_is_shown_whoever_started_it_and_a_foreign_one_is_only_watched() 
 }
 
 #[test]
-fn attached_it_starts_nothing_and_ends_nothing() {
+fn an_attached_monitor_starts_no_node_and_ends_none() {
     let ring = TestRing::new();
-    let copies = ring.copies(2, &QUICK);
+    let nodes = ring.nodes(2, &QUICK);
     let monitor = Monitored::start(&["--attach"], &[("REDIS_URL", &ring.redis.url())]);
     let rows = {
         monitor.wait_for_ring(2);
@@ -105,35 +105,35 @@ fn attached_it_starts_nothing_and_ends_nothing() {
     };
     assert!(rows.iter().all(|row| !row.is_mine), "{rows:?}");
     monitor.terminal.type_keys("+");
-    monitor.terminal.wait_for(SOON, "a refusal", |screen| screen.contains("only watching (--attach)"));
+    monitor.terminal.wait_for(SOON, "a refusal", |screen| screen.contains("this monitor only watches"));
     for key in ["k", "K", "f", "-", "r"] {
         monitor.terminal.type_keys(key);
     }
     monitor.quit();
-    assert!(copies.iter().all(|copy| copy.is_running()));
-    // Nobody is frozen either.
-    ring.flows();
+    assert!(nodes.iter().all(|node| node.is_running()));
+    // No node is frozen either.
+    ring.await_progress();
     assert_eq!(ring.status()["members"].as_array().unwrap().len(), 2);
 }
 
 #[test]
-fn no_copy_outlives_a_monitor_that_is_killed() {
+fn no_node_outlives_a_monitor_that_is_killed() {
     let ring = TestRing::new();
     let monitor = monitor(&ring, &[]);
     monitor.wait_for_ring(5);
-    // A frozen one could not end by itself.
+    // A frozen node cannot end by itself.
     monitor.terminal.type_keys("f");
-    let copies = monitor.wait_for_rows("a frozen copy", |rows| rows.iter().any(|row| row.state == "frozen"));
-    assert_eq!(copies.len(), 5);
+    let nodes = monitor.wait_for_rows("a frozen node", |rows| rows.iter().any(|row| row.state == "frozen"));
+    assert_eq!(nodes.len(), 5);
     monitor.terminal.signal(Signal::SIGKILL);
-    wait_until_none_runs(&copies, SOON);
+    wait_until_none_runs(&nodes, SOON);
 }
 
 #[test]
-fn a_private_redis_that_it_started_ends_with_it() {
+fn a_private_redis_that_the_monitor_started_ends_with_it() {
     let data = tempfile::tempdir().unwrap();
     let envs = [("ESTAFETA_DATA", data.path().to_str().unwrap())];
-    let monitor = Monitored::start_by(&away_from_the_usual_redis(), &["-n", "1"], &envs);
+    let monitor = Monitored::start_by(&command_away_from_the_usual_redis(), &["-n", "1"], &envs);
     monitor.wait_for_ring(1);
     let socket = data.path().join("redis/redis.sock");
     assert!(socket.exists());
@@ -144,7 +144,7 @@ fn a_private_redis_that_it_started_ends_with_it() {
 }
 
 #[test]
-fn a_window_may_change_its_size_at_any_time() {
+fn the_screen_follows_the_size_of_the_window() {
     let ring = TestRing::new();
     let monitor = monitor(&ring, &["-n", "2"]);
     monitor.wait_for_ring(2);
@@ -173,21 +173,21 @@ fn a_click_selects_a_row_and_keys_work_in_every_view() {
     });
 
     monitor.terminal.type_keys("?");
-    monitor.terminal.wait_for(SOON, "help", |screen| screen.contains("the copies' logs: "));
+    monitor.terminal.wait_for(SOON, "help", |screen| screen.contains("log of the nodes: "));
     monitor.terminal.type_keys(" ");
     monitor.terminal.type_keys("e");
-    // Both are also in the view of the ring, but not the order.
+    // The view of the ring shows both as well, but not the order.
     monitor.terminal.wait_for(SOON, "errors", |screen| {
         screen.contains("newest first") && screen.contains("the message contains an error")
     });
-    let kept = ring.status()["errors_kept"].as_u64().unwrap();
+    let kept = ring.status()["errorsKept"].as_u64().unwrap();
     assert!(kept > 0);
     monitor.terminal.type_keys("d");
     monitor.terminal.wait_for(SOON, "a question", |screen| screen.contains("drop 1 error for good? y/n"));
     monitor.terminal.type_keys("y");
     monitor.terminal.wait_for(SOON, "the answer", |screen| screen.contains("1 error dropped"));
-    // Each of several that come close together is carried out.
-    monitor.terminal.type_keys("rjrjrj");
+    // Keys that come close together are all carried out.
+    monitor.terminal.type_keys("r\u{1b}[Br\u{1b}[Br\u{1b}[B");
     ring.eventually(SOON, "three retried errors", |ring| ring["retried"] == 3);
     monitor.terminal.type_keys("/no such text");
     monitor.terminal.wait_for(SOON, "nothing found", |screen| screen.contains("none has this text"));
@@ -198,7 +198,7 @@ fn a_click_selects_a_row_and_keys_work_in_every_view() {
 }
 
 #[test]
-fn without_colours_if_they_are_not_wanted() {
+fn the_screen_has_no_colours_if_no_color_is_set() {
     let ring = TestRing::new();
     let url = ring.redis.url();
     let is_coloured = |wanted: &[(&str, &str)]| {
@@ -216,17 +216,17 @@ fn without_colours_if_they_are_not_wanted() {
     assert!(!is_coloured(&[("NO_COLOR", "1")]));
 }
 
-/// Work that takes long enough to be cut off by whoever does not wait for it.
+/// Work that takes so long that a monitor which does not wait for it would cut it off.
 const SLOW: [&str; 4] = ["--work-per-char", "50ms", "--concurrency", "4"];
 
 #[test]
-fn ctrl_c_and_signals_end_it_in_good_order() {
+fn ctrl_c_and_signals_end_the_monitor_and_its_nodes_in_good_order() {
     let ring = TestRing::new();
     let ends = [
         |monitor: &Monitored| monitor.terminal.type_keys("\x03"),
         |monitor: &Monitored| monitor.terminal.signal(Signal::SIGTERM),
         |monitor: &Monitored| {
-            // Some senders signal both a process and its group.
+            // Some programs signal both a process and its group.
             monitor.terminal.signal(Signal::SIGHUP);
             monitor.terminal.signal(Signal::SIGTERM);
         },
@@ -234,31 +234,31 @@ fn ctrl_c_and_signals_end_it_in_good_order() {
     for end in ends {
         let monitor = monitor(&ring, &[&["-n", "2"], &SLOW[..]].concat());
         monitor.wait_for_ring(2);
-        let copies = monitor.rows();
+        let nodes = monitor.rows();
         end(&monitor);
         assert_eq!(monitor.terminal.wait(SOON).code(), Some(0));
         monitor.assert_restored();
-        assert!(running(&copies).is_empty());
+        assert!(running(&nodes).is_empty());
         assert_eq!(ring.status()["members"].as_array().unwrap().len(), 0, "they did not leave");
     }
 }
 
 #[test]
-fn a_window_that_is_closed_ends_it_like_q() {
+fn a_closed_window_ends_the_monitor_and_its_nodes_in_good_order() {
     let data = tempfile::tempdir().unwrap();
     let ring = TestRing::new();
     let envs = [("REDIS_URL", &ring.redis.url()[..]), ("ESTAFETA_DATA", data.path().to_str().unwrap())];
     let mut monitor = Monitored::start(&[&["-n", "3", "--interval", "50ms"], &SLOW[..]].concat(), &envs);
     monitor.wait_for_ring(3);
-    let copies = monitor.rows();
+    let nodes = monitor.rows();
     monitor.terminal.hang_up();
     assert_eq!(monitor.terminal.wait(SOON).code(), Some(0));
-    assert!(running(&copies).is_empty());
+    assert!(running(&nodes).is_empty());
     assert_eq!(ring.status()["members"].as_array().unwrap().len(), 0, "they did not leave");
 }
 
 #[test]
-fn a_picture_that_stands_still_is_there_in_any_size() {
+fn a_paused_screen_follows_the_size_of_the_window() {
     let ring = TestRing::new();
     let monitor = monitor(&ring, &["-n", "2"]);
     monitor.wait_for_ring(2);
@@ -279,23 +279,23 @@ fn a_picture_that_stands_still_is_there_in_any_size() {
 }
 
 #[test]
-fn ctrl_z_gives_the_terminal_back_and_the_copies_go_on() {
+fn ctrl_z_restores_the_terminal_and_the_nodes_go_on() {
     let ring = TestRing::new();
-    // Only a shell with job control can continue what was stopped.
+    // Only a shell with job control can continue a stopped program.
     let envs = [("REDIS_URL", ring.redis.url()), ("PS1", "ready> ".to_owned())];
     let shell = Terminal::start(Path::new("/bin/bash"), ["--norc", "--noprofile", "-i"], envs, 24, 80);
     let monitor = Monitored { terminal: shell };
     monitor.terminal.wait_for(SOON, "a prompt", |screen| screen.ends_with("ready>"));
     let program = env!("CARGO_BIN_EXE_estafeta");
-    // With somebody between the shell and the monitor, as `make run` has it.
+    // With another process between the shell and the monitor, as in `make run`.
     monitor.terminal.type_keys(&format!("sh -c '{program} monitor -n 2 --interval 50ms; true'\r"));
     monitor.wait_for_ring(2);
-    let copies = monitor.rows();
+    let nodes = monitor.rows();
     for _ in 0..3 {
         monitor.terminal.type_keys("\x1a");
         monitor.terminal.wait_for(SOON, "the shell", |screen| screen.ends_with("ready>"));
         monitor.assert_restored_but_for_the_shell();
-        assert_eq!(running(&copies).len(), 2);
+        assert_eq!(running(&nodes).len(), 2);
         let published = || ring.status()["published"].as_u64().unwrap();
         let before = published();
         eventually(SOON, "more messages", || (published() > before + 5).then_some(()));
@@ -307,11 +307,11 @@ fn ctrl_z_gives_the_terminal_back_and_the_copies_go_on() {
     monitor.terminal.wait_for(SOON, "the shell again", |screen| {
         screen.trim_end().ends_with("ready>") && !screen.contains("generator")
     });
-    assert!(running(&copies).is_empty());
+    assert!(running(&nodes).is_empty());
 }
 
 impl Monitored {
-    /// A shell that edits its line has the terminal raw itself.
+    /// A shell with line editing sets the terminal to raw mode itself.
     fn assert_restored_but_for_the_shell(&self) {
         assert!(!self.terminal.in_alternate_screen() && !self.terminal.cursor_hidden());
         assert!(!self.terminal.mouse_captured());
@@ -319,10 +319,10 @@ impl Monitored {
 }
 
 #[test]
-fn the_copies_logs_go_to_a_file_and_never_onto_the_screen() {
+fn the_logs_of_the_nodes_go_to_a_file_and_never_onto_the_screen() {
     let ring = TestRing::new();
-    let place = tempfile::tempdir().unwrap();
-    let log = place.path().join("copies.log");
+    let scratch = tempfile::tempdir().unwrap();
+    let log = scratch.path().join("nodes.log");
     let monitor = monitor(&ring, &["-n", "2", "-vv", "--log", log.to_str().unwrap()]);
     monitor.wait_for_ring(2);
     let written = eventually(SOON, "a log", || {
@@ -335,7 +335,7 @@ fn the_copies_logs_go_to_a_file_and_never_onto_the_screen() {
 }
 
 #[test]
-fn a_redis_that_goes_and_comes_back_is_told() {
+fn the_screen_shows_that_redis_is_lost_and_that_it_is_back() {
     let ring = TestRing::new();
     let monitor = monitor(&ring, &["-n", "2"]);
     monitor.wait_for_ring(2);

@@ -1,4 +1,4 @@
-//! The monitor where there is no terminal, and calls that it refuses.
+//! The monitor without a terminal, and calls that it refuses.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -17,7 +17,7 @@ fn figure(line: &str, name: &str) -> Option<f64> {
 }
 
 #[test]
-fn one_plain_line_a_second_until_the_time_is_over() {
+fn one_plain_line_per_second_is_printed_until_the_time_is_over() {
     let ring = TestRing::new();
     let start = Instant::now();
     let output = ring.command(&["monitor", "-n", "2", "--interval", "20ms", "--for", "5s"]);
@@ -25,7 +25,7 @@ fn one_plain_line_a_second_until_the_time_is_over() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let lines = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<&str> = lines.lines().collect();
-    // A busy machine may leave some out.
+    // A busy machine may leave some lines out.
     assert!((3..=6).contains(&lines.len()), "{lines:?}");
     assert!(
         lines.iter().all(|line| line.contains(" ring estafeta ") && !line.contains('\u{1b}')),
@@ -35,7 +35,7 @@ fn one_plain_line_a_second_until_the_time_is_over() {
 }
 
 #[test]
-fn the_lines_have_the_figures_and_sigterm_ends_it_and_all_copies() {
+fn the_lines_have_the_figures_and_sigterm_ends_the_monitor_and_all_nodes() {
     let ring = TestRing::new();
     let monitor = ring.start(&["monitor", "-n", "3", "--interval", "20ms"]);
     let line = monitor.wait_for_line(SOON, |line| {
@@ -49,11 +49,11 @@ fn the_lines_have_the_figures_and_sigterm_ends_it_and_all_copies() {
     assert_eq!(ring.status()["members"].as_array().unwrap().len(), 0);
 }
 
-/// Work that takes long enough to be cut off by whoever does not wait for it.
+/// Work that takes so long that a monitor which does not wait for it would cut it off.
 const SLOW: [&str; 4] = ["--work-per-char", "100ms", "--interval", "50ms"];
 
 #[test]
-fn it_ends_when_nobody_reads_its_lines() {
+fn a_closed_pipe_ends_the_monitor_and_all_nodes() {
     let ring = TestRing::new();
     let (monitor, mut pipe) = ring.start_unread(&[&["monitor", "-n", "2"], &SLOW[..]].concat());
     pipe.read_exact(&mut [0; 10]).unwrap();
@@ -63,7 +63,7 @@ fn it_ends_when_nobody_reads_its_lines() {
 }
 
 #[test]
-fn it_does_not_hang_if_somebody_stops_reading() {
+fn a_full_pipe_does_not_keep_the_monitor_from_stopping() {
     let ring = TestRing::new();
     let (monitor, pipe) = ring.start_unread(&["monitor", "-n", "1"]);
     ring.eventually(SOON, "a member", |ring| ring["members"].as_array().unwrap().len() == 1);
@@ -72,17 +72,17 @@ fn it_does_not_hang_if_somebody_stops_reading() {
         .custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits())
         .open(format!("/proc/self/fd/{}", pipe.as_raw_fd()))
         .unwrap();
-    // Full, so that its next line cannot be written.
+    // The pipe is full, so the monitor cannot write its next line.
     while other_end.write(&[b' '; 1]).is_ok() {}
     ring.eventually(SOON, "messages", |ring| ring["published"].as_u64() > Some(4));
     monitor.signal(Signal::SIGTERM);
-    // Copies that do not end are killed after 25 seconds and more; here none of that time is needed.
+    // Nodes that do not end are killed after 25 seconds or more. This stop needs none of that time.
     assert_eq!(monitor.wait(Duration::from_secs(15)).code(), Some(0));
     assert_eq!(ring.status()["members"].as_array().unwrap().len(), 0);
 }
 
 #[test]
-fn it_ends_with_its_last_copy() {
+fn the_monitor_ends_with_its_last_node() {
     let ring = TestRing::new();
     let output = ring.command(&["monitor", "-n", "2", "--interval", "0", "--limit", "100", "--until-done"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -91,7 +91,7 @@ fn it_ends_with_its_last_copy() {
 }
 
 #[test]
-fn a_balance_that_does_not_add_up_fails_it() {
+fn a_balance_that_does_not_add_up_fails_the_monitor() {
     let ring = TestRing::new();
     ring.redis_cli(&["HSET", "{estafeta}:ledger", "published", "3"]);
     let output = ring.command(&["monitor", "--attach", "--for", "2s"]);
@@ -100,48 +100,48 @@ fn a_balance_that_does_not_add_up_fails_it() {
 }
 
 #[test]
-fn each_copy_gets_the_options_and_a_record_of_its_own() {
+fn each_node_gets_the_options_and_a_separate_record() {
     let ring = TestRing::new();
-    let place = tempfile::tempdir().unwrap();
-    let record = place.path().join("record");
+    let scratch = tempfile::tempdir().unwrap();
+    let record = scratch.path().join("record");
     let options =
         ["--limit", "20", "--until-done", "--error-rate", "1", "--interval", "1ms", "--lease", "3s"];
     let record = ["--record", record.to_str().unwrap()];
     let output = ring.command(&[&["monitor", "-n", "2"], &options[..], &record].concat());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert_eq!(ring.status()["errors_kept"], 20);
+    assert_eq!(ring.status()["errorsKept"], 20);
     let mut names: Vec<_> =
-        std::fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        std::fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, ["record.1", "record.2"]);
 }
 
 #[test]
-fn wrong_calls_start_nothing() {
+fn a_wrong_call_is_refused_and_starts_no_redis() {
     let cases: [(&[&str], &str); 6] = [
         (&["-n", "201"], "expected at most 200"),
         (&["--json"], "--json makes no sense here: a monitor draws"),
         (
             &["--attach", "--interval", "1s"],
-            "--interval makes no sense here: monitor --attach starts no copies",
+            "--interval makes no sense here: monitor --attach starts no nodes",
         ),
         (&["--attach", "-n", "3"], "cannot be used with"),
         (&["--error-rate", "2"], "expected 0 to 1"),
         (&["--lease", "1ms"], "lease"),
     ];
     let data = DataDir::new();
-    for (args, told) in cases {
+    for (args, expected) in cases {
         let envs = [("ESTAFETA_DATA", data.path().to_str().unwrap())];
         let output = run(&[&["monitor"], args].concat(), &envs);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
-        assert!(stderr.contains(told) && stderr.lines().count() == 1, "{args:?}: {stderr}");
+        assert!(stderr.contains(expected) && stderr.lines().count() == 1, "{args:?}: {stderr}");
         assert!(!data.path().join("redis").exists(), "{args:?} started a Redis");
     }
 }
 
 #[test]
-fn a_redis_that_is_not_there_is_told_in_one_line() {
+fn an_unreachable_redis_is_reported_in_one_line() {
     let monitor = start(&["monitor", "--redis", "redis://127.0.0.1:1"], &NO_ENV);
     let output = monitor.output(SOON);
     let stderr = String::from_utf8_lossy(&output.stderr);

@@ -1,15 +1,15 @@
-//! What a copy tells on stdout: lines for people, and the JSON protocol that monitors understand, word for word.
+//! What a node prints on stdout: lines for people, and the JSON protocol for monitors, word for word.
 
 use std::time::Duration;
 
 use serde_json::json;
 
-use crate::support::{SOON, TestRing, said};
+use crate::support::{SOON, TestRing, reports};
 
 #[test]
-fn json_is_the_protocol_word_for_word_with_crlf_between_objects() {
+fn json_output_is_the_protocol_word_for_word_with_crlf_after_each_object() {
     let ring = TestRing::new();
-    let one = ring.copy(&["--json", "--interval", "20ms", "--limit", "5", "--error-rate", "0"]);
+    let one = ring.node(&["--json", "--interval", "20ms", "--limit", "5", "--error-rate", "0"]);
     one.wait_for_line(SOON, |line| line.contains("limitReached"));
     let other = ring.start(&["run", "--json", "--limit", "5", "--error-rate", "1", "--until-done"]);
     let output = other.output(SOON);
@@ -22,26 +22,26 @@ fn json_is_the_protocol_word_for_word_with_crlf_between_objects() {
     let processed: Vec<_> = lines.iter().filter(|line| line.contains(r#""processed""#)).collect();
     assert_eq!(**processed.last().unwrap(), r#"{"msg":"processed","total":5,"errors":5}"#);
     let handled: Vec<_> =
-        said(&other).into_iter().filter(|object| object["msg"] == "handledMessage").collect();
+        reports(&other).into_iter().filter(|object| object["msg"] == "handledMessage").collect();
     assert_eq!(handled.len(), 5);
     assert_eq!((&handled[0]["id"], &handled[0]["attempt"]), (&json!(1), &json!(1)));
     assert_eq!(handled[0]["error"], "the message contains an error");
 
-    let told = said(&one);
-    let has = |object: serde_json::Value| assert!(told.contains(&object), "{object} is not among {told:?}");
+    let all = reports(&one);
+    let has = |object: serde_json::Value| assert!(all.contains(&object), "{object} is not among {all:?}");
     has(json!({"msg": "createdTaskId", "taskId": 1}));
     has(json!({"msg": "switchedToGeneratorMode"}));
     has(json!({"msg": "generated", "total": 5}));
 }
 
 #[test]
-fn people_get_a_line_for_each_thing_without_colours_in_a_pipe() {
+fn text_output_has_one_line_per_event_and_no_colours_in_a_pipe() {
     let ring = TestRing::new();
     let args = ["--interval", "50ms", "--seed", "7", "--error-rate", "0.5"];
-    let one = ring.copy(&args);
+    let one = ring.node(&args);
     one.wait_for_line(SOON, |line| line.starts_with("became generator (epoch "));
     one.wait_for_line(SOON, |line| line.starts_with("generated #1 \""));
-    let other = ring.copy(&args);
+    let other = ring.node(&args);
     other.wait_for_line(SOON, |line| line.starts_with("handled #"));
     other.wait_for_line(SOON, |line| {
         line.starts_with("error #") && line.contains("the message contains an error")
@@ -55,25 +55,25 @@ fn people_get_a_line_for_each_thing_without_colours_in_a_pipe() {
 }
 
 #[test]
-fn high_rates_are_summed_up_once_a_second() {
+fn high_rates_are_summed_up_once_per_second() {
     let ring = TestRing::new();
     let args = ["--interval", "0", "--limit", "20000", "--until-done"];
-    let copies = ring.copies(2, &args);
-    for copy in &copies {
-        assert!(copy.wait(SOON).success());
-        let lines = copy.stdout_lines();
+    let nodes = ring.nodes(2, &args);
+    for node in &nodes {
+        assert!(node.wait(SOON).success());
+        let lines = node.stdout_lines();
         assert!(lines.iter().any(|line| line.starts_with("... ")), "{lines:?}");
         assert!(lines.len() < 100, "{} lines", lines.len());
     }
 }
 
 #[test]
-fn the_same_seed_finds_the_same_errors_whoever_handles_them() {
-    let faulty = |copies: usize| {
+fn the_same_seed_gives_the_same_errors_for_any_number_of_nodes() {
+    let failed_ids = |nodes: usize| {
         let ring = TestRing::new();
         let args = ["--interval", "0", "--limit", "2000", "--until-done", "--seed", "11"];
-        for copy in ring.copies(copies, &args) {
-            assert!(copy.wait(SOON).success());
+        for node in ring.nodes(nodes, &args) {
+            assert!(node.wait(SOON).success());
         }
         let errors = ring.success(&["getErrors", "--json"]);
         let mut ids: Vec<_> = errors
@@ -83,24 +83,24 @@ fn the_same_seed_finds_the_same_errors_whoever_handles_them() {
         ids.sort_unstable();
         ids
     };
-    let ids = faulty(2);
+    let ids = failed_ids(2);
     assert!((50..150).contains(&ids.len()), "{}", ids.len());
-    assert_eq!(ids, faulty(4));
+    assert_eq!(ids, failed_ids(4));
 }
 
 #[test]
-fn a_reader_that_does_not_read_holds_up_neither_the_ring_nor_a_stop() {
+fn an_output_that_is_not_read_delays_neither_the_ring_nor_a_stop() {
     let ring = TestRing::new();
     let args = ["run", "--json", "--interval", "0", "--max-waiting", "1000"];
     let (unread, pipe) = ring.start_unread(&args);
     ring.eventually(SOON, "a generator", |status| !status["generator"].is_null());
-    let _handler = ring.copy(&["--interval", "0", "--max-waiting", "1000"]);
+    let _handler = ring.node(&["--interval", "0", "--max-waiting", "1000"]);
     ring.eventually(SOON, "far more than a pipe and a queue hold", |status| {
         status["done"].as_u64() > Some(60_000)
     });
     assert_eq!(ring.status()["generator"]["pid"], u64::from(unread.pid()));
     unread.signal(estafeta_testbed::Signal::SIGTERM);
-    // Work that does not end is given up after 25 seconds; here none of that time is needed.
+    // Work that does not end is abandoned after 25 seconds. This stop needs none of that time.
     assert!(unread.wait(Duration::from_secs(15)).success());
     drop(pipe);
 }

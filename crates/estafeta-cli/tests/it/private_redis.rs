@@ -1,15 +1,16 @@
-//! Nothing given and no Redis at the usual port: the copies start one of their own and meet there.
+//! No Redis is named, and none answers at the usual port. The nodes start a private one and meet there.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use estafeta_testbed::{DataDir, Output, Process, Signal};
 use serde_json::Value;
 
-use crate::support::{SOON, away_from_the_usual_redis};
+use crate::support::{SOON, command_away_from_the_usual_redis};
 
-/// Starts the program where nothing answers at 127.0.0.1:6379.
+/// Starts the program where no Redis answers at 127.0.0.1:6379.
 fn start(data: &DataDir, args: &[&str], envs: &[(&str, &str)]) -> Process {
-    let words = away_from_the_usual_redis();
+    let words = command_away_from_the_usual_redis();
     let envs = [&[("ESTAFETA_DATA", data.path().to_str().unwrap())], envs].concat();
     Process::spawn(Path::new(words[0]), words[1..].iter().chain(args), envs)
 }
@@ -32,36 +33,36 @@ fn server_pid(data: &DataDir) -> u64 {
     server["pid"].as_u64().unwrap()
 }
 
-fn joined(copy: &Process) {
-    copy.wait_for_line(SOON, |line| line.starts_with("joined as member"));
+fn await_join(node: &Process) {
+    node.wait_for_line(SOON, |line| line.starts_with("joined as member"));
 }
 
 #[test]
-fn copies_started_in_one_instant_meet_in_one_server() {
+fn nodes_started_at_the_same_moment_share_one_server() {
     let data = DataDir::new();
-    let copies = [(); 4].map(|()| start(&data, &[], &[]));
-    copies.iter().for_each(joined);
-    let told: Vec<String> = copies.iter().flat_map(Process::stderr_lines).collect();
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains("no Redis at 127.0.0.1:6379, started a private one in"), "{told:?}");
-    assert!(told[0].contains(data.path().to_str().unwrap()) && told[0].contains("redis stop"), "{told:?}");
+    let nodes = [(); 4].map(|()| start(&data, &[], &[]));
+    nodes.iter().for_each(await_join);
+    let lines: Vec<String> = nodes.iter().flat_map(Process::stderr_lines).collect();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("no Redis at 127.0.0.1:6379, started a private one in"), "{lines:?}");
+    assert!(lines[0].contains(data.path().to_str().unwrap()) && lines[0].contains("redis stop"), "{lines:?}");
     let status = status(&data);
     assert_eq!(status["members"].as_array().unwrap().len(), 4, "{status}");
 }
 
 #[test]
-fn killed_copies_leave_it_running() {
+fn killed_nodes_leave_the_server_running() {
     let data = DataDir::new();
-    let copies = [(); 2].map(|()| start(&data, &["run", "--interval", "10ms"], &[]));
-    copies.iter().for_each(joined);
+    let nodes = [(); 2].map(|()| start(&data, &["run", "--interval", "10ms"], &[]));
+    nodes.iter().for_each(await_join);
     let server = server_pid(&data);
-    for copy in &copies {
-        copy.kill();
+    for node in &nodes {
+        node.kill();
     }
     assert_eq!(server_pid(&data), server);
 
     let next = start(&data, &["run"], &[]);
-    joined(&next);
+    await_join(&next);
     assert_eq!(next.stderr_lines(), Vec::<String>::new(), "it was found, not started");
     next.signal(Signal::SIGINT);
     assert!(next.wait(SOON).success());
@@ -69,7 +70,7 @@ fn killed_copies_leave_it_running() {
 }
 
 #[test]
-fn it_can_be_looked_at_and_stopped_and_keeps_its_data() {
+fn the_server_can_be_inspected_and_stopped_and_keeps_its_data() {
     let data = DataDir::new();
     let absent = run(&data, &["redis", "status"]);
     assert_eq!(absent.status.code(), Some(1));
@@ -78,8 +79,8 @@ fn it_can_be_looked_at_and_stopped_and_keeps_its_data() {
     assert!(run(&data, &["redis", "stop"]).status.success());
 
     let settings = ["run", "--interval", "0", "--limit", "50", "--error-rate", "0.5", "--until-done"];
-    let copies = [(); 2].map(|()| start(&data, &settings, &[]));
-    copies.iter().for_each(|copy| assert!(copy.wait(SOON).success()));
+    let nodes = [(); 2].map(|()| start(&data, &settings, &[]));
+    nodes.iter().for_each(|node| assert!(node.wait(SOON).success()));
     let before = status(&data);
     assert_eq!(before["published"], 50);
 
@@ -93,22 +94,22 @@ fn it_can_be_looked_at_and_stopped_and_keeps_its_data() {
     assert_eq!(run(&data, &["redis", "status", "--json"]).status.code(), Some(1));
 
     let after = status(&data);
-    for name in ["published", "done", "errors_kept", "waiting"] {
+    for name in ["published", "done", "errorsKept", "waiting"] {
         assert_eq!(after[name], before[name], "{name}");
     }
 }
 
 #[test]
-fn copies_live_through_a_stop_and_a_new_start() {
+fn nodes_survive_a_stop_and_a_new_start_of_the_server() {
     let data = DataDir::new();
-    let copies = [(); 2].map(|()| start(&data, &["run", "--interval", "10ms"], &[]));
-    copies.iter().for_each(joined);
-    assert!(run(&data, &["redis", "stop"]).status.success());
-    copies
-        .iter()
-        .for_each(|copy| drop(copy.wait_for_line(SOON, |line| line.starts_with("Redis does not serve us"))));
+    let nodes = [(); 2].map(|()| start(&data, &["run", "--interval", "10ms"], &[]));
+    nodes.iter().for_each(await_join);
+    let unasked = run(&data, &["redis", "stop"]);
+    assert!(unasked.status.code() == Some(1) && String::from_utf8_lossy(&unasked.stderr).contains("--yes"));
+    assert!(run(&data, &["redis", "stop", "--yes"]).status.success());
+    nodes.iter().for_each(|node| drop(node.wait_for_line(SOON, |line| line.starts_with("lost Redis at "))));
     let before = status(&data)["published"].as_u64().unwrap();
-    copies.iter().for_each(|copy| drop(copy.wait_for_line(SOON, |line| line == "Redis is back")));
+    nodes.iter().for_each(|node| drop(node.wait_for_line(SOON, |line| line == "Redis is back")));
     estafeta_testbed::eventually(SOON, "the ring goes on", || {
         (status(&data)["published"].as_u64()? > before + 5).then_some(())
     });
@@ -116,15 +117,61 @@ fn copies_live_through_a_stop_and_a_new_start() {
 }
 
 #[test]
-fn without_redis_server_installed_it_says_what_to_install() {
+fn if_redis_server_is_not_installed_the_message_names_what_to_install() {
     let data = DataDir::new();
     let empty = tempfile::tempdir().unwrap();
     for command in ["run", "status", "getErrors"] {
         let output = start(&data, &[command], &[("PATH", empty.path().to_str().unwrap())]).output(SOON);
         assert_eq!(output.status.code(), Some(3), "{output:?}");
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(told.lines().count(), 1, "{told}");
-        assert!(told.contains("redis-server is not installed") && told.contains("apt install"), "{told}");
-        assert!(told.contains("--redis URL"), "{told}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+        assert!(stderr.contains("no Redis was named and none answers at 127.0.0.1:6379"), "{stderr}");
+        assert!(stderr.contains("--redis URL"), "{stderr}");
+        let installs = stderr.contains("apt install redis-server");
+        assert_eq!(
+            installs,
+            command == "run",
+            "only a command that starts nodes may create a Redis: {stderr}"
+        );
     }
+}
+
+#[test]
+fn only_commands_that_start_nodes_create_a_private_redis() {
+    let data = DataDir::new();
+    for args in [&["status"][..], &["getErrors"], &["errors", "count"], &["rings"], &["reset", "--yes"]] {
+        let output = run(&data, args);
+        assert_eq!(output.status.code(), Some(3), "{args:?}: {output:?}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.contains("no Redis was named and none answers at 127.0.0.1:6379"), "{stderr}");
+        assert!(!data.path().join("redis").exists(), "{args:?} made one");
+    }
+    let refused = start(&data, &["run"], &[("ESTAFETA_NO_PRIVATE_REDIS", "1")]).output(SOON);
+    assert_eq!(refused.status.code(), Some(3), "{refused:?}");
+    assert!(!data.path().join("redis").exists());
+
+    let worked = run(&data, &["monitor", "-n", "2", "--for", "2s", "--interval", "10ms"]);
+    assert!(worked.status.success(), "{worked:?}");
+    // The monitor stopped it again. Its data are still there, so it is started for them.
+    let status = run(&data, &["status"]);
+    assert!(status.status.success(), "{status:?}");
+    assert!(String::from_utf8_lossy(&status.stdout).contains("adds up"), "{status:?}");
+}
+
+/// A server that answers LOADING has started, but does not serve yet.
+#[test]
+fn a_private_redis_that_still_loads_its_data_is_waited_for() {
+    let data = DataDir::new();
+    let worked = run(&data, &["monitor", "-n", "2", "--for", "2s", "--interval", "100ms"]);
+    assert!(worked.status.success(), "{worked:?}");
+    let slow = tempfile::tempdir().unwrap();
+    let (wrapper, path) = (slow.path().join("redis-server"), std::env::var("PATH").unwrap());
+    let script = format!(
+        "#!/bin/sh\nPATH='{path}' exec redis-server \"$@\" --key-load-delay 5000 --loading-process-events-interval-bytes 1024\n"
+    );
+    std::fs::write(&wrapper, script).unwrap();
+    std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{path}", slow.path().display());
+    let status = start(&data, &["status"], &[("PATH", &path)]).output(SOON);
+    assert!(status.status.success(), "{status:?}");
 }

@@ -1,4 +1,5 @@
-//! A Redis that comes back with less than it had acknowledged: what it forgot is forgotten, and all else is settled once.
+//! Redis comes back with less than it had acknowledged. What it forgot is gone, and every other message gets exactly
+//! one outcome.
 
 use std::fs::OpenOptions;
 
@@ -7,93 +8,94 @@ use estafeta_testbed::{Fsync, RedisServer, eventually};
 use crate::support::recovery::{BUSY, await_back, await_misses, misses_of};
 use crate::support::{SOON, TestRing};
 
-fn publishes(ring: &TestRing, count: u64) {
+fn await_publishes(ring: &TestRing, count: u64) {
     let before = ring.status()["published"].as_u64().unwrap();
     ring.eventually(SOON, "some messages", |status| status["published"].as_u64() >= Some(before + count));
 }
 
 #[test]
-fn a_redis_that_saves_every_second_may_be_killed_again_and_again() {
+fn a_ring_recovers_each_time_a_redis_that_saves_every_second_is_killed() {
     let ring = TestRing::on(RedisServer::builder().append_only(Fsync::EverySec).start());
-    let copies = ring.copies(3, &BUSY);
+    let nodes = ring.nodes(3, &BUSY);
     let mut epoch = ring.epoch();
     for _ in 0..3 {
-        publishes(&ring, 20);
-        let before = misses_of(&copies);
+        await_publishes(&ring, 20);
+        let before = misses_of(&nodes);
         ring.redis.kill();
-        await_misses(&copies, &before);
+        await_misses(&nodes, &before);
         ring.redis.restart();
-        await_back(&copies);
-        ring.flows();
+        await_back(&nodes);
+        ring.await_progress();
         assert!(ring.epoch() >= epoch);
         epoch = ring.epoch();
     }
-    ring.assert_recovered(&copies);
+    ring.assert_recovered(&nodes);
 }
 
 #[test]
-fn a_redis_that_keeps_nothing_may_be_killed_again_and_again() {
+fn a_ring_recovers_each_time_a_redis_without_persistence_is_killed() {
     let ring = TestRing::new();
-    let copies = ring.copies(3, &BUSY);
+    let nodes = ring.nodes(3, &BUSY);
     for _ in 0..3 {
-        publishes(&ring, 20);
-        let (epoch, before) = (ring.epoch(), misses_of(&copies));
+        await_publishes(&ring, 20);
+        let (epoch, before) = (ring.epoch(), misses_of(&nodes));
         ring.redis.kill();
-        await_misses(&copies, &before);
+        await_misses(&nodes, &before);
         ring.redis.restart();
-        await_back(&copies);
-        ring.flows();
+        await_back(&nodes);
+        ring.await_progress();
         assert!(ring.epoch() > epoch, "epochs grow although the stored one is gone");
     }
-    ring.assert_recovered(&copies);
+    ring.assert_recovered(&nodes);
 }
 
-/// The place of the last `MULTI` in a file that leaves `lost` publishes behind it.
+/// The position of the last `MULTI` before the last `lost` publishes in the file.
 fn transaction_before(file: &[u8], lost: usize) -> usize {
-    let places = |word: &[u8]| -> Vec<usize> {
+    let positions = |word: &[u8]| -> Vec<usize> {
         let found = file.windows(word.len()).enumerate().filter(|(_, bytes)| *bytes == word);
         found.map(|(at, _)| at).collect()
     };
-    let publishes = places(b"\r\npublished\r\n");
+    let publishes = positions(b"\r\npublished\r\n");
     let first_lost = publishes[publishes.len() - lost];
-    places(b"\r\nMULTI\r\n").into_iter().rfind(|at| *at < first_lost).unwrap()
+    positions(b"\r\nMULTI\r\n").into_iter().rfind(|at| *at < first_lost).unwrap()
 }
 
 #[test]
-fn a_step_that_was_written_in_part_never_happened() {
+fn a_ring_recovers_if_redis_has_saved_a_step_only_in_part() {
     for lost in [1, 2, 20] {
         let ring = TestRing::on(RedisServer::builder().append_only(Fsync::Always).start());
-        let copies = ring.copies(3, &BUSY);
-        publishes(&ring, 60);
-        let (epoch, before) = (ring.epoch(), misses_of(&copies));
+        let nodes = ring.nodes(3, &BUSY);
+        await_publishes(&ring, 60);
+        let (epoch, before) = (ring.epoch(), misses_of(&nodes));
         ring.redis.kill();
-        await_misses(&copies, &before);
+        await_misses(&nodes, &before);
         let path = ring.redis.append_only_file();
         let written = std::fs::read(&path).unwrap();
-        // Into the middle of the step: its first writes are in the file, its last ones are not.
+        // Cuts in the middle of the step: its first writes are in the file, its last ones are not.
         let multi = transaction_before(&written, lost);
         let exec = written[multi..].windows(8).position(|bytes| bytes == b"\r\nEXEC\r\n").unwrap();
         let file = OpenOptions::new().write(true).open(&path).unwrap();
         file.set_len((multi + exec / 2) as u64).unwrap();
         ring.redis.restart();
 
-        // The last publish may not have been acknowledged yet, and is not missed then; the one before was.
+        // The last publish may not have been acknowledged yet, and then no node misses it. The one before was
+        // acknowledged.
         if lost > 1 {
             ring.await_event("rolled-back");
             assert!(ring.epoch() > epoch, "a roll-back is answered by a new term");
         }
-        ring.assert_recovered(&copies);
+        ring.assert_recovered(&nodes);
     }
 }
 
 #[test]
-fn a_replica_that_lagged_is_promoted() {
+fn a_ring_recovers_when_a_replica_that_lagged_is_promoted() {
     let master = RedisServer::builder().tcp().start();
     let ring = TestRing::at(master.tcp_url(), RedisServer::builder().tcp().start());
     let port = master.port().to_string();
     ring.redis_cli(&["REPLICAOF", "127.0.0.1", &port]);
-    let copies = ring.copies(3, &BUSY);
-    publishes(&ring, 20);
+    let nodes = ring.nodes(3, &BUSY);
+    await_publishes(&ring, 20);
     let replicated = |ring: &TestRing| {
         let published: Option<u64> = redis::cmd("HGET")
             .arg("{estafeta}:ledger")
@@ -105,16 +107,16 @@ fn a_replica_that_lagged_is_promoted() {
     eventually(SOON, "the replica follows", || (replicated(&ring) >= 20).then_some(()));
     // It stays a replica, of a master that it cannot reach.
     ring.redis_cli(&["REPLICAOF", "127.0.0.1", "1"]);
-    publishes(&ring, 20);
+    await_publishes(&ring, 20);
     let (epoch, acknowledged) = (ring.epoch(), ring.status()["published"].as_u64().unwrap());
     assert!(replicated(&ring) < acknowledged);
 
-    let before = misses_of(&copies);
+    let before = misses_of(&nodes);
     master.kill();
-    await_misses(&copies, &before);
+    await_misses(&nodes, &before);
     ring.redis_cli(&["REPLICAOF", "NO", "ONE"]);
     ring.redis_cli(&["CONFIG", "SET", "port", &port]);
     ring.await_event("rolled-back");
     assert!(ring.epoch() > epoch);
-    ring.assert_recovered(&copies);
+    ring.assert_recovered(&nodes);
 }

@@ -1,5 +1,5 @@
-//! A Redis that is there and does not serve: it loads, is somebody's replica, is busy, is paused, has no room on its disk
-//! or none for another client. Copies wait, and go on when it serves again.
+//! Redis runs but does not serve: it is loading, is a replica, runs a long script, has paused its clients, or accepts
+//! no more clients. Nodes wait, and go on when it serves again.
 
 use std::thread;
 
@@ -9,8 +9,8 @@ use crate::support::recovery::{BUSY, await_complaint, await_misses, misses_of};
 use crate::support::{SOON, TestRing};
 
 #[test]
-fn a_redis_that_is_loading_is_waited_for() {
-    // Each entry of the file takes a while, as those of a large data set would all together.
+fn nodes_wait_for_a_redis_that_is_loading() {
+    // Each entry of the file takes a while. So loading takes as long as for a large data set.
     let slow = RedisServer::builder().append_only(Fsync::Always).arg("--key-load-delay", "200");
     let ring = TestRing::on(slow.start());
     let mut entries = redis::pipe();
@@ -18,11 +18,11 @@ fn a_redis_that_is_loading_is_waited_for() {
         entries.cmd("INCR").arg("filler").ignore();
     }
     entries.exec(&mut ring.redis.connect()).unwrap();
-    let copies = ring.copies(3, &BUSY);
-    ring.flows();
-    let before = misses_of(&copies);
+    let nodes = ring.nodes(3, &BUSY);
+    ring.await_progress();
+    let before = misses_of(&nodes);
     ring.redis.kill();
-    await_misses(&copies, &before);
+    await_misses(&nodes, &before);
     let is_loading = || {
         let client = redis::Client::open(ring.redis.url()).unwrap();
         let ping = client.get_connection().and_then(|mut redis| redis::cmd("PING").exec(&mut redis));
@@ -32,77 +32,77 @@ fn a_redis_that_is_loading_is_waited_for() {
         scope.spawn(|| ring.redis.restart());
         eventually(SOON, "Redis is loading", is_loading);
     });
-    ring.assert_recovered(&copies);
+    ring.assert_recovered(&nodes);
 }
 
 #[test]
-fn a_redis_that_became_a_replica_is_waited_for() {
+fn nodes_wait_for_a_redis_that_became_a_replica() {
     let ring = TestRing::new();
-    let copies = ring.copies(3, &BUSY);
-    ring.flows();
-    let before = misses_of(&copies);
+    let nodes = ring.nodes(3, &BUSY);
+    ring.await_progress();
+    let before = misses_of(&nodes);
     ring.redis_cli(&["REPLICAOF", "127.0.0.1", "1"]);
-    await_complaint(&copies, "READONLY");
-    await_misses(&copies, &before);
+    await_complaint(&nodes, "READONLY");
+    await_misses(&nodes, &before);
     ring.redis_cli(&["REPLICAOF", "NO", "ONE"]);
-    ring.assert_recovered(&copies);
+    ring.assert_recovered(&nodes);
 }
 
 #[test]
-fn a_redis_that_is_busy_with_a_script_is_waited_for() {
+fn nodes_wait_for_a_redis_that_is_busy_with_a_script() {
     let ring = TestRing::new();
-    let copies = ring.copies(3, &BUSY);
-    ring.flows();
+    let nodes = ring.nodes(3, &BUSY);
+    ring.await_progress();
     ring.redis_cli(&["CONFIG", "SET", "busy-reply-threshold", "10"]);
     let mut connection = ring.redis.connect();
-    let before = misses_of(&copies);
-    // Not scoped: it ends with the script or, if the test fails, with the server.
+    let before = misses_of(&nodes);
+    // Not scoped: the thread ends with the script or, if the test fails, with the server.
     let endless =
         thread::spawn(move || redis::cmd("EVAL").arg("while true do end").arg(0).exec(&mut connection));
-    await_complaint(&copies, "BUSY");
-    await_misses(&copies, &before);
+    await_complaint(&nodes, "BUSY");
+    await_misses(&nodes, &before);
     ring.redis_cli(&["SCRIPT", "KILL"]);
     assert!(endless.join().unwrap().is_err());
-    ring.assert_recovered(&copies);
+    ring.assert_recovered(&nodes);
 }
 
 #[test]
-fn a_redis_that_pauses_its_clients_is_waited_for() {
+fn nodes_wait_for_a_redis_that_pauses_its_clients() {
     let ring = TestRing::new();
-    let copies = ring.copies(3, &[&BUSY[..], &["--lease", "500ms"]].concat());
-    ring.flows();
-    let before = misses_of(&copies);
-    // Longer than a lease, and than a copy waits for an answer.
+    let nodes = ring.nodes(3, &[&BUSY[..], &["--lease", "500ms"]].concat());
+    ring.await_progress();
+    let before = misses_of(&nodes);
+    // Longer than a lease, and longer than a node waits for an answer.
     ring.redis_cli(&["CLIENT", "PAUSE", "1200", "ALL"]);
-    await_misses(&copies, &before);
-    for copy in &copies {
-        copy.wait_for_line(SOON, |line| line == "Redis is back");
+    await_misses(&nodes, &before);
+    for node in &nodes {
+        node.wait_for_line(SOON, |line| line == "Redis is back");
     }
-    ring.assert_recovered(&copies);
+    ring.assert_recovered(&nodes);
 }
 
 #[test]
-fn a_redis_that_has_no_room_for_its_clients_is_waited_for() {
+fn nodes_wait_for_a_redis_that_accepts_no_more_clients() {
     let ring = TestRing::new();
-    let copies = ring.copies(3, &BUSY);
-    ring.flows();
-    let room =
+    let nodes = ring.nodes(3, &BUSY);
+    ring.await_progress();
+    let max_clients =
         redis::from_redis_value::<Vec<String>>(ring.redis_cli(&["CONFIG", "GET", "maxclients"])).unwrap();
-    let mut door = ring.redis.connect();
-    let set = |room: &str, door: &mut redis::Connection| {
-        redis::cmd("CONFIG").arg(&["SET", "maxclients", room]).exec(door).unwrap();
+    let mut admin = ring.redis.connect();
+    let set = |max_clients: &str, admin: &mut redis::Connection| {
+        redis::cmd("CONFIG").arg(&["SET", "maxclients", max_clients]).exec(admin).unwrap();
     };
-    let before = misses_of(&copies);
-    // The test's own connection takes the only place.
-    set("1", &mut door);
+    let before = misses_of(&nodes);
+    // The connection of the test takes the only place.
+    set("1", &mut admin);
     for kind in ["normal", "pubsub"] {
-        redis::cmd("CLIENT").arg(&["KILL", "TYPE", kind, "SKIPME", "yes"]).exec(&mut door).unwrap();
+        redis::cmd("CLIENT").arg(&["KILL", "TYPE", kind, "SKIPME", "yes"]).exec(&mut admin).unwrap();
     }
-    await_misses(&copies, &before);
+    await_misses(&nodes, &before);
     let late = ring.command(&["run"]);
-    let told = String::from_utf8(late.stderr).unwrap();
-    // Redis says why and hangs up at once; who speaks first may hear only the latter.
-    assert!(late.status.code() == Some(3) && told.contains("Redis at"), "{told}");
-    set(&room[1], &mut door);
-    ring.assert_recovered(&copies);
+    let stderr = String::from_utf8(late.stderr).unwrap();
+    // Redis sends the reason and closes the connection at once. A client that sends first may see only the latter.
+    assert!(late.status.code() == Some(3) && stderr.contains("Redis at"), "{stderr}");
+    set(&max_clients[1], &mut admin);
+    ring.assert_recovered(&nodes);
 }

@@ -1,4 +1,4 @@
-//! `reset`: takes away the ring and nothing else.
+//! `reset` deletes the ring and nothing else.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::support::{SOON, TestRing};
 
 type Dump = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Everything in Redis, in the form in which Redis itself would save it.
+/// Everything in Redis, in the form in which Redis would save it.
 pub fn dump(ring: &TestRing) -> Dump {
     let mut connection = ring.redis.connect();
     let keys: Vec<Vec<u8>> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
@@ -24,7 +24,7 @@ fn ring_that_worked(name: &str) -> TestRing {
 }
 
 fn work(ring: &TestRing, name: &str) {
-    let copies = ring.copies(
+    let nodes = ring.nodes(
         2,
         &[
             "--ring",
@@ -39,7 +39,7 @@ fn work(ring: &TestRing, name: &str) {
             "--journal",
         ],
     );
-    copies.iter().for_each(|copy| assert!(copy.wait(SOON).success()));
+    nodes.iter().for_each(|node| assert!(node.wait(SOON).success()));
 }
 
 #[test]
@@ -55,8 +55,8 @@ fn only_the_keys_of_the_ring_are_deleted() {
     let keys = dump(&ring).len() - foreign.len();
     assert!(keys >= 6, "the ring left only {keys} keys");
 
-    let told = ring.success(&["reset", "--yes"]);
-    assert_eq!(told, format!("ring estafeta is gone: {keys} keys deleted\n"));
+    let stdout = ring.success(&["reset", "--yes"]);
+    assert_eq!(stdout, format!("ring estafeta is gone: {keys} keys deleted\n"));
     assert_eq!(dump(&ring), foreign);
     assert_eq!(ring.success(&["reset", "--yes"]), "ring estafeta is gone: 0 keys deleted\n");
     assert_eq!(dump(&ring), foreign);
@@ -66,14 +66,14 @@ fn only_the_keys_of_the_ring_are_deleted() {
 }
 
 #[test]
-fn it_is_not_done_unasked() {
+fn reset_without_yes_deletes_nothing() {
     let ring = ring_that_worked("estafeta");
     let before = dump(&ring);
     for args in [&["reset"][..], &["reset", "--force"]] {
         let output = ring.command(args);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert!(told.lines().count() == 1 && told.contains("--yes"), "{told}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.lines().count() == 1 && stderr.contains("--yes"), "{stderr}");
     }
     assert_eq!(dump(&ring), before);
 }
@@ -81,12 +81,12 @@ fn it_is_not_done_unasked() {
 #[test]
 fn a_ring_with_living_members_is_left_alone() {
     let ring = TestRing::new();
-    let _copies = ring.copies(2, &["--interval", "1h"]);
+    let _nodes = ring.nodes(2, &["--interval", "1h"]);
     let before = ring.eventually(SOON, "a ring at rest", |status| {
-        let rests = status["waiting"] == 0 && status["in_flight"] == 0;
+        let rests = status["waiting"] == 0 && status["inFlight"] == 0;
         !status["generator"].is_null() && status["published"] == 1 && rests
     });
-    // Only leases move then.
+    // Only leases change in a ring at rest.
     let all_but_leases = || {
         let mut all = dump(&ring);
         all.remove(&b"{estafeta}:members"[..]);
@@ -95,8 +95,8 @@ fn a_ring_with_living_members_is_left_alone() {
     let whole = all_but_leases();
     let output = ring.command(&["reset", "--yes"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains("2 living members") && told.contains("--force"), "{told}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("2 living members") && stderr.contains("--force"), "{stderr}");
     assert_eq!(all_but_leases(), whole);
     let after = ring.status();
     assert_eq!(after["generator"]["epoch"], before["generator"]["epoch"]);
@@ -104,23 +104,23 @@ fn a_ring_with_living_members_is_left_alone() {
 }
 
 #[test]
-fn a_ring_that_only_the_dead_were_in_can_go() {
+fn a_ring_with_only_dead_members_can_be_deleted() {
     let ring = TestRing::new();
-    for copy in ring.copies(2, &["--interval", "1h"]) {
-        copy.kill();
+    for node in ring.nodes(2, &["--interval", "1h"]) {
+        node.kill();
     }
     ring.success(&["reset", "--yes"]);
     assert!(dump(&ring).is_empty());
 }
 
 #[test]
-fn copies_that_live_through_it_join_again_and_go_on() {
+fn nodes_that_survive_a_forced_reset_join_again_and_go_on() {
     let ring = TestRing::new();
-    let copies = ring.copies(3, &["--interval", "10ms"]);
+    let nodes = ring.nodes(3, &["--interval", "10ms"]);
     ring.eventually(SOON, "some work is done", |status| status["done"].as_u64() > Some(20));
     ring.success(&["reset", "--yes", "--force"]);
-    for copy in &copies {
-        copy.wait_for_line(SOON, |line| line.starts_with("the ring gave this copy up"));
+    for node in &nodes {
+        node.wait_for_line(SOON, |line| line.starts_with("the ring gave this node up"));
     }
     let status = ring.eventually(SOON, "new messages are handled by all who were there", |status| {
         status["done"].as_u64() > Some(5) && status["members"].as_array().unwrap().len() == 3
@@ -128,7 +128,8 @@ fn copies_that_live_through_it_join_again_and_go_on() {
     assert!(!status["generator"].is_null(), "{status}");
 }
 
-/// Where other keys are many, the ring's own are found in several steps; the copies must not write between them.
+/// If Redis has many other keys, the keys of the ring are found in several steps. The nodes must not write between
+/// them.
 #[test]
 fn the_balance_holds_when_a_busy_ring_among_many_keys_is_reset() {
     let ring = TestRing::new();
@@ -137,7 +138,7 @@ fn the_balance_holds_when_a_busy_ring_among_many_keys_is_reset() {
         foreign.arg(format!("foreign:{number}")).arg("x");
     }
     foreign.exec(&mut ring.redis.connect()).unwrap();
-    let copies = ring.copies(3, &["--interval", "0"]);
+    let nodes = ring.nodes(3, &["--interval", "0"]);
     for _ in 0..5 {
         ring.eventually(SOON, "all work at full speed", |status| {
             status["done"].as_u64() > Some(1000) && status["members"].as_array().unwrap().len() == 3
@@ -145,5 +146,5 @@ fn the_balance_holds_when_a_busy_ring_among_many_keys_is_reset() {
         ring.success(&["reset", "--yes", "--force"]);
     }
     ring.eventually(SOON, "all work again", |status| status["done"].as_u64() > Some(1000));
-    assert!(copies.iter().all(|copy| copy.is_running()));
+    assert!(nodes.iter().all(|node| node.is_running()));
 }

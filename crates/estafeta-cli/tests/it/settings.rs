@@ -1,4 +1,4 @@
-//! A flag beats the environment beats the file.
+//! A flag overrides the environment, and the environment overrides the file.
 
 use estafeta_testbed::{Process, RedisServer};
 
@@ -20,11 +20,11 @@ impl Settings {
     }
 }
 
-/// Starts a copy and waits until it has joined, wherever that is.
-fn copy(args: &[&str], envs: &[(&str, &str)]) -> Process {
-    let copy = start(&[&["run"], args].concat(), envs);
-    copy.wait_for_line(SOON, |line| line.starts_with("joined as member"));
-    copy
+/// Starts a node and waits until it has joined, in any Redis and ring.
+fn node(args: &[&str], envs: &[(&str, &str)]) -> Process {
+    let node = start(&[&["run"], args].concat(), envs);
+    node.wait_for_line(SOON, |line| line.starts_with("joined as member"));
+    node
 }
 
 fn has_members(redis: &RedisServer, db: u16, ring: &str) -> bool {
@@ -34,12 +34,12 @@ fn has_members(redis: &RedisServer, db: u16, ring: &str) -> bool {
 }
 
 #[test]
-fn redis_by_flag_beats_environment_beats_file() {
+fn for_redis_a_flag_overrides_the_environment_and_that_overrides_the_file() {
     let [by_file, by_env, by_flag] = [(); 3].map(|()| RedisServer::start());
     let file = Settings::new(&format!("redis = {:?}\n", by_file.url()));
     let (env, flag) = (by_env.url(), by_flag.url());
     let joined = |args: &[&str], envs: &[(&str, &str)]| {
-        let _copy = copy(args, envs);
+        let _node = node(args, envs);
         [&by_file, &by_env, &by_flag].map(|redis| has_members(redis, 0, "estafeta"))
     };
     let config = ["--config", file.path()];
@@ -55,13 +55,13 @@ fn redis_by_flag_beats_environment_beats_file() {
 }
 
 #[test]
-fn the_ring_by_flag_beats_environment_beats_file() {
+fn for_the_ring_a_flag_overrides_the_environment_and_that_overrides_the_file() {
     let redis = RedisServer::start();
     let url = redis.url();
     let file = Settings::new("ring = \"by-file\"\n");
     let joined = |args: &[&str], envs: &[(&str, &str)]| {
         let envs = [envs, &[("REDIS_URL", &url), ("ESTAFETA_CONFIG", file.path())]].concat();
-        let _copy = copy(args, &envs);
+        let _node = node(args, &envs);
         ["by-file", "by-env", "by-flag"].map(|ring| has_members(&redis, 0, ring))
     };
     let env = [("ESTAFETA_RING", "by-env")];
@@ -71,14 +71,14 @@ fn the_ring_by_flag_beats_environment_beats_file() {
 }
 
 #[test]
-fn the_limit_by_flag_beats_environment_beats_file() {
+fn for_the_limit_a_flag_overrides_the_environment_and_that_overrides_the_file() {
     let file = Settings::new("limit = 2\ninterval = \"0\"\n");
     let reached = |args: &[&str], envs: &[(&str, &str)]| {
         let ring = TestRing::new();
         let url = ring.redis.url();
         let envs = [envs, &[("REDIS_URL", &url), ("ESTAFETA_CONFIG", file.path())]].concat();
-        let copy = copy(args, &envs);
-        let line = copy.wait_for_line(SOON, |line| line.starts_with("the limit of"));
+        let node = node(args, &envs);
+        let line = node.wait_for_line(SOON, |line| line.starts_with("the limit of"));
         line.split(';').next().unwrap().to_owned()
     };
     let env = [("ESTAFETA_LIMIT", "3")];
@@ -88,13 +88,13 @@ fn the_limit_by_flag_beats_environment_beats_file() {
 }
 
 #[test]
-fn the_interval_by_flag_beats_environment_beats_file() {
+fn for_the_interval_a_flag_overrides_the_environment_and_that_overrides_the_file() {
     let file = Settings::new("interval = \"1h\"\n");
-    // The first message goes out at once; when the second one is due is written in the ring.
+    // The first message is published at once. The ring records when the second one is due.
     let interval_ms = |args: &[&str], envs: &[(&str, &str)]| {
         let ring = TestRing::new();
         let url = ring.redis.url();
-        let _copy = copy(args, &[envs, &[("REDIS_URL", &url)]].concat());
+        let _node = node(args, &[envs, &[("REDIS_URL", &url)]].concat());
         ring.eventually(SOON, "the first message", |status| status["published"] == 1);
         let field = |name| {
             let value = ring.redis_cli(&["HGET", "{estafeta}:leader", name]);
@@ -111,16 +111,16 @@ fn the_interval_by_flag_beats_environment_beats_file() {
 }
 
 #[test]
-fn host_port_and_database_name_a_redis() {
+fn host_port_and_database_select_a_redis() {
     let redis = RedisServer::builder().tcp().start();
     let port = redis.port().to_string();
     let _flags =
-        copy(&["--host", "localhost", "--port", &port, "--db", "3"], &[("REDIS_URL", "redis://127.0.0.1:1")]);
+        node(&["--host", "localhost", "--port", &port, "--db", "3"], &[("REDIS_URL", "redis://127.0.0.1:1")]);
     assert_eq!([0, 3].map(|db| has_members(&redis, db, "estafeta")), [false, true]);
-    let _env = copy(&[], &[("ESTAFETA_HOST", "127.0.0.1"), ("ESTAFETA_PORT", &port), ("ESTAFETA_DB", "4")]);
+    let _env = node(&[], &[("ESTAFETA_HOST", "127.0.0.1"), ("ESTAFETA_PORT", &port), ("ESTAFETA_DB", "4")]);
     assert!(has_members(&redis, 4, "estafeta"));
     let file = Settings::new(&format!("host = \"127.0.0.1\"\nport = {port}\ndb = 5\n"));
-    let _file = copy(&["--config", file.path()], &[]);
+    let _file = node(&["--config", file.path()], &[]);
     assert!(has_members(&redis, 5, "estafeta"));
     let status = run(&["status", "--port", &port, "--db", "3", "--json"], &[]);
     let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
@@ -128,17 +128,17 @@ fn host_port_and_database_name_a_redis() {
 }
 
 #[test]
-fn variables_of_our_own_beat_the_usual_one() {
+fn estafeta_variables_override_redis_url() {
     let redis = RedisServer::builder().tcp().start();
     let (port, elsewhere) = (redis.port().to_string(), ("REDIS_URL", "redis://127.0.0.1:1"));
     for ours in [("ESTAFETA_PORT", port.as_str()), ("ESTAFETA_REDIS", &redis.tcp_url())] {
-        let output = run(&["status"], &[ours, elsewhere]);
+        let output = run(&["rings"], &[ours, elsewhere]);
         assert!(output.status.success(), "{ours:?}: {output:?}");
     }
 }
 
 #[test]
-fn a_database_in_the_file_does_not_change_a_url_from_above() {
+fn a_database_in_the_file_does_not_change_a_url_from_a_flag_or_the_environment() {
     let redis = RedisServer::builder().tcp().start();
     let url = format!("{}/1", redis.tcp_url());
     let file = Settings::new("db = 5\n");
@@ -148,16 +148,16 @@ fn a_database_in_the_file_does_not_change_a_url_from_above() {
         (config.to_vec(), vec![("ESTAFETA_REDIS", url.as_str())]),
         ([&config[..], &["--redis", &url]].concat(), vec![]),
     ] {
-        let _copy = copy(&args, &envs);
+        let _node = node(&args, &envs);
         assert_eq!([1, 5].map(|db| has_members(&redis, db, "estafeta")), [true, false], "{args:?} {envs:?}");
         redis::cmd("FLUSHALL").exec(&mut redis.connect()).unwrap();
     }
-    let _copy = copy(&["--db", "2"], &[("REDIS_URL", &url)]);
+    let _node = node(&["--db", "2"], &[("REDIS_URL", &url)]);
     assert!(has_members(&redis, 2, "estafeta"), "a flag does change a URL of the environment");
 }
 
 #[test]
-fn a_password_may_come_from_anywhere() {
+fn a_password_can_come_from_every_source() {
     let redis = RedisServer::builder().tcp().password("right word").start();
     let port = redis.port().to_string();
     let secret = Settings::new("right word\n");
@@ -166,7 +166,13 @@ fn a_password_may_come_from_anywhere() {
     let written = Settings::new(&format!("port = {port}\npassword = \"right word\"\n"));
     let bare = format!("redis://127.0.0.1:{port}");
     let with_password = format!("redis://:right%20word@127.0.0.1:{port}");
-    let ways: [(&[&str], Envs<'_>); 11] = [
+    let ways: [(&[&str], Envs<'_>); 14] = [
+        (&["--redis", &bare, "--password", "right word"], &[]),
+        (&["--redis", &bare, "--user", "default", "--password", "right word"], &[]),
+        (
+            &[],
+            &[("ESTAFETA_REDIS", &bare), ("ESTAFETA_PASSWORD", "right word"), ("ESTAFETA_USER", "default")],
+        ),
         (&["--redis", &with_password], &[("ESTAFETA_PASSWORD", "wrong")]),
         (&["--port", &port, "--password", "right word"], &[("ESTAFETA_PASSWORD", "wrong")]),
         (&["--port", &port, "--password-file", secret.path()], &[("ESTAFETA_PASSWORD", "wrong")]),
@@ -183,22 +189,22 @@ fn a_password_may_come_from_anywhere() {
         ),
     ];
     for (args, envs) in ways {
-        let output = run(&[&["status"], args].concat(), envs);
+        let output = run(&[&["rings"], args].concat(), envs);
         assert!(output.status.success(), "{args:?} {envs:?}: {output:?}");
     }
 }
 
 #[test]
-fn a_password_in_the_file_does_not_go_to_a_redis_named_elsewhere() {
+fn a_password_in_the_file_is_not_sent_to_a_redis_that_is_named_elsewhere() {
     let redis = RedisServer::builder().tcp().password("right").start();
     let file = Settings::new("host = \"elsewhere.invalid\"\npassword = \"of another server\"\n");
-    let output = run(&["status", "--config", file.path()], &[("REDIS_URL", &redis.tcp_url())]);
+    let output = run(&["rings", "--config", file.path()], &[("REDIS_URL", &redis.tcp_url())]);
     assert!(output.status.success(), "{output:?}");
 
     let bare = format!("redis://127.0.0.1:{}", redis.port());
     let output = run(&["status", "--config", file.path()], &[("REDIS_URL", &bare)]);
     assert_eq!(output.status.code(), Some(3), "{output:?}");
-    let told = String::from_utf8(output.stderr).unwrap();
-    // Had it been sent, it would have been called wrong.
-    assert!(told.contains("NOAUTH") && !told.contains("WRONGPASS"), "{told}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    // If the program had sent the password, Redis would have called it wrong.
+    assert!(stderr.contains("NOAUTH") && !stderr.contains("WRONGPASS"), "{stderr}");
 }

@@ -1,4 +1,4 @@
-//! `status`: one moment of the ring, whether it adds up, and what it never shows.
+//! `status`: the ring at one moment, whether its balance adds up, and what is never shown.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::support::{SOON, TestRing, run, start};
 
-/// The members that stand in line, first the heir.
+/// The members in the succession, beginning with the heir.
 fn line_of_succession(status: &Value) -> Vec<&Value> {
     let mut line: Vec<_> =
         status["members"].as_array().unwrap().iter().filter(|m| !m["rank"].is_null()).collect();
@@ -22,31 +22,34 @@ fn line_of_succession(status: &Value) -> Vec<&Value> {
 }
 
 #[test]
-fn an_empty_ring_adds_up() {
+fn a_ring_that_does_not_exist_is_reported_with_its_redis() {
     let ring = TestRing::new();
-    let text = ring.success(&["status"]);
-    assert!(text.contains("ring estafeta at ") && text.contains("no members"), "{text}");
-    assert!(text.contains("errors taken 0: adds up"), "{text}");
-    let status = ring.status();
-    assert_eq!((&status["generator"], &status["balanced"]), (&Value::Null, &true.into()));
+    for args in [&["status"][..], &["status", "--json"]] {
+        let output = ring.command(args);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        let place = ring.redis.socket().display().to_string();
+        assert!(stderr.contains(&format!("there is no ring estafeta at {place}")), "{stderr}");
+        assert!(output.stdout.is_empty(), "nothing that a program could take for a ring");
+    }
     let keys: u64 = redis::from_redis_value(ring.redis_cli(&["DBSIZE"])).unwrap();
     assert_eq!(keys, 0, "looking at a ring does not make one");
 }
 
 #[test]
-fn json_tells_everything_about_the_ring() {
+fn json_shows_everything_about_the_ring() {
     let ring = TestRing::new();
-    let copies = ring.copies(3, &["--interval", "10ms"]);
-    ring.generator(&copies);
+    let nodes = ring.nodes(3, &["--interval", "10ms"]);
+    ring.generator(&nodes);
     let status = ring.eventually(SOON, "some work is done", |status| status["done"].as_u64() > Some(3));
     assert_eq!(status["ring"], "estafeta");
     let counts = [
         "waiting",
-        "in_flight",
+        "inFlight",
         "published",
         "done",
-        "errors_kept",
-        "errors_taken",
+        "errorsKept",
+        "errorsTaken",
         "takeovers",
         "buried",
         "returned",
@@ -62,26 +65,26 @@ fn json_tells_everything_about_the_ring() {
     assert!(generator["epoch"].as_u64() > Some(0) && generator["host"].is_string(), "{generator}");
     let members = status["members"].as_array().unwrap();
     let mut pids: Vec<u64> = members.iter().map(|member| member["pid"].as_u64().unwrap()).collect();
-    let mut started: Vec<u64> = copies.iter().map(|copy| copy.pid().into()).collect();
+    let mut started: Vec<u64> = nodes.iter().map(|node| node.pid().into()).collect();
     pids.sort_unstable();
     started.sort_unstable();
     assert_eq!(pids, started);
     for member in members {
-        assert!(member["in_flight"].is_u64() && member["host"] == generator["host"], "{member}");
+        assert!(member["inFlight"].is_u64() && member["host"] == generator["host"], "{member}");
         let leads = member["id"] == generator["member"];
         assert_eq!(member["role"], if leads { "generator" } else { "handler" });
         assert_eq!(member["rank"].is_null(), leads, "{member}");
     }
-    // Nobody has gone, so what the members did is all that was done.
+    // No member has left, so the members did all that was done.
     let total = |name: &str| members.iter().map(|member| member[name].as_u64().unwrap()).sum::<u64>();
     let count = |name: &str| status[name].as_u64().unwrap();
     assert_eq!(total("generated"), count("published"), "{status}");
-    assert_eq!(total("processed"), count("done") + count("errors_kept"), "{status}");
-    assert_eq!(total("failed"), count("errors_kept"), "{status}");
+    assert_eq!(total("processed"), count("done") + count("errorsKept"), "{status}");
+    assert_eq!(total("failed"), count("errorsKept"), "{status}");
     let events = status["events"].as_array().unwrap();
     assert!(!events.is_empty(), "{status}");
     for event in events {
-        let time = event["time_ms"].as_u64().unwrap().to_string();
+        let time = event["timeMs"].as_u64().unwrap().to_string();
         assert!(event["id"].as_str().unwrap().starts_with(&time), "{event}");
     }
     let text = ring.success(&["status"]);
@@ -89,10 +92,10 @@ fn json_tells_everything_about_the_ring() {
 }
 
 #[test]
-fn ranks_are_the_order_in_which_the_copies_succeed() {
+fn nodes_take_office_in_the_order_of_their_ranks() {
     let ring = TestRing::new();
-    let copies = ring.copies(4, &[]);
-    ring.generator(&copies);
+    let nodes = ring.nodes(4, &[]);
+    ring.generator(&nodes);
     for left in [3, 2, 1] {
         let status = ring.eventually(SOON, "one leads and the others stand in line", |status| {
             !status["generator"].is_null() && line_of_succession(status).len() == left
@@ -106,7 +109,7 @@ fn ranks_are_the_order_in_which_the_copies_succeed() {
             "who joined first stands first: {status}"
         );
         let (outgoing, heir) = (&status["generator"], line[0]);
-        let process = copies.iter().find(|copy| u64::from(copy.pid()) == outgoing["pid"]).unwrap();
+        let process = nodes.iter().find(|node| u64::from(node.pid()) == outgoing["pid"]).unwrap();
         process.signal(Signal::SIGTERM);
         let other = |status: &Value| {
             let new = &status["generator"];
@@ -119,7 +122,7 @@ fn ranks_are_the_order_in_which_the_copies_succeed() {
 }
 
 #[test]
-fn a_balance_that_does_not_add_up_fails_loudly() {
+fn a_balance_that_does_not_add_up_is_shown_and_fails_the_command() {
     let ring = TestRing::new();
     ring.redis_cli(&["RPUSH", "{estafeta}:ready", "foreign"]);
     let output = ring.command(&["status"]);
@@ -133,7 +136,7 @@ fn a_balance_that_does_not_add_up_fails_loudly() {
 }
 
 #[test]
-fn watching_goes_on_until_told_to_stop() {
+fn watching_goes_on_until_a_signal_ends_it() {
     let ring = TestRing::new();
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let watch = ring.start(&["status", "--watch", "--json"]);
@@ -149,12 +152,12 @@ fn watching_goes_on_until_told_to_stop() {
     }
 }
 
-/// A signal must not get lost between two waits, so it is sent while the program waits for Redis.
+/// A signal must not be lost between two waits. So it is sent while the program waits for Redis.
 #[test]
-fn watching_stops_also_when_told_so_while_it_looks() {
+fn a_signal_ends_watching_even_if_a_request_is_under_way() {
     let ring = TestRing::new();
     let slow = SlowRedis::before(ring.redis.socket());
-    let watch = run_watch(&slow.url);
+    let watch = start_watch(&slow.url);
     let mut lines = 0;
     watch.wait_for_line(SOON, |_| {
         lines += 1;
@@ -163,20 +166,21 @@ fn watching_stops_also_when_told_so_while_it_looks() {
     slow.stall.store(true, Ordering::SeqCst);
     slow.stalled.recv_timeout(SOON).unwrap();
     watch.signal(Signal::SIGTERM);
-    // The signal is pending or delivered once the call above has returned; nothing more can be awaited of it.
+    // The signal is pending or delivered as soon as the call above has returned. The test cannot wait for anything
+    // more.
     slow.stall.store(false, Ordering::SeqCst);
     assert_eq!(watch.wait(SOON).code(), Some(0));
 }
 
-fn run_watch(url: &str) -> Process {
+fn start_watch(url: &str) -> Process {
     start(&["status", "--watch", "--json"], &[("REDIS_URL", url)])
 }
 
-/// A way to Redis on which requests can be held up.
+/// A proxy before Redis that can hold requests back.
 struct SlowRedis {
     url: String,
     stall: Arc<AtomicBool>,
-    /// Told when a request is being held up.
+    /// Receives a value when a request is being held back.
     stalled: Receiver<()>,
 }
 
@@ -185,18 +189,18 @@ impl SlowRedis {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("redis://{}", listener.local_addr().unwrap());
         let stall = Arc::new(AtomicBool::new(false));
-        let (tell, stalled) = channel();
+        let (report, stalled) = channel();
         let held = Arc::clone(&stall);
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 let (client, server) = (client.unwrap(), UnixStream::connect(&socket).unwrap());
                 let (from, to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
                 std::thread::spawn(move || forward(from, to, || {}));
-                let (held, tell) = (Arc::clone(&held), tell.clone());
+                let (held, report) = (Arc::clone(&held), report.clone());
                 std::thread::spawn(move || {
                     forward(client, server, || {
                         if held.load(Ordering::SeqCst) {
-                            let _ = tell.send(());
+                            let _ = report.send(());
                         }
                         while held.load(Ordering::SeqCst) {
                             std::thread::yield_now();
@@ -220,7 +224,7 @@ fn forward(mut from: impl Read, mut to: impl Write, mut wait: impl FnMut()) {
 }
 
 #[test]
-fn watching_ends_with_the_pipe() {
+fn watching_ends_when_its_pipe_is_closed() {
     let ring = TestRing::new();
     for args in [&["status", "--watch"][..], &["status", "--watch", "--json"]] {
         let (watch, pipe) = ring.start_unread(args);
@@ -243,10 +247,10 @@ fn a_password_is_never_shown() {
     let away = format!("redis://:{encoded}@127.0.0.1:1");
     let port = port.to_string();
     let by_url = |url| run(&["-vv", "status"], &[("REDIS_URL", url)]);
-    let copies = ring.copies(2, &["-vv", "--interval", "10ms", "--limit", "3", "--until-done"]);
+    let nodes = ring.nodes(2, &["-vv", "--interval", "10ms", "--limit", "3", "--until-done"]);
     let outputs = [
-        (0, copies[0].output(SOON)),
-        (0, copies[1].output(SOON)),
+        (0, nodes[0].output(SOON)),
+        (0, nodes[1].output(SOON)),
         (0, by_url(&url)),
         (0, run(&["-vv", "getErrors"], &[("ESTAFETA_REDIS", &url)])),
         (0, run(&["--help"], &[("ESTAFETA_REDIS", &url), ("ESTAFETA_PASSWORD", PASSWORD)])),
@@ -256,7 +260,7 @@ fn a_password_is_never_shown() {
         (2, by_url(&unreadable)),
         (2, run(&["-vv", "status", "--redis", &encoded], &[])),
         (3, run(&["-vv", "run", "--redis", &wrong], &[])),
-        (2, run(&["status", "--redis", &url, "--password", PASSWORD], &[])),
+        (0, run(&["status", "--redis", &url, "--password", PASSWORD], &[])),
         (2, run(&["status", "--prot", "1", "--redis", &url], &[])),
     ];
     for (code, output) in outputs {

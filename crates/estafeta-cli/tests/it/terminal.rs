@@ -1,4 +1,4 @@
-//! What only a terminal shows: colours, the progress bar, a question.
+//! What the program shows only on a terminal: colours, the progress bar, a question.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -8,18 +8,18 @@ use nix::pty::openpty;
 
 use crate::support::TestRing;
 
-/// Which of the program's streams are a terminal; the others are thrown away.
+/// Which streams of the program are a terminal. The others are discarded.
 #[derive(Default)]
-struct Terminal<'a> {
+struct Streams<'a> {
     stdin: bool,
     stdout: bool,
     stderr: bool,
-    types: &'a str,
+    input: &'a str,
     envs: &'a [(&'a str, &'a str)],
 }
 
-impl Terminal<'_> {
-    /// Runs the program to its end; returns its exit code and what the terminal showed.
+impl Streams<'_> {
+    /// Runs the program to its end. Returns its exit code and what the terminal showed.
     fn run(&self, ring: &TestRing, args: &[&str]) -> (i32, String) {
         let pty = openpty(None, None).unwrap();
         let stream = |on: bool| match on {
@@ -34,9 +34,9 @@ impl Terminal<'_> {
         drop(command);
         drop(pty.slave);
         let mut master = File::from(pty.master);
-        master.write_all(self.types.as_bytes()).unwrap();
+        master.write_all(self.input.as_bytes()).unwrap();
         let mut shown = Vec::new();
-        // The end of a terminal is an error on Linux.
+        // Linux reports the end of a terminal as an error.
         let _ = master.read_to_end(&mut shown);
         let status = child.wait().unwrap();
         (status.code().unwrap(), String::from_utf8_lossy(&shown).into_owned())
@@ -44,24 +44,25 @@ impl Terminal<'_> {
 }
 
 #[test]
-fn status_has_colours_on_a_terminal_unless_they_are_not_wanted() {
+fn status_has_colours_on_a_terminal_unless_no_color_is_set() {
     let ring = TestRing::new();
-    let (code, shown) = Terminal { stdout: true, ..Terminal::default() }.run(&ring, &["status"]);
+    ring.plant_errors(1..=1, |_| b"body".to_vec());
+    let (code, shown) = Streams { stdout: true, ..Streams::default() }.run(&ring, &["status"]);
     assert!(code == 0 && shown.contains("\u{1b}[32madds up"), "{shown:?}");
-    let plain = Terminal { stdout: true, envs: &[("NO_COLOR", "1")], ..Terminal::default() };
+    let plain = Streams { stdout: true, envs: &[("NO_COLOR", "1")], ..Streams::default() };
     let (_, shown) = plain.run(&ring, &["status"]);
     assert!(shown.contains("adds up") && !shown.contains('\u{1b}'), "{shown:?}");
 }
 
 #[test]
-fn get_errors_shows_a_bar_only_to_somebody_who_does_not_see_the_errors() {
+fn get_errors_shows_a_progress_bar_only_if_the_errors_are_not_on_the_same_terminal() {
     let ring = TestRing::new();
     ring.plant_errors(1..=5000, |_| b"body".to_vec());
-    let (code, shown) = Terminal { stderr: true, ..Terminal::default() }.run(&ring, &["getErrors"]);
+    let (code, shown) = Streams { stderr: true, ..Streams::default() }.run(&ring, &["getErrors"]);
     assert!(code == 0 && shown.contains("of 5,000 errors"), "{shown:?}");
 
     ring.plant_errors(5001..=10_000, |_| b"\x1b[31mred".to_vec());
-    let both = Terminal { stdout: true, stderr: true, ..Terminal::default() };
+    let both = Streams { stdout: true, stderr: true, ..Streams::default() };
     let (_, shown) = both.run(&ring, &["getErrors"]);
     assert!(!shown.contains("of 5,000 errors"));
     assert_eq!(shown.lines().count(), 5000);
@@ -69,10 +70,10 @@ fn get_errors_shows_a_bar_only_to_somebody_who_does_not_see_the_errors() {
 }
 
 #[test]
-fn reset_asks_and_takes_no_for_an_answer() {
+fn reset_asks_first_and_deletes_nothing_unless_the_answer_is_yes() {
     let ring = TestRing::new();
     ring.plant_errors(1..=3, |_| b"body".to_vec());
-    let answer = |types| Terminal { stdin: true, stdout: true, stderr: true, types, ..Terminal::default() };
+    let answer = |input| Streams { stdin: true, stdout: true, stderr: true, input, ..Streams::default() };
     for no in ["n\n", "\n", "what?\n"] {
         let (code, shown) = answer(no).run(&ring, &["reset"]);
         assert!(

@@ -1,4 +1,4 @@
-//! `rediss://`: the same ring over TLS, and a certificate that nobody vouches for is refused.
+//! `rediss://`: a ring works over TLS, and an untrusted certificate is refused.
 
 use std::net::TcpListener;
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::support::{SOON, run, start};
 
-/// A Redis that speaks TLS with a certificate for localhost.
+/// A Redis that speaks TLS, with a certificate for localhost.
 struct TlsRedis {
     _server: RedisServer,
     files: TempDir,
@@ -21,7 +21,8 @@ impl TlsRedis {
         let path = |name: &str| files.path().join(name).display().to_string();
         std::fs::write(path("cert.pem"), certified.cert.pem()).unwrap();
         std::fs::write(path("key.pem"), certified.signing_key.serialize_pem()).unwrap();
-        // Free at this moment; a server that finds it taken does not start, and the test says so.
+        // The port is free at this moment. If another program takes it first, the server does not start and the test
+        // fails with its log.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let server = RedisServer::builder()
             .arg("--tls-port", &port.to_string())
@@ -52,10 +53,10 @@ fn a_ring_works_over_tls() {
 }
 
 #[test]
-fn a_certificate_that_nobody_vouches_for_is_refused() {
+fn an_untrusted_certificate_is_refused() {
     let redis = TlsRedis::start();
     let output = run(&["status"], &[("REDIS_URL", &redis.url())]);
     assert_eq!(output.status.code(), Some(3), "{output:?}");
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains("certificate") && told.lines().count() == 1, "{told}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("certificate") && stderr.lines().count() == 1, "{stderr}");
 }

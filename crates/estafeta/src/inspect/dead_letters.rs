@@ -18,7 +18,7 @@ use crate::node::heartbeat::join;
 use crate::node::open;
 use crate::node::sweeper::FailureDetector;
 use crate::redis::Store;
-use crate::steps::{Beat, Kind, Settlement, Turn};
+use crate::steps::{Beat, MemberKind, Settlement, Turn};
 
 /// A reader of dead letters.
 pub struct DeadLetterReader {
@@ -44,7 +44,7 @@ impl DeadLetterReader {
         let end = CancellationToken::new();
         let (connection, keeper) = open(control.handle(), &config).await?;
         let store = Store::new(Arc::clone(&connection), config.ring.clone());
-        let me = join(&store, &config, Kind::Reader).await?;
+        let me = join(&store, &config, MemberKind::Reader).await?;
         let token = end.clone();
         control.handle().spawn(async move { connection.keep(keeper, token).await });
         let mut reader =
@@ -103,7 +103,7 @@ impl DeadLetterReader {
                 // If Redis lost only part of the registration, the member was not buried, and no other member knows
                 // what it holds.
                 self.store.leave(self.me.incarnation, 1).await?;
-                self.me = join(&self.store, &self.config, Kind::Reader).await?;
+                self.me = join(&self.store, &self.config, MemberKind::Reader).await?;
                 (self.cursor, self.shown) = (0, 0);
                 self.beat();
                 Ok(None)

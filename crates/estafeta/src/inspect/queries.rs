@@ -4,13 +4,13 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{Cmd, InfoDict};
 
+use super::event::Event;
 use super::journal::JournalEntry;
-use super::snapshot::{Event, parse_events};
 use crate::error::{Error, Result};
 use crate::identity::Incarnation;
-use crate::keys::SCHEMA;
+use crate::keys::{Keys, RingName, SCHEMA};
 use crate::message::DeadLetter;
 use crate::redis::{Reply, Store};
 use crate::steps::Facts;
@@ -54,6 +54,45 @@ impl Store {
         }
     }
 
+    pub async fn application(&self) -> Result<Option<String>> {
+        self.read(redis::cmd("GET").arg(&self.keys().application)).await
+    }
+
+    /// Returns the names of all rings, and whether the whole keyspace was searched.
+    pub async fn ring_names(&self) -> Result<(Vec<RingName>, bool)> {
+        const PAGE: usize = 1000;
+        const PAGES: usize = 1000;
+        let (mut names, mut cursor) = (BTreeSet::new(), 0_u64);
+        for _ in 0..PAGES {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(Keys::SCHEMA_PATTERN).arg("COUNT").arg(PAGE);
+            let (next, found): (u64, Vec<Vec<u8>>) = self.read(&scan).await?;
+            names.extend(found.iter().filter_map(|key| Keys::ring_of_schema(key).map(ToOwned::to_owned)));
+            cursor = next;
+            if cursor == 0 {
+                break;
+            }
+        }
+        let names = names.into_iter().filter_map(|name| name.parse().ok()).collect();
+        Ok((names, cursor == 0))
+    }
+
+    /// Returns a warning, with its remedy, for each setting of the server that may lose messages.
+    pub async fn server_warnings(&self) -> Result<Vec<String>> {
+        let info: String = self.read(redis::cmd("INFO").arg("everything")).await?;
+        // A server may forbid this. Then the snapshots are not judged.
+        let found: Result<HashMap<String, String>> =
+            self.read(redis::cmd("CONFIG").arg("GET").arg("save")).await;
+        Ok(warnings(&info, found.ok().and_then(|found| found.get("save").cloned()).as_deref()))
+    }
+
+    /// Whether one of the keys exists that every ring has.
+    pub async fn has_fixed_keys(&self) -> Result<bool> {
+        let keys = self.keys().fixed().map(|(key, _)| key);
+        let existing: u64 = self.read(redis::cmd("EXISTS").arg(&keys)).await?;
+        Ok(existing > 0)
+    }
+
     /// Whether no key of this ring exists, of any type.
     pub async fn is_untouched(&self) -> Result<bool> {
         let existing: u64 = self.read(redis::cmd("EXISTS").arg(&self.own_keys().await?)).await?;
@@ -77,7 +116,7 @@ impl Store {
             return Ok(Vec::new());
         }
         let entries = self.send(&entries_after(&self.keys().events, after, count)).await?;
-        parse_events(Reply::new("XRANGE", entries)?)
+        Event::parse_all(Reply::new("XRANGE", entries)?)
     }
 
     /// Deletes the keys of this ring and no others. Returns how many there were.
@@ -117,4 +156,52 @@ fn entries_after(stream: &str, after: &str, count: usize) -> Cmd {
     let mut call = redis::cmd("XRANGE");
     call.arg(stream).arg(from).arg("+").arg("COUNT").arg(count);
     call
+}
+
+/// `info` is the answer to `INFO`, `save` the setting of that name, if it could be read.
+fn warnings(info: &str, save: Option<&str>) -> Vec<String> {
+    let info = InfoDict::new(info);
+    let field = |name: &str| info.get::<String>(name).unwrap_or_default();
+    let mut warnings = Vec::new();
+    let policy = field("maxmemory_policy");
+    if !matches!(policy.as_str(), "" | "noeviction") {
+        warnings.push(format!(
+            "Redis may evict keys of the ring when its memory is full (maxmemory-policy {policy}): set maxmemory-policy \
+             noeviction"
+        ));
+    }
+    if field("aof_enabled") == "0" && save == Some("") {
+        warnings.push(
+            "Redis keeps nothing on disk, so a restart loses the ring: set appendonly yes, or save"
+                .to_owned(),
+        );
+    }
+    if field("role") == "slave" {
+        warnings.push("this Redis is a replica and accepts no writes: connect to its master".to_owned());
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::warnings;
+
+    #[test]
+    fn each_dangerous_setting_is_warned_of_with_its_remedy() {
+        let good = "role:master\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n";
+        assert_eq!(warnings(good, Some("")), [""; 0]);
+        assert_eq!(warnings("", None), [""; 0], "what cannot be read is not judged");
+        let memory_only = good.replace("aof_enabled:1", "aof_enabled:0");
+        assert_eq!(warnings(&memory_only, Some("3600 1")), [""; 0], "snapshots are persistence, too");
+        assert_eq!(warnings(&memory_only, None), [""; 0]);
+        let cases = [
+            (memory_only.as_str(), "appendonly yes"),
+            (&good.replace("noeviction", "allkeys-lru"), "maxmemory-policy noeviction"),
+            (&good.replace("role:master", "role:slave"), "connect to its master"),
+        ];
+        for (info, remedy) in cases {
+            let warned = warnings(info, Some(""));
+            assert!(warned.len() == 1 && warned[0].contains(remedy), "{warned:?}");
+        }
+    }
 }

@@ -3,46 +3,63 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::event::Event;
 use super::journal::JournalEntry;
-use super::snapshot::{self, Event, KnownLanes, Snapshot};
+use super::snapshot::{self, KnownLanes, Snapshot};
 use crate::config::Config;
 use crate::error::Result;
 use crate::keys::RingName;
 use crate::message::DeadLetter;
 use crate::node::sweeper::{Burial, FailureDetector};
 use crate::redis::Endpoint;
-use crate::redis::{Keeper, ManagedConnection, Store};
+use crate::redis::{ManagedConnection, Store};
 
-/// How long a command waits for an answer.
+/// How long a call waits for an answer by default.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The number of dead letters that are in memory at once.
 const CHUNK: u64 = 200;
 /// The number of journal entries that are read at once.
 const JOURNAL_CHUNK: usize = 1000;
 
-/// A connection to a ring.
+/// A ring seen from outside. Clones share one connection, which reconnects by itself: a call fails while Redis cannot be
+/// reached, and later calls work again.
+#[derive(Clone)]
 pub struct Ring {
     name: RingName,
     endpoint: Endpoint,
     store: Store,
-    lanes: KnownLanes,
-    /// Kept alive because a connection without its keeper could not receive the report that it broke.
-    _keeper: Keeper,
+    lanes: Arc<KnownLanes>,
+    /// Ends the task that reconnects, once the last clone is gone.
+    _open: Arc<DropGuard>,
 }
 
 impl Ring {
-    /// Connects to Redis. The ring need not exist yet.
+    /// Connects to Redis, and reconnects on the current tokio runtime whenever the connection breaks. The ring need not
+    /// exist yet. A call fails if Redis does not answer for five seconds.
     pub async fn connect(endpoint: Endpoint, name: RingName) -> Result<Self> {
-        let (connection, keeper) = ManagedConnection::open(endpoint.clone(), PATIENCE).await?;
-        let store = Store::new(Arc::new(connection), name.clone());
-        Ok(Self { name, endpoint, store, lanes: KnownLanes::default(), _keeper: keeper })
+        Self::connect_with(endpoint, name, PATIENCE).await
     }
 
-    /// Opens a new connection to the same ring, in place of one that broke.
-    pub async fn reconnect(&self) -> Result<Self> {
-        Self::connect(self.endpoint.clone(), self.name.clone()).await
+    /// Like [`connect`](Self::connect). A call fails if Redis does not answer for `patience`.
+    pub async fn connect_with(endpoint: Endpoint, name: RingName, patience: Duration) -> Result<Self> {
+        let (connection, keeper) = ManagedConnection::open(endpoint.clone(), patience).await?;
+        let (connection, closed) = (Arc::new(connection), CancellationToken::new());
+        let store = Store::new(Arc::clone(&connection), name.clone());
+        let open = Arc::new(closed.clone().drop_guard());
+        tokio::spawn(async move { connection.keep(keeper, closed).await });
+        Ok(Self { name, endpoint, store, lanes: Arc::default(), _open: open })
+    }
+
+    /// The Redis that the ring is in.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// The ring's name.
+    pub fn name(&self) -> &RingName {
+        &self.name
     }
 
     /// Returns the ring at this moment, with the last `events` entries of its event stream.
@@ -91,7 +108,6 @@ impl Ring {
         let (mut from, mut resolved) = (0, 0);
         // The loop handles at most as many dead letters as there were at the start. Those that fail again meanwhile
         // stay untouched.
-        // meanwhile.
         let mut left = self.store.error_count().await?;
         while left > 0 {
             let chunk = self.store.errors(from, CHUNK.min(left)).await?;
@@ -108,7 +124,29 @@ impl Ring {
         Ok(resolved)
     }
 
-    /// Whether Redis holds nothing at all of this ring.
+    /// Returns the settings of this Redis that may harm a ring, each with its remedy. Settings that Redis does not let us
+    /// read are not checked.
+    pub async fn server_warnings(&self) -> Result<Vec<String>> {
+        self.store.server_warnings().await
+    }
+
+    /// Returns the application that the ring belongs to. None if no node has ever joined it.
+    pub async fn application(&self) -> Result<Option<String>> {
+        self.store.application().await
+    }
+
+    /// Returns the names of all rings in this Redis, sorted. The search ends after a million keys. The flag tells whether
+    /// it saw all of them.
+    pub async fn names(&self) -> Result<(Vec<RingName>, bool)> {
+        self.store.ring_names().await
+    }
+
+    /// Whether any node has ever joined this ring, or something else has written one of its keys.
+    pub async fn exists(&self) -> Result<bool> {
+        self.store.has_fixed_keys().await
+    }
+
+    /// Whether Redis holds nothing at all of this ring, not even a key that a damaged ring left behind.
     pub async fn is_untouched(&self) -> Result<bool> {
         self.store.is_untouched().await
     }
@@ -126,9 +164,8 @@ impl Ring {
         }
     }
 
-    /// Deletes the ring's keys and no others. Returns how many there were.
+    /// Deletes the ring's keys and no others, even if another version of estafeta wrote them. Returns how many there were.
     pub async fn erase(&self) -> Result<u64> {
-        self.store.check_schema().await?;
         self.store.erase().await
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
+use super::event::Event;
 use crate::error::{Error, Result};
 use crate::identity::{Epoch, Incarnation, MemberId};
 use crate::keys::RingName;
@@ -14,6 +15,7 @@ use crate::steps::Health;
 
 /// A ring at one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Snapshot {
     /// The ring's name.
     pub ring: String,
@@ -49,12 +51,13 @@ pub struct Snapshot {
     pub retried: u64,
     /// Dead letters that were dropped. They also count as taken.
     pub dropped: u64,
-    /// The latest events, newest first.
+    /// The latest events, oldest first.
     pub events: Vec<Event>,
 }
 
 /// The generator of a ring.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct GeneratorView {
     /// Its number.
     pub member: MemberId,
@@ -82,6 +85,7 @@ pub enum Role {
 
 /// One member of a ring.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct MemberView {
     /// Its number.
     pub id: MemberId,
@@ -110,21 +114,6 @@ pub struct MemberView {
     pub failed: u64,
 }
 
-/// An entry of the ring's event stream.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Event {
-    /// Its name in the stream, such as `1794776990426-0`. [`Ring::events_after`](crate::Ring::events_after) continues
-    /// from there.
-    pub id: String,
-    /// The time of the event, in milliseconds of Redis' clock.
-    pub time_ms: u64,
-    /// The kind: `joined`, `left`, `buried`, `took-office`, `took-over`, `resigned`, `retried`, `dropped`,
-    /// `rolled-back`.
-    pub kind: String,
-    /// Its details.
-    pub fields: Vec<(String, String)>,
-}
-
 /// How often the members may change between the two halves of a reading before the reading fails.
 const TRIES: usize = 100;
 
@@ -142,7 +131,9 @@ pub(crate) async fn read(
         // Redis answers a count of zero with no list at all, so the query asks for at least one event.
         if let Some(reply) = store.snapshot(names.len(), &roll, events.max(1)).await? {
             let mut snapshot = parse(ring, reply)?;
+            // Redis sends the newest first.
             snapshot.events.truncate(events);
+            snapshot.events.reverse();
             return Ok(snapshot);
         }
         // Perhaps a member's registration is gone while its name is still in the list. The next try must query that
@@ -185,9 +176,9 @@ impl KnownLanes {
 pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
     let time_ms = reply.number()?;
     let (waiting, mut errors_kept) = (reply.number()?, reply.number()?);
-    let leader = Fields(reply.pairs()?);
-    let ledger = Fields(reply.pairs()?);
-    let events = parse_events(reply.list()?)?;
+    let leader = HashFields(reply.pairs()?);
+    let ledger = HashFields(reply.pairs()?);
+    let events = Event::parse_all(reply.list()?)?;
     let mut list = reply.list()?;
     let mut rows = Vec::new();
     while !list.is_empty() {
@@ -274,26 +265,9 @@ fn parse_member(mut row: Reply, time_ms: u64) -> Result<(String, MemberView)> {
     Ok((incarnation, member))
 }
 
-pub(crate) fn parse_events(mut list: Reply) -> Result<Vec<Event>> {
-    let mut events = Vec::new();
-    while !list.is_empty() {
-        events.push(parse_event(list.list()?)?);
-    }
-    Ok(events)
-}
+struct HashFields(Vec<(String, String)>);
 
-fn parse_event(mut entry: Reply) -> Result<Event> {
-    let id = entry.text()?;
-    let mut fields = entry.pairs()?;
-    let kind = fields.iter().position(|(name, _)| name == "kind");
-    let kind = kind.map_or_else(String::new, |at| fields.remove(at).1);
-    let time_ms = id.split('-').next().and_then(|ms| ms.parse().ok()).unwrap_or(0);
-    Ok(Event { id, time_ms, kind, fields })
-}
-
-struct Fields(Vec<(String, String)>);
-
-impl Fields {
+impl HashFields {
     fn text(&self, name: &str) -> &str {
         self.0.iter().find(|(field, _)| field == name).map_or("", |(_, value)| value)
     }

@@ -8,10 +8,11 @@
 //! - The incumbent's lease expired (frozen, cut off, power loss): try at once.
 //! - Its connection is gone (crashed): remember when this was first seen, in Redis' time, and look again. Try once the
 //!   absence has lasted for the grace period, because a live node reconnects faster than that.
-//! - It is well: forget all suspicion.
+//! - It is alive: forget all suspicion.
 //!
-//! A node believes that an incumbent is dead only if its own connection has settled. After a restart of Redis, every
-//! member looks dead to the first node that reconnects. A wrong try costs nothing, because `lead` returns `follows`. A
+//! A node believes that an incumbent is dead only if its own connection has settled and its own lease had not run out.
+//! After a restart of Redis, every member looks dead to the first node that reconnects. After a pause of the whole
+//! machine, every member looks dead to the first node that beats. A wrong try costs nothing, because `lead` returns `follows`. A
 //! right try that comes too late costs a tick. So the heir looks most often, and the second in line looks less often.
 //! All other nodes look only as often as they beat anyway. The cost of watching therefore does not grow with the ring,
 //! and the office stays empty only if all nodes die.
@@ -22,7 +23,7 @@ use crate::identity::Incarnation;
 use crate::steps::{BeatReport, Health, Office};
 
 pub(crate) struct Election {
-    last_well: Instant,
+    last_alive: Instant,
     /// The incumbent that was found absent, and since when in Redis' time.
     missed: Option<(Incarnation, u64)>,
 }
@@ -36,11 +37,13 @@ pub(crate) struct Vacancy {
 
 impl Election {
     pub fn new() -> Self {
-        Self { last_well: Instant::now(), missed: None }
+        Self { last_alive: Instant::now(), missed: None }
     }
 
     /// Whether to try for the office now.
     pub fn consider(&mut self, report: &BeatReport, settled: bool, grace: Duration) -> Option<Vacancy> {
+        // A node that overslept sees every other lease expired, even if all nodes slept or only the clock jumped.
+        let settled = settled && !report.overslept;
         let absent_since_ms = match &report.office {
             Office::Empty => 0,
             Office::Held { health: Health::Expired, .. } if settled => 0,
@@ -57,12 +60,12 @@ impl Election {
             }
             Office::Held { health: Health::Expired | Health::Absent, .. } => return None,
             Office::Held { .. } | Office::Mine(_) => {
-                self.last_well = Instant::now();
+                self.last_alive = Instant::now();
                 self.missed = None;
                 return None;
             }
         };
-        Some(Vacancy { absent_since_ms, silence: self.last_well.elapsed() })
+        Some(Vacancy { absent_since_ms, silence: self.last_alive.elapsed() })
     }
 
     /// How long to wait before the next look.
@@ -106,7 +109,7 @@ mod tests {
         assert_eq!(tries(1099, one, Health::Absent), None);
         assert_eq!(tries(1100, one, Health::Absent), Some(1000));
         assert_eq!(tries(1150, other, Health::Absent), None);
-        assert_eq!(tries(1200, other, Health::Well), None);
+        assert_eq!(tries(1200, other, Health::Alive), None);
         assert_eq!(tries(1300, other, Health::Absent), None, "all suspicion is forgotten");
     }
 
@@ -125,11 +128,22 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_overslept_believes_in_nobodys_death() {
+        let (who, mut election) = (Incarnation::random(), Election::new());
+        for health in [Health::Expired, Health::Absent] {
+            let overslept = BeatReport { overslept: true, ..report(9000, 0, held(who, health)) };
+            assert_eq!(election.consider(&overslept, true, GRACE), None);
+        }
+        assert_eq!(election.consider(&report(9300, 0, held(who, Health::Absent)), true, GRACE), None);
+        assert!(election.consider(&report(9300, 0, held(who, Health::Expired)), true, GRACE).is_some());
+    }
+
+    #[test]
     fn the_heir_looks_often_and_the_rest_only_when_they_beat() {
         let (look, beat) = (Duration::from_millis(50), Duration::from_millis(500));
         let election = Election::new();
         let pace = |rank| {
-            let report = report(0, rank, held(Incarnation::random(), Health::Well));
+            let report = report(0, rank, held(Incarnation::random(), Health::Alive));
             election.pace(&report, look, beat, GRACE).as_millis()
         };
         assert_eq!([pace(0), pace(1), pace(2), pace(100)], [50, 200, 500, 500]);

@@ -35,7 +35,7 @@ use crate::error::Result;
 use crate::identity::{Identity, Incarnation, MemberId};
 use crate::observer::{Notice, Observer};
 use crate::redis::Store;
-use crate::steps::{Beat, BeatReport, Candidacy, Health, Introduction, Kind, Lead, Office};
+use crate::steps::{Beat, BeatReport, Candidacy, Health, Introduction, Lead, MemberKind, Office};
 
 pub(crate) struct Heartbeat<O> {
     pub store: Store,
@@ -62,7 +62,7 @@ impl<O: Observer> Heartbeat<O> {
                 return Ok(());
             }
             self.observer.notice(Notice::DeclaredDead);
-            me = join(&self.store, &self.config, Kind::Member).await?;
+            me = join(&self.store, &self.config, MemberKind::Member).await?;
             if self.quiet.is_cancelled() {
                 return self.store.leave(me.incarnation, self.config.concurrency).await.map(drop);
             }
@@ -193,11 +193,12 @@ impl<O: Observer> Heartbeat<O> {
 }
 
 /// Joins the ring as a new incarnation.
-pub(crate) async fn join(store: &Store, config: &Config, kind: Kind) -> Result<Identity> {
+pub(crate) async fn join(store: &Store, config: &Config, kind: MemberKind) -> Result<Identity> {
     let incarnation = Incarnation::random();
     let presence = config.presence && store.show_presence(incarnation).await?;
     let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
     let introduction = Introduction {
+        application: if kind == MemberKind::Reader { "" } else { &config.application },
         incarnation,
         kind,
         lanes: config.concurrency,

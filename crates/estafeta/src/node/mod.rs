@@ -45,7 +45,7 @@ use crate::identity::Identity;
 use crate::observer::{Notice, Observer};
 use crate::redis::{Keeper, ManagedConnection, Store};
 use crate::source::Source;
-use crate::steps::Kind;
+use crate::steps::MemberKind;
 use control_thread::ControlThread;
 use generator::Generator;
 use heartbeat::{Heartbeat, join};
@@ -98,7 +98,7 @@ impl<S: Source, H: Handler, O: Observer> Node<S, H, O> {
         let (wakeup_connection, wakeup_keeper) = open(wakeup_home, &config).await?;
         let wakeup_keeper = wakeup_keeper.beside(&connection);
         let store = Store::new(Arc::clone(&connection), config.ring.clone());
-        let me = join(&store, &config, Kind::Member).await?;
+        let me = join(&store, &config, MemberKind::Member).await?;
         observer.notice(Notice::Joined { member: me.number });
 
         let (state_sender, state) = watch::channel(MemberState::Handler(me));
@@ -348,9 +348,9 @@ mod tests {
 
     /// Keeps the notices it received about Redis.
     #[derive(Default)]
-    struct Told(std::sync::Mutex<Vec<String>>);
+    struct NoticeRecorder(std::sync::Mutex<Vec<String>>);
 
-    impl Observer for Told {
+    impl Observer for NoticeRecorder {
         fn notice(&self, notice: Notice<'_>) {
             self.0.lock().unwrap().push(format!("{notice:?}"));
         }
@@ -362,7 +362,7 @@ mod tests {
         // The trouble is over before the task looks.
         sender.send_replace(Some("a moment".to_owned()));
         sender.send_replace(None);
-        let (observer, end) = (Arc::new(Told::default()), CancellationToken::new());
+        let (observer, end) = (Arc::new(NoticeRecorder::default()), CancellationToken::new());
         let telling = tokio::spawn(report_trouble(trouble, Arc::clone(&observer), end.clone()));
         let told = || observer.0.lock().unwrap().clone();
         for (trouble, notice) in [(Some("gone"), "RedisLost { reason: \"gone\" }"), (None, "RedisBack")] {

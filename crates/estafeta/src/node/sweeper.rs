@@ -40,7 +40,7 @@ pub(crate) struct FailureDetector {
     suspected: HashMap<Incarnation, Suspicion>,
 }
 
-/// What the failure detector remembers about a member that did not look well.
+/// What the failure detector remembers about a member that did not look alive.
 struct Suspicion {
     facts: Facts,
     /// Since when the member has been missed without a break, in Redis' time.

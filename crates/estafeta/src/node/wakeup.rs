@@ -36,11 +36,11 @@ impl Wakeup {
     /// Waits for a wakeup. The future may be dropped at any time: a wakeup that reached this lane goes on to the next
     /// one.
     pub async fn wait(&self) {
-        struct Waiting<'a> {
+        struct WaitingLane<'a> {
             idle: &'a watch::Sender<Idle>,
             was_called: bool,
         }
-        impl Drop for Waiting<'_> {
+        impl Drop for WaitingLane<'_> {
             fn drop(&mut self) {
                 self.idle.send_modify(|idle| {
                     idle.lanes -= 1;
@@ -49,7 +49,7 @@ impl Wakeup {
             }
         }
         self.idle.send_modify(|idle| idle.lanes += 1);
-        let mut waiting = Waiting { idle: &self.idle, was_called: false };
+        let mut waiting = WaitingLane { idle: &self.idle, was_called: false };
         self.call.notified().await;
         waiting.was_called = true;
     }

@@ -21,7 +21,10 @@ impl From<RedisError> for CallError {
         match (error.kind(), error.code()) {
             (ErrorKind::Server(ServerErrorKind::NoScript), _) => Self::NoScript,
             (_, Some("WRONGTYPE")) => Self::WrongType,
-            (ErrorKind::Io | ErrorKind::Parse, _) => Self::Broken(error.to_string()),
+            (ErrorKind::Io, _) => Self::Broken(error.to_string()),
+            (ErrorKind::Parse, _) => {
+                Self::Broken("it does not speak the Redis protocol, so this is probably no Redis".into())
+            }
             (_, Some("NOAUTH")) => Self::Refused("NOAUTH: it wants a password, and none was given".into()),
             (ErrorKind::AuthenticationFailed, _) => {
                 Self::Refused(format!("authentication failed: {}", told()))

@@ -31,6 +31,9 @@ use crate::redis::Endpoint;
 /// slowly.
 const FIRST: Duration = Duration::from_secs(5);
 
+/// Within this time, a keeper that failed to reconnect has tried again. See [`pauses`].
+const NEXT_TRY: Duration = Duration::from_millis(500);
+
 pub(crate) struct ManagedConnection {
     endpoint: Endpoint,
     response_timeout: Duration,
@@ -158,6 +161,9 @@ impl ManagedConnection {
             Ok(Ok(connected)) => Ok(connected),
             Ok(Err(Attempt::NoResp3)) => Err(CallError::Refused("it speaks neither RESP3 nor RESP2".into())),
             Ok(Err(Attempt::Failed(trouble))) => Err(trouble),
+            Err(_) if self.endpoint.uses_tls() => Err(CallError::Broken(format!(
+                "no answer to a TLS greeting for {patience:?}; perhaps this port expects redis:// without TLS"
+            ))),
             Err(_) => Err(CallError::Broken(format!("no answer for {patience:?}"))),
         }
     }
@@ -167,6 +173,7 @@ impl ManagedConnection {
         generation: u64,
         protocol: ProtocolVersion,
     ) -> Result<(Session, mpsc::UnboundedReceiver<PushInfo>), Attempt> {
+        #[cfg(feature = "tls")]
         if self.endpoint.uses_tls() {
             // This fails only if the program has already chosen a provider, and that one works just as well.
             let _ = rustls::crypto::ring::default_provider().install_default();
@@ -206,6 +213,21 @@ impl ManagedConnection {
         let mut session = self.session.subscribe();
         let ready = session.wait_for(Option::is_some).await.expect("the sender lives as long as self");
         ready.clone().expect("just waited for it")
+    }
+
+    /// The current session, or the next one, or the reason why the last attempt to reconnect failed.
+    pub async fn session_or_error(&self) -> Result<Session> {
+        let mut trouble = self.trouble();
+        tokio::select! {
+            biased;
+            session = self.session() => Ok(session),
+            reason = async {
+                let reason = trouble.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
+                // The reason may be from before this call. The keeper tries again within this time.
+                tokio::time::sleep(NEXT_TRY).await;
+                reason
+            } => Err(self.error(CallError::Broken(reason.unwrap_or_default()))),
+        }
     }
 
     /// The current session, if no command waits on it. None will, as long as the returned value lives.
@@ -291,9 +313,9 @@ impl ManagedConnection {
     }
 
     /// Counts a caller that waits for Redis. While any caller waits, a call error that was reported is not over.
-    pub fn wait_along(&self) -> Waiting<'_> {
+    pub fn wait_along(&self) -> WaitingCall<'_> {
         *self.waiting.lock().expect("no panic while held") += 1;
-        Waiting(self)
+        WaitingCall(self)
     }
 
     /// Reports a call error once. Further ones are ignored until no caller waits any more.
@@ -323,9 +345,9 @@ impl ManagedConnection {
 }
 
 /// A caller that waits for Redis, for as long as this value lives.
-pub(crate) struct Waiting<'a>(&'a ManagedConnection);
+pub(crate) struct WaitingCall<'a>(&'a ManagedConnection);
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingCall<'_> {
     fn drop(&mut self) {
         let mut waiting = self.0.waiting.lock().expect("no panic while held");
         *waiting -= 1;
@@ -380,6 +402,14 @@ impl From<CallError> for Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_pauses_between_tries_never_end_and_stay_short() {
+        let pauses: Vec<Duration> = pauses().take(1000).collect();
+        assert_eq!(pauses.len(), 1000);
+        assert!(pauses.iter().all(|pause| (10..=400).contains(&pause.as_millis())), "{pauses:?}");
+        assert!(pauses[0] <= Duration::from_millis(20), "the first one is short");
+    }
 
     #[test]
     fn the_older_protocol_is_tried_where_a_server_refuses_the_greeting_for_another_reason_than_the_password()

@@ -1,9 +1,10 @@
 //! The address of a Redis server and its credentials. The password is never shown.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode, utf8_percent_encode};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
 use crate::error::Error;
@@ -25,10 +26,21 @@ impl Endpoint {
         Self(self.0.set_redis_settings(settings))
     }
 
+    /// Returns the same server with a user name.
+    pub fn with_user(self, user: &str) -> Self {
+        let settings = self.0.redis_settings().clone().set_username(user);
+        Self(self.0.set_redis_settings(settings))
+    }
+
     /// Returns the same server with a password.
     pub fn with_password(self, password: &str) -> Self {
         let settings = self.0.redis_settings().clone().set_password(password);
         Self(self.0.set_redis_settings(settings))
+    }
+
+    /// Whether the endpoint already has a user name.
+    pub fn has_user(&self) -> bool {
+        self.0.redis_settings().username().is_some()
     }
 
     /// Whether the endpoint already has a password.
@@ -51,7 +63,7 @@ impl Endpoint {
         let settings = self.0.redis_settings();
         let (scheme, host, port, end) = match self.0.addr() {
             ConnectionAddr::Unix(path) => {
-                let path: String = path.as_os_str().as_encoded_bytes().iter().map(encoded_in_path).collect();
+                let path = encoded_path(path);
                 let user = settings.username().map(|user| format!("&user={}", encoded(user)));
                 let password = settings.password().map(|password| format!("&pass={}", encoded(password)));
                 let (user, password) = (user.unwrap_or_default(), password.unwrap_or_default());
@@ -103,19 +115,13 @@ pub enum Address {
 
 /// Encodes a text so that it is safe in any part of a URL.
 fn encoded(text: &str) -> String {
-    let encode = |byte: u8| match byte {
-        byte if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
-        byte => format!("%{byte:02X}"),
-    };
-    text.bytes().map(encode).collect()
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
-fn encoded_in_path(byte: &u8) -> String {
-    match byte {
-        b'/' | b'.' | b'-' | b'_' => char::from(*byte).to_string(),
-        byte if byte.is_ascii_alphanumeric() => char::from(*byte).to_string(),
-        byte => format!("%{byte:02X}"),
-    }
+/// Encodes a path so that its separators stay readable.
+fn encoded_path(path: &Path) -> String {
+    const UNSAFE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_');
+    percent_encode(path.as_os_str().as_encoded_bytes(), UNSAFE).to_string()
 }
 
 impl FromStr for Endpoint {

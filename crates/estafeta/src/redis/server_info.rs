@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use redis::InfoDict;
+
 use super::call_error::CallError;
 
 /// The oldest Redis version whose scripts can have flags and call `PUBSUB`.
@@ -17,13 +19,10 @@ pub(crate) struct ServerInfo {
 impl ServerInfo {
     /// Parses the answer to `INFO server`.
     pub fn read(info: &str) -> Self {
-        let field = |name: &str| {
-            let value = |line: &str| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned());
-            info.lines().find_map(value).unwrap_or_default()
-        };
+        let info = InfoDict::new(info);
         Self {
-            version: field("redis_version"),
-            uptime: Duration::from_secs(field("uptime_in_seconds").parse().unwrap_or(0)),
+            version: info.get("redis_version").unwrap_or_default(),
+            uptime: Duration::from_secs(info.get("uptime_in_seconds").unwrap_or_default()),
         }
     }
 

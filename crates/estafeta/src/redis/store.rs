@@ -2,7 +2,8 @@
 //!
 //! Every step may be repeated without harm after a lost reply. A running node uses a *patient* store. It retries until
 //! Redis answers, whatever is wrong: Redis is away, loading, out of memory, without its scripts, or has withdrawn
-//! rights. It gives up only when its owner does. A command uses a plain store, which fails at once.
+//! rights. It gives up only when its owner does. A command uses a plain store. That one waits for a reconnect, and fails
+//! as soon as an attempt to reconnect fails.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -151,10 +152,7 @@ impl Store {
         loop {
             let session = match (&self.patient_until, self.connection.current()) {
                 (_, Some(session)) => session,
-                (None, None) => {
-                    let lost = CallError::Broken("the connection was lost".into());
-                    return Err(self.connection.error(lost));
-                }
+                (None, None) => self.connection.session_or_error().await?,
                 (Some(end), None) => {
                     waiting.get_or_insert_with(|| self.connection.wait_along());
                     tokio::select! {

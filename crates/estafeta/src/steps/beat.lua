@@ -2,7 +2,7 @@
 -- KEYS   members succession leader ledger member
 -- ARGV   incarnation lease-ms channel-prefix
 -- Answer {'stands', now, overslept(0|1), rank, state, leader-incarnation, epoch, published, outstanding} · {'lost'}
---        rank is the place in the line of succession (-1: none). state is how the leader looks: none me well expired
+--        rank is the place in the line of succession (-1: none). state is how the leader looks: none me alive expired
 --        absent ahead. outstanding counts messages that have no outcome yet. overslept: the caller's lease had run out,
 --        so what it sees of others proves nothing yet.
 -- Invariant: a buried member gets `lost` and is not revived. So does a member of which only the name is left, because

@@ -1,5 +1,6 @@
 //! Extends a member's lease and reports the state of the member and the office.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::{Call, millis, script};
@@ -15,7 +16,7 @@ script!("beat" " flags=allow-oom" uses "clock" "ledger" "presence");
 #[serde(rename_all = "lowercase")]
 pub enum Health {
     /// Its lease is valid and it is connected.
-    Well,
+    Alive,
     /// Its lease ran out: it is frozen, cut off or gone.
     Expired,
     /// Its connection is gone: it crashed, or is about to reconnect.
@@ -27,12 +28,23 @@ pub enum Health {
 impl Health {
     pub(crate) fn from_word(word: &str) -> Option<Self> {
         match word {
-            "well" => Some(Self::Well),
+            "alive" => Some(Self::Alive),
             "expired" => Some(Self::Expired),
             "absent" => Some(Self::Absent),
             "ahead" => Some(Self::Ahead),
             _ => None,
         }
+    }
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Alive => "alive",
+            Self::Expired => "expired",
+            Self::Absent => "absent",
+            Self::Ahead => "ahead",
+        })
     }
 }
 

@@ -4,7 +4,7 @@
 --        absent-since: Redis time at which the failure detector first missed the member (0: never). judge: the member
 --        that runs the failure detector; empty if no member does.
 -- Answer {'buried', number, returned, given-up} · {'alive'} · {'gone'}
--- Invariant: a member that looks well now is not touched, whatever the failure detector saw before. Only a deadline
+-- Invariant: a member that looks alive now is not touched, whatever the failure detector saw before. Only a deadline
 -- that a clock jump left too far off is cut to one lease. A judge whose own lease ran out is ignored.
 local members, succession, member, leader, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[9]
 local victim, judge = ARGV[1], ARGV[5]

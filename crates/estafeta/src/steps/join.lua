@@ -1,26 +1,33 @@
 -- join: registers a node as a member of the ring.
--- KEYS   schema members succession member ledger events leader epoch ready bell errors journal
--- ARGV   schema-version incarnation kind(member|reader) lanes host pid lease-ms presence(0|1) max-attempts journal(0|1)
--- Answer {'joined', number, now} · {'schema', theirs}
+-- KEYS   schema application members succession member ledger events leader epoch ready bell errors journal
+-- ARGV   schema-version application incarnation kind lanes host pid lease-ms presence max-attempts journal
+--        (kind is member or reader; presence and journal are 0 or 1)
+-- Answer {'joined', number, now} · {'schema', theirs} · {'application', theirs}
 -- Invariant: a foreign or newer ring stays untouched. The same incarnation is never registered twice.
-local schema, members, succession, member, ledger, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local incarnation, kind, lease = ARGV[2], ARGV[3], tonumber(ARGV[7])
+-- Only nodes of one application share a ring. A reader has no application (empty) and may join any ring.
+local schema, application, members, succession, member = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local ledger, events = KEYS[6], KEYS[7]
+local ours, incarnation, kind, lease = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[8])
 
 local theirs = redis.call('GET', schema)
 if theirs and theirs ~= ARGV[1] then
   return { 'schema', theirs }
+end
+theirs = redis.call('GET', application)
+if theirs and ours ~= '' and theirs ~= ours then
+  return { 'application', theirs }
 end
 -- These reads fail on a key of another type. They check every key that the ring will ever write before it starts.
 redis.call('ZCARD', members)
 redis.call('ZCARD', succession)
 check_counts(ledger, 'joined')
 redis.call('XLEN', events)
-redis.call('HLEN', KEYS[7])
-redis.call('GET', KEYS[8])
-redis.call('LLEN', KEYS[9])
+redis.call('HLEN', KEYS[8])
+redis.call('GET', KEYS[9])
 redis.call('LLEN', KEYS[10])
 redis.call('LLEN', KEYS[11])
-redis.call('XLEN', KEYS[12])
+redis.call('LLEN', KEYS[12])
+redis.call('XLEN', KEYS[13])
 
 local now = now_ms()
 local known = redis.call('HGET', member, 'number')
@@ -29,12 +36,15 @@ if known then
 end
 
 redis.call('SET', schema, ARGV[1])
+if ours ~= '' then
+  redis.call('SET', application, ours)
+end
 local number = redis.call('HINCRBY', ledger, 'joined', 1)
-redis.call('HSET', member, 'number', number, 'kind', kind, 'lanes', ARGV[4], 'host', ARGV[5], 'pid', ARGV[6],
-  'lease', ARGV[7], 'presence', ARGV[8], 'max-attempts', ARGV[9], 'journal', ARGV[10], 'started', text(now))
+redis.call('HSET', member, 'number', number, 'kind', kind, 'lanes', ARGV[5], 'host', ARGV[6], 'pid', ARGV[7],
+  'lease', ARGV[8], 'presence', ARGV[9], 'max-attempts', ARGV[10], 'journal', ARGV[11], 'started', text(now))
 redis.call('ZADD', members, text(now + lease), incarnation)
 if kind == 'member' then
   redis.call('ZADD', succession, number, incarnation)
 end
-announce(events, 'joined', 'member', number, 'role', kind, 'host', ARGV[5], 'pid', ARGV[6])
+announce(events, 'joined', 'member', number, 'role', kind, 'host', ARGV[6], 'pid', ARGV[7])
 return { 'joined', number, now }

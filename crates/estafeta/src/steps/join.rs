@@ -12,8 +12,10 @@ script!("join" " flags=allow-oom" uses "clock" "events" "ledger");
 
 /// What a member registers about itself when it joins.
 pub(crate) struct Introduction<'a> {
+    /// The application whose nodes share the ring. Empty for a reader, which may join any ring.
+    pub application: &'a str,
     pub incarnation: Incarnation,
-    pub kind: Kind,
+    pub kind: MemberKind,
     pub lanes: usize,
     pub host: &'a str,
     pub lease: Duration,
@@ -24,7 +26,7 @@ pub(crate) struct Introduction<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MemberKind {
     Member,
     Reader,
 }
@@ -32,6 +34,7 @@ pub(crate) enum Kind {
 pub(super) fn call(keys: &Keys, me: &Introduction<'_>) -> Call {
     let mut call = SCRIPT.call(&[
         ("schema", &keys.schema),
+        ("application", &keys.application),
         ("members", &keys.members),
         ("succession", &keys.succession),
         ("member", &keys.member(me.incarnation)),
@@ -45,10 +48,11 @@ pub(super) fn call(keys: &Keys, me: &Introduction<'_>) -> Call {
         ("journal", &keys.journal),
     ]);
     let kind = match me.kind {
-        Kind::Member => "member",
-        Kind::Reader => "reader",
+        MemberKind::Member => "member",
+        MemberKind::Reader => "reader",
     };
     call.arg("schema-version", SCHEMA)
+        .arg("application", me.application)
         .arg("incarnation", me.incarnation.to_string())
         .arg("kind", kind)
         .arg("lanes", me.lanes)
@@ -70,6 +74,10 @@ impl Store {
             "schema" => {
                 let found = reply.text()?;
                 Err(Error::Schema { ring: self.ring().to_string(), found, expected: SCHEMA })
+            }
+            "application" => {
+                let (ring, found) = (self.ring().to_string(), reply.text()?);
+                Err(Error::Application { ring, found, expected: me.application.to_owned() })
             }
             other => reply.unknown(other),
         }

@@ -29,7 +29,7 @@ mod wake;
 pub use beat::Health;
 pub(crate) use beat::{Beat, BeatReport, Office};
 pub(crate) use bury::{Bury, Facts};
-pub(crate) use join::{Introduction, Kind};
+pub(crate) use join::{Introduction, MemberKind};
 pub(crate) use lead::{Candidacy, Lead, Term};
 pub(crate) use publish::{Batch, Publish};
 pub(crate) use script::{Call, Script};

@@ -1,4 +1,4 @@
--- suspects: lists the members that do not look well. It only reads; `bury` checks again before it acts.
+-- suspects: lists the members that do not look alive. It only reads; `bury` checks again before it acts.
 -- KEYS   members ready bell
 -- ARGV   channel-prefix lease-ms
 -- Answer {now, unrung(0|1), incarnation, state, incarnation, state ...}, state: expired absent ahead
@@ -19,7 +19,7 @@ for first = 1, #list, 1000 do
   local subscribers = redis.call('PUBSUB', 'NUMSUB', unpack(channels))
   for i = first, last, 2 do
     local state = state_of(tonumber(list[i + 1]), subscribers[i - first + 2] == 0, lease, now)
-    if state ~= 'well' then
+    if state ~= 'alive' then
       answer[#answer + 1] = list[i]
       answer[#answer + 1] = state
     end

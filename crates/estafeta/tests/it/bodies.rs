@@ -1,4 +1,4 @@
-//! Bodies are any bytes: what goes in comes out, and what is too large goes nowhere.
+//! A body may consist of any bytes. It arrives unchanged, unless it is larger than the limit.
 
 use estafeta::Error;
 use estafeta_testbed::RedisServer;
@@ -6,7 +6,7 @@ use estafeta_testbed::RedisServer;
 use crate::support::{Bodies, Counter, Keep, Running, config, ring};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_goes_in_comes_out() {
+async fn a_body_of_any_bytes_arrives_unchanged() {
     let redis = RedisServer::start();
     let bodies = vec![
         Vec::new(),
@@ -22,7 +22,7 @@ async fn what_goes_in_comes_out() {
     settings.limit = Some(bodies.len() as u64);
     settings.until_done = true;
     let one = Running::start(settings.clone(), Bodies(bodies.clone()), Keep::default());
-    one.ears.hear("LimitReached").await;
+    one.notices.wait_for("LimitReached").await;
     let kept = Keep::default();
     let other = Running::start(settings, Counter(0), kept.clone());
     other.ended().await.unwrap();
@@ -33,7 +33,7 @@ async fn what_goes_in_comes_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_over_the_limit_is_refused_where_it_is_made() {
+async fn a_body_over_the_limit_ends_the_generator_and_is_not_published() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     settings.max_body = 3;
@@ -45,16 +45,16 @@ async fn a_body_over_the_limit_is_refused_where_it_is_made() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_over_the_limit_is_an_error_where_it_is_handled() {
+async fn a_body_over_the_limit_of_a_handler_becomes_an_error_and_is_not_handled() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     settings.limit = Some(1);
     let one = Running::start(settings.clone(), Bodies(vec![b"too long".to_vec()]), Keep::default());
-    one.ears.hear("LimitReached").await;
+    one.notices.wait_for("LimitReached").await;
     settings.max_body = 3;
     let kept = Keep::default();
     let other = Running::start(settings, Counter(0), kept.clone());
-    other.ears.hear("failed #1.1: body: expected at most 3 bytes, got 8").await;
+    other.notices.wait_for("failed #1.1: body: expected at most 3 bytes, got 8").await;
     assert!(kept.0.lock().unwrap().is_empty());
     other.stop().await.unwrap();
     one.stop().await.unwrap();

@@ -1,18 +1,18 @@
-//! `docs/keyspace.md` tells the truth: every key of a live ring is on that page, with its type, and the rights it
-//! recommends are enough.
+//! `docs/keyspace.md` is correct. Every key of a live ring is on that page, with its type. The access rights that it
+//! recommends are enough, and none of them is superfluous.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use estafeta::{DeadLetterReader, Ring, RingName, Selection};
+use estafeta::{DeadLetterReader, Failure, Ring, Selection};
 use estafeta_testbed::RedisServer;
 
 use crate::support::{Bodies, Counter, Keep, Running, config, eventually, ring};
 
 const PAGE: &str = include_str!("../../../../docs/keyspace.md");
 
-/// The rows of the page's table of keys: name pattern and type.
+/// The rows of the table of keys on the page: name pattern and type.
 fn documented() -> Vec<(String, String)> {
     let rows = PAGE.lines().filter(|line| line.starts_with("| `{ring}:"));
     rows.map(|line| {
@@ -22,7 +22,7 @@ fn documented() -> Vec<(String, String)> {
     .collect()
 }
 
-/// The page's name for a key: random parts are replaced by what they stand for.
+/// The name of a key on the page. Random parts are replaced by what they stand for.
 fn name_of(key: &str) -> String {
     let rest = key.strip_prefix("{estafeta}:").unwrap();
     let parts: Vec<_> = rest.split(':').collect();
@@ -39,7 +39,7 @@ async fn every_key_of_a_live_ring_is_on_the_page_and_every_key_of_the_page_is_us
     let mut settings = config(&redis);
     settings.journal = true;
     let one = Running::start(settings.clone(), Bodies(vec![b"x".to_vec()]), Keep::default());
-    one.ears.hear("generated").await;
+    one.notices.wait_for("generated").await;
     settings.max_body = 1;
     let other = Running::start(settings, Counter(0), Slow);
     let mut seen = BTreeSet::new();
@@ -50,7 +50,7 @@ async fn every_key_of_a_live_ring_is_on_the_page_and_every_key_of_the_page_is_us
         let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
         for key in keys {
             let kind: String = redis::cmd("TYPE").arg(&key).query(&mut connection).unwrap();
-            // It may be gone again by now.
+            // The key may be gone again by now.
             if kind != "none" {
                 let row = (name_of(&key), kind);
                 assert!(documented.contains(&row), "{row:?} is not on the page: {documented:?}");
@@ -64,13 +64,13 @@ async fn every_key_of_a_live_ring_is_on_the_page_and_every_key_of_the_page_is_us
     other.stop().await.unwrap();
 }
 
-/// Fails slowly, so that something is in flight when somebody looks.
+/// Fails slowly, so that the test finds messages in flight.
 struct Slow;
 
 impl estafeta::Handler for Slow {
     async fn handle(&self, _: &estafeta::Message) -> Result<(), estafeta::Failure> {
         tokio::time::sleep(Duration::from_millis(20)).await;
-        Err("no good".into())
+        Err(Failure::new("no good"))
     }
 }
 
@@ -88,34 +88,34 @@ async fn the_recommended_rights_are_enough() {
     let mut settings = config(&redis);
     settings.redis = url.parse().unwrap();
     settings.journal = true;
-    // A queue of single messages, longer than a lane takes without asking how large they are.
+    // A queue of single messages, longer than what a lane claims without checking their size.
     let mut singles = settings.clone();
     (singles.max_batch, singles.interval, singles.limit) = (1, Duration::ZERO, Some(300));
     let one = Running::start(singles.clone(), Counter(0), Keep::default());
-    one.ears.hear("LimitReached").await;
+    one.notices.wait_for("LimitReached").await;
     singles.max_batch = 1000;
     let quick = Running::start(singles, Counter(0), Keep::default());
-    quick.ears.hear("handled #300.1").await;
+    quick.notices.wait_for("handled #300.1").await;
     quick.stop().await.unwrap();
     one.stop().await.unwrap();
 
     let one = Running::start(settings.clone(), Counter(0), Keep::default());
-    one.ears.hear("generated").await;
+    one.notices.wait_for("generated").await;
     let other = Running::start(settings.clone(), Counter(0), Slow);
-    other.ears.hear("failed #303").await;
+    other.notices.wait_for("failed #303").await;
     one.stop().await.unwrap();
-    other.ears.hear("BecameGenerator").await;
+    other.notices.wait_for("BecameGenerator").await;
     other.stop().await.unwrap();
 
-    let limited = Ring::connect(settings.redis.clone(), RingName::default()).await.unwrap();
+    let limited = Ring::connect(settings.redis.clone(), "estafeta".parse().unwrap()).await.unwrap();
     assert!(limited.snapshot(5).await.unwrap().balanced);
     assert!(!limited.events_after("", 5).await.unwrap().is_empty());
     assert!(!limited.journal().await.unwrap().is_empty());
     let errors = limited.errors(0, 2).await.unwrap();
     assert_eq!(limited.retry_errors(&Selection::Ids(vec![errors[0].id])).await.unwrap(), 1);
     assert_eq!(limited.drop_errors(&Selection::Ids(vec![errors[1].id])).await.unwrap(), 1);
-    let mut stranger = redis::cmd("ZADD");
-    stranger.arg("{estafeta}:members").arg(1).arg("00000000000000aa").exec(&mut redis.connect()).unwrap();
+    let mut dead_member = redis::cmd("ZADD");
+    dead_member.arg("{estafeta}:members").arg(1).arg("00000000000000aa").exec(&mut redis.connect()).unwrap();
     assert_eq!(limited.sweep().await.unwrap().len(), 1);
     let mut reader = DeadLetterReader::join(settings).await.unwrap();
     assert!(!reader.next().await.unwrap().is_empty());
@@ -126,7 +126,7 @@ async fn the_recommended_rights_are_enough() {
     assert!(limited.is_untouched().await.unwrap());
 }
 
-/// Every file below this directory, in one text, without tests and without comments of scripts.
+/// The text of all files below this directory, without tests and without the comments of scripts.
 fn sources(directory: &Path) -> String {
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let read = |path: PathBuf| match path.is_dir() {
@@ -148,7 +148,7 @@ fn the_recommended_rights_are_no_more_than_the_code_uses() {
     for right in rights.filter(|right| !right.starts_with('@')) {
         let name = right.split('|').next().unwrap().to_uppercase();
         let named = [format!("'{name}'"), format!("\"{name}\"")];
-        // These two the client sends by itself.
+        // The client sends these two by itself.
         let by_client = matches!(right, "subscribe" | "unsubscribe");
         assert!(by_client || named.iter().any(|name| sources.contains(name)), "nobody needs +{right}");
     }

@@ -1,15 +1,15 @@
-//! Who counts as alive, and what it costs.
+//! Which members count as alive, and how many calls and connections that costs.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use estafeta::{Failure, Handler, Message};
+use estafeta::{EventKind, Failure, Handler, Message};
 use estafeta_testbed::RedisServer;
 
 use crate::support::{Counter, Keep, Running, config, eventually, ring, steps};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_has_two_connections() {
+async fn a_node_has_two_connections() {
     let redis = RedisServer::start();
     let count = |redis: &RedisServer| {
         let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut redis.connect()).unwrap();
@@ -19,46 +19,47 @@ async fn a_member_has_two_connections() {
     let mut four_lanes = config(&redis);
     four_lanes.concurrency = 4;
     let one = Running::start(four_lanes.clone(), Counter(0), Keep::default());
-    one.ears.hear("generated").await;
+    one.notices.wait_for("generated").await;
     assert_eq!(count(&redis), 2);
     let other = Running::start(four_lanes, Counter(0), Keep::default());
-    other.ears.hear("handled").await;
+    other.notices.wait_for("handled").await;
     assert_eq!(count(&redis), 4);
     one.stop().await.unwrap();
     other.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn members_with_nothing_to_do_ask_redis_a_few_times_a_second_and_the_generator_keeps_its_epoch() {
+async fn idle_nodes_call_redis_a_few_times_per_second_and_the_generator_keeps_its_term() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     settings.limit = Some(1);
     let one = Running::start(settings.clone(), Counter(0), Keep::default());
-    one.ears.hear("LimitReached").await;
+    one.notices.wait_for("LimitReached").await;
     let other = Running::start(settings, Counter(0), Keep::default());
-    other.ears.hear("handled").await;
+    other.notices.wait_for("handled").await;
     let before = steps(&redis);
     tokio::time::sleep(Duration::from_secs(2)).await;
     let asked = steps(&redis) - before;
-    // Ten looks for dead members, twenty at the generator and two beats a second; without a pause there would be thousands.
+    // Per second there are ten sweeps, twenty looks at the generator and two beats. Without a pause there would be
+    // thousands.
     assert!(asked < 200, "{asked} steps in two seconds");
-    let terms = one.ears.heard().iter().filter(|line| line.starts_with("BecameGenerator")).count();
-    assert_eq!(terms, 1, "{:?}", one.ears.heard());
+    let terms = one.notices.all().iter().filter(|line| line.starts_with("BecameGenerator")).count();
+    assert_eq!(terms, 1, "{:?}", one.notices.all());
     one.stop().await.unwrap();
     other.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_one_connection_had_to_be_replaced_the_one_that_only_waits_is_replaced_too() {
+async fn when_one_connection_was_replaced_the_wakeup_connection_is_replaced_once() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     (settings.lease, settings.limit) = (Duration::from_millis(400), Some(1));
-    // If that connection had died in silence, nobody would find out.
+    // If that connection had died silently, the node would not notice.
     settings.wakeup_wait = Duration::from_secs(600);
     let one = Running::start(settings.clone(), Counter(0), Keep::default());
-    one.ears.hear("generated").await;
+    one.notices.wait_for("generated").await;
     let other = Running::start(settings, Counter(0), Keep::default());
-    other.ears.hear("handled").await;
+    other.notices.wait_for("handled").await;
     let connection = std::cell::RefCell::new(redis.connect());
     let ask = |words: &[&str]| -> String {
         let mut call = redis::cmd(words[0]);
@@ -82,14 +83,14 @@ async fn when_one_connection_had_to_be_replaced_the_one_that_only_waits_is_repla
         })
     };
     let within = Duration::from_secs(10);
-    // Redis counts whole seconds by the clock on the wall: one of them may have been an instant.
+    // Redis counts whole seconds of the wall clock, so the first of them may have been very short.
     let before =
         estafeta_testbed::eventually(within, "it has waited for a while", || waiting(&|_, age| age > 1));
     let connections = connections_ever();
     redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub").exec(&mut *connection.borrow_mut()).unwrap();
     let new =
         estafeta_testbed::eventually(within, "it waits on a new one", || waiting(&|id, _| id != before));
-    // Longer than the two may be replaced one after the other.
+    // Longer than the interval between the replacements of the two connections.
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(waiting(&|_, _| true), Some(new), "it is replaced once");
     let new_ones = connections_ever() - connections;
@@ -100,20 +101,20 @@ async fn when_one_connection_had_to_be_replaced_the_one_that_only_waits_is_repla
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn members_that_redis_disconnects_show_that_they_live_on_their_new_connections() {
+async fn nodes_that_redis_disconnects_show_their_presence_on_new_connections() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
-    // So long that a slow machine has time to reconnect before anybody is buried.
+    // A slow machine has time to reconnect before any member is buried.
     settings.grace = Duration::from_secs(20);
     let running = [0, 1, 2].map(|_| Running::start(settings.clone(), Counter(0), Keep::default()));
     for member in &running {
-        member.ears.hear("Joined").await;
+        member.notices.wait_for("Joined").await;
     }
     let mut connection = redis.connect();
     let names: Vec<String> =
         redis::cmd("ZRANGE").arg("{estafeta}:members").arg(0).arg(-1).query(&mut connection).unwrap();
     assert_eq!(names.len(), 3);
-    let mut shown = || -> usize {
+    let mut subscriptions = || -> usize {
         let mut call = redis::cmd("PUBSUB");
         call.arg("NUMSUB");
         for name in &names {
@@ -132,21 +133,21 @@ async fn members_that_redis_disconnects_show_that_they_live_on_their_new_connect
         let before = connections();
         redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub").exec(&mut redis.connect()).unwrap();
         estafeta_testbed::eventually(within, "all are seen again, on new connections", || {
-            (shown() == 3 && connections().is_disjoint(&before)).then_some(())
+            (subscriptions() == 3 && connections().is_disjoint(&before)).then_some(())
         });
     }
     let snapshot = ring(&redis).await.snapshot(0).await.unwrap();
     assert_eq!((snapshot.members.len(), snapshot.buried, snapshot.takeovers), (3, 0, 0), "{snapshot:?}");
     for member in running {
-        assert!(!member.ears.heard().contains(&"DeclaredDead".to_owned()), "{:?}", member.ears.heard());
+        assert!(!member.notices.all().contains(&"DeclaredDead".to_owned()), "{:?}", member.notices.all());
         member.stop().await.unwrap();
     }
 }
 
-/// Burns the CPU without ever yielding.
-struct Burn(Duration);
+/// Uses the CPU without ever yielding.
+struct BusyLoop(Duration);
 
-impl Handler for Burn {
+impl Handler for BusyLoop {
     async fn handle(&self, _: &Message) -> Result<(), Failure> {
         let start = Instant::now();
         while start.elapsed() < self.0 {
@@ -162,61 +163,61 @@ async fn a_handler_that_burns_the_cpu_for_longer_than_the_lease_is_not_declared_
     let mut settings = config(&redis);
     settings.lease = Duration::from_millis(400);
     settings.limit = Some(2);
-    // The generator is on a runtime of its own; the burner shares this one, and blocks it whole.
+    // The generator has a separate runtime. The handler shares this one, and blocks it completely.
     let generator_settings = settings.clone();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let generator = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let generator = Running::start(generator_settings, Counter(0), Keep::default());
-            generator.ears.hear("LimitReached").await;
+            generator.notices.wait_for("LimitReached").await;
             let _ = stopped.await;
             generator.stop().await.unwrap();
         });
     });
     let ring = ring(&redis).await;
     eventually(&ring, "two messages wait", |snapshot| snapshot.waiting == 2).await;
-    let burner = Running::start(settings, Counter(0), Burn(Duration::from_millis(1500)));
-    burner.ears.hear("handled #2.1").await;
+    let busy = Running::start(settings, Counter(0), BusyLoop(Duration::from_millis(1500)));
+    busy.notices.wait_for("handled #2.1").await;
     let snapshot = ring.snapshot(0).await.unwrap();
     assert_eq!((snapshot.buried, snapshot.returned, snapshot.done), (0, 0, 2), "{snapshot:?}");
-    assert!(!burner.ears.heard().iter().any(|line| line.starts_with("DeclaredDead")));
-    burner.stop().await.unwrap();
+    assert!(!busy.notices.all().iter().any(|line| line.starts_with("DeclaredDead")));
+    busy.stop().await.unwrap();
     stop.send(()).unwrap();
     generator.join().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_presence_nobody_is_missed() {
+async fn without_presence_no_live_node_is_buried() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     settings.presence = false;
     settings.lease = Duration::from_millis(600);
     let one = Running::start(settings.clone(), Counter(0), Keep::default());
-    one.ears.hear("generated").await;
+    one.notices.wait_for("generated").await;
     let other = Running::start(settings, Counter(0), Keep::default());
-    other.ears.hear("handled").await;
+    other.notices.wait_for("handled").await;
     let ring = ring(&redis).await;
     let before = ring.snapshot(0).await.unwrap().published;
-    // Long enough for several sweeps: nobody subscribes, and nobody is buried for it.
+    // Long enough for several sweeps. No member subscribes, and none is buried for that.
     eventually(&ring, "fifty more messages", |snapshot| snapshot.published > before + 50).await;
     let snapshot = ring.snapshot(0).await.unwrap();
     assert_eq!((snapshot.members.len(), snapshot.buried), (2, 0), "{snapshot:?}");
     one.stop().await.unwrap();
-    other.ears.hear("BecameGenerator").await;
+    other.notices.wait_for("BecameGenerator").await;
     other.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_without_presence_that_vanishes_is_buried_when_its_lease_is_over() {
+async fn a_dead_member_without_presence_is_buried_after_its_lease_and_not_before() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     settings.lease = Duration::from_millis(500);
-    // A member that somebody registered and never cared for again.
+    // A member that is registered by hand and never beats.
     let incarnation = "00000000000000aa";
     let mut connection = redis.connect();
     let one = Running::start(settings, Counter(0), Keep::default());
-    one.ears.hear("generated").await;
+    one.notices.wait_for("generated").await;
     let key = format!("{{estafeta}}:member:{incarnation}");
     redis::cmd("HSET")
         .arg(&key)
@@ -229,9 +230,9 @@ async fn a_member_without_presence_that_vanishes_is_buried_when_its_lease_is_ove
     let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection).unwrap();
     let soon = (seconds + 2) * 1000;
     redis::cmd("ZADD").arg("{estafeta}:members").arg(soon).arg(incarnation).exec(&mut connection).unwrap();
-    one.ears.hear("Buried { member: MemberId(99), returned: 1").await;
+    one.notices.wait_for("Buried { member: MemberId(99), returned: 1").await;
     let events = ring(&redis).await.events_after("", 100).await.unwrap();
-    let buried = events.iter().find(|event| event.kind == "buried").unwrap();
+    let buried = events.iter().find(|event| matches!(event.kind, EventKind::Buried { .. })).unwrap();
     assert!(buried.time_ms >= soon, "buried {} ms before its lease was over", soon - buried.time_ms);
     one.stop().await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! The library on a real Redis: one server for each test, members inside the test's own process.
+//! The library on a real Redis: one server per test, nodes inside the test process.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 

@@ -1,9 +1,13 @@
-//! A message that is the end of whoever handles it. Handlers are processes of their own here, for they do not survive it:
-//! this test binary starts itself again with [`a_copy`].
+//! A message that kills or blocks every process that handles it.
+//!
+//! The handlers do not survive this, so they run in child processes: this test binary starts itself again with
+//! [`run_a_node_for_the_other_tests`]. The generator runs inside the test and keeps the office. Each time a handler
+//! dies, its message goes back with one more attempt. After the last attempt it becomes an error, and the next handler
+//! is safe.
 
 use std::time::Duration;
 
-use estafeta::{Config, Endpoint, Failure, Handler, Message, Node, Ring, RingName};
+use estafeta::{Config, Endpoint, Failure, Handler, Message, Node, Ring};
 use estafeta_testbed::{Process, RedisServer};
 use nix::sys::resource::{Resource, setrlimit};
 
@@ -16,10 +20,10 @@ const MESSAGES: u64 = 20;
 const POISONED: u64 = 5;
 const MAX_ATTEMPTS: u32 = 3;
 
-/// What the poison does.
-struct Weak(String);
+/// Suffers this effect when it handles the poisoned message.
+struct Victim(String);
 
-impl Handler for Weak {
+impl Handler for Victim {
     async fn handle(&self, message: &Message) -> Result<(), Failure> {
         if message.body() != b"poison" {
             return Ok(());
@@ -41,27 +45,27 @@ impl Handler for Weak {
 }
 
 fn settings(redis: Endpoint) -> Config {
-    let mut settings = Config::new(redis, RingName::default());
+    let mut settings = Config::new(redis, "estafeta".parse().unwrap());
     settings.journal = true;
     settings.max_attempts = MAX_ATTEMPTS;
     settings.limit = Some(MESSAGES);
     settings
 }
 
-/// The body of a copy that other tests start as a process. Among the other tests it has nothing to do.
+/// Runs a node, in a child process that another test starts. As one of the tests it does nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy() {
+async fn run_a_node_for_the_other_tests() {
     let (Ok(url), Ok(effect)) = (std::env::var(URL), std::env::var(EFFECT)) else { return };
-    // Far above what a copy needs, and soon reached by one that never has enough.
+    // Far more than a node needs. A node that hoards memory reaches it soon.
     setrlimit(Resource::RLIMIT_AS, 8 << 30, 8 << 30).unwrap();
-    let member = Node::new(settings(url.parse().unwrap()), Counter(0), Weak(effect), ());
-    member.run(std::future::pending()).await.unwrap();
+    let node = Node::new(settings(url.parse().unwrap()), Counter(0), Victim(effect), ());
+    node.run(std::future::pending()).await.unwrap();
 }
 
-fn start_copy(redis: &RedisServer, effect: &str) -> Process {
+fn start_node(redis: &RedisServer, effect: &str) -> Process {
     let program = std::env::current_exe().unwrap();
     let envs = [(URL, redis.url()), (EFFECT, effect.to_owned())];
-    Process::spawn(&program, ["--exact", "poison::a_copy", "--nocapture"], envs)
+    Process::spawn(&program, ["--exact", "poison::run_a_node_for_the_other_tests", "--nocapture"], envs)
 }
 
 /// A generator that stays in office, and a queue with one poisoned message.
@@ -72,34 +76,34 @@ async fn poisoned_ring(redis: &RedisServer) -> (Running, Ring) {
     settings.interval = Duration::from_millis(1);
     settings.lease = Duration::from_secs(60);
     let generator = Running::start(settings, Bodies(bodies), Keep::default());
-    generator.ears.hear("LimitReached").await;
+    generator.notices.wait_for("LimitReached").await;
     (generator, ring(redis).await)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_kills_its_handlers_becomes_an_error_and_takes_no_other_along() {
+async fn a_message_that_kills_its_handlers_becomes_an_error_and_all_others_are_done() {
     for effect in ["abort", "hoard"] {
         let redis = RedisServer::start();
         let (generator, ring) = poisoned_ring(&redis).await;
         for _ in 0..MAX_ATTEMPTS {
-            assert!(!start_copy(&redis, effect).wait(SOON).success());
+            assert!(!start_node(&redis, effect).wait(SOON).success());
         }
-        let last = start_copy(&redis, effect);
+        let last = start_node(&redis, effect);
         let settled = |done: u64, errors: u64| done == MESSAGES - 1 && errors == 1;
         eventually(&ring, "all are settled", |now| settled(now.done, now.errors_kept)).await;
         let errors = ring.errors(0, 10).await.unwrap();
         assert_eq!((errors[0].id, errors[0].attempt), (POISONED, MAX_ATTEMPTS));
-        assert_eq!(errors[0].reason, "gave up: every copy that handled it died or hung");
+        assert_eq!(errors[0].reason, "gave up: every node that handled it died or hung");
         assert!(last.is_running(), "it is nobody's end any more");
         generator.stop().await.unwrap();
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_blocks_its_handler_holds_up_nobody_else_and_comes_back_when_that_one_is_killed() {
+async fn a_message_that_blocks_its_handler_delays_no_other_node_and_goes_back_after_a_kill() {
     let redis = RedisServer::start();
     let (generator, ring) = poisoned_ring(&redis).await;
-    let blocked = start_copy(&redis, "block");
+    let blocked = start_node(&redis, "block");
     let mut connection = redis.connect();
     eventually(&ring, "the poison is in hand", |_| {
         let lists: Vec<String> =
@@ -111,7 +115,7 @@ async fn one_that_blocks_its_handler_holds_up_nobody_else_and_comes_back_when_th
         })
     })
     .await;
-    let others = start_copy(&redis, "nothing");
+    let others = start_node(&redis, "nothing");
     eventually(&ring, "all but those that the blocked one claimed", |now| {
         now.waiting == 0 && now.in_flight > 0 && now.done + now.in_flight == MESSAGES
     })

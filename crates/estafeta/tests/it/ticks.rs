@@ -1,4 +1,4 @@
-//! The pace of the generator: limits, room in the queue, missed ticks.
+//! The pace of the generator: ticks, missed ticks, limits, room in the queue, and the wakeup of idle handlers.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use estafeta_testbed::RedisServer;
 
 use crate::support::{Bodies, Counter, Keep, Running, SOON, config, eventually, ring, steps};
 
-/// Sets the next tick of a ring that rests back by two seconds, as if nobody had generated for that long.
+/// Sets the next tick two seconds back, as if no node had generated for that long.
 fn miss_two_seconds(redis: &RedisServer) {
     let mut connection = redis.connect();
     let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection).unwrap();
@@ -16,7 +16,7 @@ fn miss_two_seconds(redis: &RedisServer) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn missed_ticks_are_passed_over_or_made_up_for_as_wished() {
+async fn missed_ticks_are_skipped_or_made_up_for_as_configured() {
     for (missed, at_once) in [(Missed::Skip, 1..2), (Missed::CatchUp, 20..40)] {
         let redis = RedisServer::start();
         miss_two_seconds(&redis);
@@ -24,7 +24,7 @@ async fn missed_ticks_are_passed_over_or_made_up_for_as_wished() {
         settings.interval = Duration::from_millis(100);
         settings.missed = missed;
         let one = Running::start(settings, Counter(0), Keep::default());
-        let line = one.ears.hear("generated").await;
+        let line = one.notices.wait_for("generated").await;
         let count: u64 = line.split(' ').nth(1).unwrap().parse().unwrap();
         assert!(at_once.contains(&count), "{missed:?}: {line}");
         one.stop().await.unwrap();
@@ -39,19 +39,20 @@ async fn the_generator_pauses_while_the_queue_is_full() {
     settings.max_waiting = 50;
     let one = Running::start(settings.clone(), Counter(0), Keep::default());
     let ring = ring(&redis).await;
-    // A batch goes whole or not at all, and holds up to a quarter of what may wait.
+    // A batch is published as a whole or not at all. It has at most a quarter of the messages that may wait.
     let holds = |snapshot: &estafeta::Snapshot| {
         assert!(snapshot.waiting <= 50, "{snapshot:?}");
         snapshot.waiting > 50 - 50 / 4
     };
     let full = eventually(&ring, "the queue is full", holds).await;
-    // It asks again and again meanwhile, and is refused.
+    // Meanwhile the generator tries again and again, and is refused.
     let before = steps(&redis);
     estafeta_testbed::eventually(SOON, "it asks again", || (steps(&redis) > before + 20).then_some(()));
     let before = steps(&redis);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let asked = steps(&redis) - before;
-    // Twenty times, and a dozen looks and beats; without a pause there would be thousands.
+    // The generator tries twenty times, and there are a dozen looks and beats. Without a pause there would be
+    // thousands.
     assert!(asked < 200, "{asked} steps in a second");
     let later = ring.snapshot(0).await.unwrap();
     assert_eq!(
@@ -70,7 +71,7 @@ async fn the_generator_pauses_while_the_queue_is_full() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_limit_holds_for_the_ring_over_take_overs() {
+async fn the_limit_holds_for_the_whole_ring_across_take_overs() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     settings.interval = Duration::from_millis(5);
@@ -80,10 +81,10 @@ async fn the_limit_holds_for_the_ring_over_take_overs() {
     for reached in [20, 40, 60] {
         eventually(&ring, "some messages", |snapshot| snapshot.published >= reached).await;
         running.push(Running::start(settings.clone(), Counter(0), Keep::default()));
-        running.last().unwrap().ears.hear("Joined").await;
+        running.last().unwrap().notices.wait_for("Joined").await;
         running.remove(0).stop().await.unwrap();
     }
-    running[0].ears.hear("LimitReached").await;
+    running[0].notices.wait_for("LimitReached").await;
     let snapshot =
         eventually(&ring, "everything is settled or waits", |snapshot| snapshot.in_flight == 0).await;
     assert_eq!(snapshot.published, 60, "{snapshot:?}");
@@ -94,74 +95,74 @@ async fn the_limit_holds_for_the_ring_over_take_overs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_idle_handler_is_woken_by_the_bell() {
+async fn a_publish_wakes_an_idle_handler() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
-    // No sweep and no end of the wait comes to its help.
+    // Neither a sweep nor the end of a wait may wake the handler.
     settings.sweep = Duration::from_secs(600);
     settings.wakeup_wait = Duration::from_secs(600);
     settings.interval = Duration::from_secs(1);
     let one = Running::start(settings.clone(), Counter(0), Keep::default());
-    one.ears.hear("generated 1 from #1").await;
+    one.notices.wait_for("generated 1 from #1").await;
     let other = Running::start(settings, Counter(0), Keep::default());
-    other.ears.hear("handled #1.1").await;
-    other.ears.hear("handled #2.1").await;
-    other.ears.hear("handled #3.1").await;
+    other.notices.wait_for("handled #1.1").await;
+    other.notices.wait_for("handled #2.1").await;
+    other.notices.wait_for("handled #3.1").await;
     one.stop().await.unwrap();
     other.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_takes_office_while_it_waits_for_the_bell_does_not_publish_where_it_waits() {
+async fn a_node_that_takes_office_does_not_publish_on_the_connection_where_it_waits_for_a_wakeup() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     settings.wakeup_wait = Duration::from_secs(600);
-    // Whatever is sent on a connection that waits counts as lost after half of this.
+    // A command that is sent on a waiting connection counts as lost after half of this.
     settings.lease = Duration::from_secs(40);
     let one = Running::start(settings.clone(), Counter(0), Keep::default());
-    one.ears.hear("generated").await;
+    one.notices.wait_for("generated").await;
     let other = Running::start(settings, Counter(0), Keep::default());
-    other.ears.hear("handled").await;
-    let rests = |redis: &RedisServer| -> bool {
+    other.notices.wait_for("handled").await;
+    let is_waiting = |redis: &RedisServer| -> bool {
         let clients: String = redis::cmd("INFO").arg("clients").query(&mut redis.connect()).unwrap();
         clients.contains("blocked_clients:1")
     };
-    while !rests(&redis) {
+    while !is_waiting(&redis) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let start = std::time::Instant::now();
     one.stop().await.unwrap();
-    other.ears.hear("generated").await;
+    other.notices.wait_for("generated").await;
     assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
     other.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ring_that_somebody_swallowed_is_rung_again() {
+async fn a_wakeup_that_was_lost_is_sent_again() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     settings.limit = Some(1);
     let one = Running::start(settings.clone(), Counter(0), Keep::default());
-    one.ears.hear("LimitReached").await;
+    one.notices.wait_for("LimitReached").await;
     let other = Running::start(settings, Counter(0), Keep::default());
-    // In the turn that settles a message the lane finds nothing more to do. The ring for the first one may still be there
-    // to wake it once; after that there is none.
+    // The turn that settles a message finds no other one, so the lane becomes idle. The wakeup of the first message may
+    // still wake it once. After that there is none.
     let script = "redis.call('HINCRBY', KEYS[1], 'published', 1); redis.call('RPUSH', KEYS[2], ARGV[1])";
     for id in 2..=4 {
-        other.ears.hear(&format!("handled #{}.1", id - 1)).await;
+        other.notices.wait_for(&format!("handled #{}.1", id - 1)).await;
         let mut call = redis::cmd("EVAL");
         call.arg(script).arg(2).arg("{estafeta}:ledger").arg("{estafeta}:ready").arg(format!("{id} 1 1 7 x"));
         call.exec(&mut redis.connect()).unwrap();
     }
-    other.ears.hear("handled #4.1").await;
+    other.notices.wait_for("handled #4.1").await;
     one.stop().await.unwrap();
     other.stop().await.unwrap();
 }
 
-/// Has a message at once, or none for ever.
-struct Spring(tokio::sync::mpsc::UnboundedReceiver<Vec<u8>>);
+/// Returns the messages of a channel. It waits if there is none, even after the channel is closed.
+struct ChannelSource(tokio::sync::mpsc::UnboundedReceiver<Vec<u8>>);
 
-impl Source for Spring {
+impl Source for ChannelSource {
     async fn next(&mut self) -> Vec<u8> {
         match self.0.recv().await {
             Some(body) => body,
@@ -171,40 +172,40 @@ impl Source for Spring {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn messages_do_not_wait_for_the_next_one_of_a_slow_source() {
+async fn a_message_does_not_wait_for_the_next_one_of_a_slow_source() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     settings.interval = Duration::ZERO;
-    let (drops, spring) = tokio::sync::mpsc::unbounded_channel();
-    drops.send(b"already there".to_vec()).unwrap();
-    let one = Running::start(settings, Spring(spring), Keep::default());
-    one.ears.hear("generated 1 from #1").await;
-    // It has waited by now.
-    drops.send(b"late".to_vec()).unwrap();
-    one.ears.hear("generated 1 from #2").await;
+    let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
+    sender.send(b"already there".to_vec()).unwrap();
+    let one = Running::start(settings, ChannelSource(receiver), Keep::default());
+    one.notices.wait_for("generated 1 from #1").await;
+    // The generator has waited by now.
+    sender.send(b"late".to_vec()).unwrap();
+    one.notices.wait_for("generated 1 from #2").await;
     one.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_publish_carries_more_messages_than_it_may() {
+async fn no_publish_exceeds_the_limits_on_messages_and_bytes() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     (settings.interval, settings.max_batch, settings.limit) = (Duration::ZERO, 7, Some(100));
     let one = Running::start(settings.clone(), Counter(0), Keep::default());
-    one.ears.hear("LimitReached").await;
-    let sizes_of = |heard: &[String]| -> Vec<u64> {
+    one.notices.wait_for("LimitReached").await;
+    let sizes_of = |notices: &[String]| -> Vec<u64> {
         let size = |line: &String| line.strip_prefix("generated ")?.split(' ').next()?.parse().ok();
-        heard.iter().filter_map(size).collect()
+        notices.iter().filter_map(size).collect()
     };
-    let sizes = sizes_of(&one.ears.heard());
+    let sizes = sizes_of(&one.notices.all());
     assert!(sizes.iter().all(|size| *size <= 7) && sizes.iter().sum::<u64>() == 100, "{sizes:?}");
-    // By size as well: about a mebibyte.
+    // The size is limited as well, to about a mebibyte.
     let redis = RedisServer::start();
     let mut large = config(&redis);
     (large.interval, large.limit) = (Duration::ZERO, Some(40));
     let other = Running::start(large, Bodies(vec![vec![b'x'; 300_000]]), Keep::default());
-    other.ears.hear("LimitReached").await;
-    let sizes = sizes_of(&other.ears.heard());
+    other.notices.wait_for("LimitReached").await;
+    let sizes = sizes_of(&other.notices.all());
     assert!(sizes.iter().all(|size| *size <= 4) && sizes.iter().sum::<u64>() == 40, "{sizes:?}");
     settings.max_batch = 1001;
     let error = Running::start(settings, Counter(0), Keep::default()).ended().await.unwrap_err();

@@ -1,6 +1,6 @@
-// Preloaded into a server, it moves the wall clock by the seconds that stand in the file CLOCK_OFFSET, now and whenever
-// they change. It asks the kernel itself: looking up the real functions would allocate, and the allocator asks for the
-// time.
+// This library is preloaded into a server. It moves the wall clock by the number of seconds in the file CLOCK_OFFSET,
+// and a change of the file takes effect at once. It calls the kernel directly: to look up the real functions would
+// allocate memory, and the allocator asks for the time.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>

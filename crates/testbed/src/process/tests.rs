@@ -32,7 +32,7 @@ fn output_keeps_every_byte() {
 }
 
 #[test]
-fn a_last_line_without_an_end_is_a_line() {
+fn a_last_line_without_a_newline_is_still_a_line() {
     let process = shell("printf 'one\ntwo'");
     assert_eq!(process.wait_for_line(SOON, |line| line == "two"), "two");
 }
@@ -45,14 +45,14 @@ fn output_larger_than_a_pipe_does_not_block_the_process() {
 
 #[test]
 #[should_panic(expected = "what it did say")]
-fn a_missing_line_shows_all_output() {
+fn a_line_that_does_not_come_panics_with_all_output() {
     let process = shell("echo what it did say; exec sleep 60");
     process.wait_for_line(SOON, |line| line == "what it did say");
     process.wait_for_line(Duration::from_millis(20), |line| line == "something else");
 }
 
 #[test]
-fn waiting_for_a_line_ends_with_the_output() {
+fn waiting_for_a_line_ends_when_the_output_ends() {
     let start = Instant::now();
     let waiting = || shell("echo only this").wait_for_line(2 * SOON, |line| line == "something else");
     let panic = std::panic::catch_unwind(waiting).unwrap_err();
@@ -62,12 +62,12 @@ fn waiting_for_a_line_ends_with_the_output() {
 
 #[test]
 #[should_panic(expected = "still runs after")]
-fn waiting_for_the_end_is_bounded() {
+fn waiting_for_the_end_panics_after_the_timeout() {
     shell("exec sleep 60").wait(Duration::from_millis(20));
 }
 
 #[test]
-fn killed_and_signalled_processes_say_so() {
+fn the_exit_status_shows_how_a_signal_ended_the_process() {
     let process = shell("exec sleep 60");
     assert_eq!(process.kill().signal(), Some(9));
     assert!(!process.is_running());
@@ -80,7 +80,7 @@ fn killed_and_signalled_processes_say_so() {
 }
 
 #[test]
-fn a_fed_process_reads_what_the_test_writes_until_the_pipe_is_dropped() {
+fn a_process_with_a_pipe_reads_what_the_test_writes_until_the_pipe_is_dropped() {
     let (process, mut input) = Process::spawn_fed(Path::new("/bin/cat"), ["-"], NO_ENV);
     input.write_all(b"one\n").unwrap();
     process.wait_for_line(SOON, |line| line == "one");
@@ -94,7 +94,7 @@ fn a_frozen_process_writes_nothing_until_thawed() {
     let process = shell("while :; do echo tick; sleep 0.001; done");
     process.wait_for_line(SOON, |line| line == "tick");
     process.freeze();
-    // What it had written before it stopped may still be on its way through the pipe.
+    // Output from before the freeze may still be on its way through the pipe.
     std::thread::sleep(Duration::from_millis(50));
     let before = process.stdout_lines().len();
     std::thread::sleep(Duration::from_millis(50));
@@ -105,9 +105,9 @@ fn a_frozen_process_writes_nothing_until_thawed() {
 }
 
 #[test]
-fn the_data_of_the_user_is_out_of_reach() {
+fn a_process_sees_a_private_directory_and_no_user_settings() {
     let users = [("REDIS_URL", "redis://theirs"), ("XDG_DATA_HOME", "/theirs"), ("ESTAFETA_RING", "theirs")];
-    if !with_environment("process::tests::the_data_of_the_user_is_out_of_reach", &users) {
+    if !with_environment("process::tests::a_process_sees_a_private_directory_and_no_user_settings", &users) {
         return;
     }
     let report =

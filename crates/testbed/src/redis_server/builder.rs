@@ -6,9 +6,9 @@ use super::RedisServer;
 /// How often the append-only file reaches the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fsync {
-    /// Before each answer: nothing that was answered is lost.
+    /// Before each answer. Nothing that was answered is lost.
     Always,
-    /// Once a second: the last second may be lost with the machine, though not with the process alone.
+    /// Once per second. The last second may be lost if the machine fails, but not if only the process does.
     EverySec,
 }
 
@@ -24,49 +24,49 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Keeps the data in an append-only file, so that [`RedisServer::restart`] finds it again.
+    /// Keeps the data in an append-only file, so that it survives [`RedisServer::restart`].
     pub fn append_only(mut self, fsync: Fsync) -> Self {
         self.append_only = Some(fsync);
         self
     }
 
-    /// Listens on a free port of 127.0.0.1 as well as on the socket.
+    /// Listens on a free port of 127.0.0.1, in addition to the socket.
     pub fn tcp(mut self) -> Self {
         self.tcp = true;
         self
     }
 
-    /// Asks for a password.
+    /// Requires a password.
     pub fn password(mut self, password: &str) -> Self {
         self.password = Some(password.into());
         self
     }
 
-    /// Any other setting, as on the command line: `.arg("--maxmemory", "5mb")`.
+    /// Adds any other setting, as on the command line: `.arg("--maxmemory", "5mb")`.
     pub fn arg(mut self, name: &str, value: &str) -> Self {
         self.extra.push((name.into(), value.into()));
         self
     }
 
-    /// Keeps the data in `dir`, which may be on a disk of its own; socket and log stay where they are.
+    /// Keeps the data in `dir`, which may be on another disk. Socket and log stay where they are.
     pub fn data_in(mut self, dir: impl Into<PathBuf>) -> Self {
         self.data = Some(dir.into());
         self
     }
 
-    /// A variable of the server's environment.
+    /// Sets an environment variable of the server.
     pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.envs.push((name.into(), value.into()));
         self
     }
 
-    /// Starts the server and waits until it answers; panics with its log if it does not.
+    /// Starts the server and waits until it answers. Panics with its log if it does not.
     #[track_caller]
     pub fn start(self) -> RedisServer {
         RedisServer::start_with(self)
     }
 
-    /// The settings in the order in which the server reads them: the test's own come last and win.
+    /// The settings in the order in which the server reads them. Those of the test come last and override the others.
     pub(super) fn settings(&self) -> Vec<(String, String)> {
         let mut settings: Vec<(&str, &str)> = Vec::new();
         match self.append_only {
@@ -77,8 +77,8 @@ impl Builder {
             }
         }
         settings.extend(self.password.as_deref().map(|password| ("--requirepass", password)));
-        let own = settings.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
-        own.chain(self.extra.iter().cloned()).collect()
+        let defaults = settings.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+        defaults.chain(self.extra.iter().cloned()).collect()
     }
 
     pub(super) fn socket_url(&self, socket: &Path) -> String {

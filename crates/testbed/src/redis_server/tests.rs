@@ -12,7 +12,7 @@ fn is_alive(pid: u32) -> bool {
 }
 
 #[test]
-fn starts_and_is_gone_with_its_directory_when_dropped() {
+fn a_dropped_server_is_killed_and_its_directory_removed() {
     let server = RedisServer::start();
     let () = server.connect().set("key", "value").unwrap();
     let (pid, dir) = (server.pid(), server.dir().to_owned());
@@ -22,7 +22,7 @@ fn starts_and_is_gone_with_its_directory_when_dropped() {
 }
 
 #[test]
-fn append_only_data_outlives_a_kill() {
+fn append_only_data_survives_a_kill() {
     let server = RedisServer::builder().append_only(Fsync::Always).start();
     let () = server.connect().set("key", "value").unwrap();
     let first = server.pid();
@@ -35,7 +35,7 @@ fn append_only_data_outlives_a_kill() {
 }
 
 #[test]
-fn without_persistence_a_restart_is_empty() {
+fn without_persistence_a_restarted_server_is_empty() {
     let server = RedisServer::start();
     let () = server.connect().set("key", "value").unwrap();
     server.restart();
@@ -44,7 +44,7 @@ fn without_persistence_a_restart_is_empty() {
 }
 
 #[test]
-fn a_password_is_asked_for_and_is_part_of_the_urls() {
+fn a_password_is_required_and_is_part_of_the_urls() {
     let server = RedisServer::builder().tcp().password("p@ss w/rd?").start();
     for url in [server.url(), server.options.socket_url(&server.socket())] {
         let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
@@ -59,10 +59,10 @@ fn a_password_is_asked_for_and_is_part_of_the_urls() {
 }
 
 #[test]
-fn a_port_survives_a_restart() {
+fn a_restarted_server_keeps_its_port() {
     let server = RedisServer::builder().tcp().start();
     let port = server.port();
-    // A client that stays connected leaves the port in TIME_WAIT when the server goes.
+    // A client that stays connected leaves the port in TIME_WAIT when the server ends.
     let client = redis::Client::open(server.tcp_url()).unwrap().get_connection().unwrap();
     server.kill();
     server.restart();
@@ -72,7 +72,7 @@ fn a_port_survives_a_restart() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_noticed() {
+fn a_start_reports_that_its_port_is_taken() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let dir = tempfile::tempdir().unwrap();
     let options = RedisServer::builder().tcp();
@@ -81,7 +81,7 @@ fn a_port_that_is_taken_is_noticed() {
 }
 
 #[test]
-fn settings_of_the_test_win() {
+fn settings_of_the_test_override_the_defaults() {
     let server = RedisServer::builder().arg("--maxmemory", "5mb").arg("--appendonly", "yes").start();
     let mut connection = server.connect();
     let get = |connection: &mut redis::Connection, name: &str| -> Vec<String> {
@@ -93,12 +93,12 @@ fn settings_of_the_test_win() {
 
 #[test]
 #[should_panic(expected = "Bad directive")]
-fn a_server_that_refuses_to_start_shows_its_log() {
+fn a_server_that_does_not_start_panics_with_its_log() {
     RedisServer::builder().arg("--no-such-setting", "1").start();
 }
 
 #[test]
-fn a_frozen_server_is_silent_until_thawed() {
+fn a_frozen_server_does_not_answer_until_thawed() {
     let server = RedisServer::start();
     let mut connection = server.connect();
     server.freeze();

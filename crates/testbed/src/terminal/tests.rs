@@ -11,7 +11,7 @@ fn shell(script: &str) -> Terminal {
 }
 
 #[test]
-fn the_screen_is_what_a_person_would_see() {
+fn the_screen_has_the_text_and_the_colours_that_a_person_would_see() {
     let terminal = shell(r"printf 'old  \n\n  middle\033[1;1Hnew\033[3;9H\033[31mred'; exec sleep 60");
     let screen = terminal.wait_for(SOON, "the last word", |screen| screen.contains("red"));
     assert_eq!(screen, "new\n\n  middlered");
@@ -30,8 +30,9 @@ fn typed_keys_reach_the_program_and_are_echoed() {
 }
 
 #[test]
-fn ctrl_c_is_a_signal_to_the_program() {
-    // Tests that run in the background of a script ignore the signal, and a shell cannot trap what it was told to ignore.
+fn ctrl_c_sends_a_signal_to_the_program() {
+    // Tests that run in the background of a script ignore SIGINT, and a shell cannot trap a signal that it inherits as
+    // ignored.
     let wait = "trap \"echo caught; exit 5\" INT; echo up; while :; do sleep 0.01; done";
     let terminal = shell(&format!("exec env --default-signal=INT sh -c '{wait}'"));
     terminal.wait_for(SOON, "its start", |screen| screen == "up");
@@ -41,7 +42,7 @@ fn ctrl_c_is_a_signal_to_the_program() {
 }
 
 #[test]
-fn the_program_knows_the_size_and_hears_when_it_changes() {
+fn the_program_knows_the_size_and_gets_a_signal_when_it_changes() {
     let terminal = shell("trap 'stty size' WINCH; stty size; while :; do sleep 0.01; done");
     terminal.wait_for(SOON, "the size", |screen| screen == "24 80");
     terminal.resize(10, 33);
@@ -50,12 +51,12 @@ fn the_program_knows_the_size_and_hears_when_it_changes() {
 }
 
 #[test]
-fn it_tells_how_the_program_left_the_terminal() {
+fn a_terminal_shows_the_modes_that_its_program_has_set() {
     let terminal = shell(
         r"stty raw -echo; printf '\033[?1049h\033[?25l\033[?1000hup'; read x
           printf '\033[?1000l\033[?25h\033[?1049l'; stty sane; echo bye",
     );
-    let all = || {
+    let modes = || {
         [
             terminal.is_cooked(),
             terminal.in_alternate_screen(),
@@ -64,15 +65,15 @@ fn it_tells_how_the_program_left_the_terminal() {
         ]
     };
     terminal.wait_for(SOON, "its start", |screen| screen == "up");
-    assert_eq!(all(), [false, true, true, true]);
+    assert_eq!(modes(), [false, true, true, true]);
     terminal.type_keys("\n");
     assert!(terminal.wait(SOON).success());
-    assert_eq!(all(), [true, false, false, false]);
+    assert_eq!(modes(), [true, false, false, false]);
     assert_eq!(terminal.screen(), "bye");
 }
 
 #[test]
-fn a_program_that_leaves_the_terminal_raw_is_found_out() {
+fn a_terminal_that_its_program_left_raw_is_not_cooked() {
     for end in ["exit 0", "kill -9 $$"] {
         let terminal = shell(&format!("stty raw -echo; {end}"));
         terminal.wait(SOON);
@@ -81,7 +82,7 @@ fn a_program_that_leaves_the_terminal_raw_is_found_out() {
 }
 
 #[test]
-fn nothing_that_a_program_writes_last_is_lost() {
+fn the_last_output_of_a_program_is_not_lost() {
     for _ in 0..20 {
         let terminal = shell("head -c 100000 /dev/zero | tr '\\0' x");
         assert!(terminal.wait(SOON).success());
@@ -90,7 +91,7 @@ fn nothing_that_a_program_writes_last_is_lost() {
 }
 
 #[test]
-fn the_end_is_told_as_it_was() {
+fn wait_returns_the_exit_code_or_the_signal() {
     assert_eq!(shell("exit 7").wait(SOON).code(), Some(7));
     let terminal = shell("exec sleep 60");
     assert!(terminal.is_running());
@@ -101,9 +102,9 @@ fn the_end_is_told_as_it_was() {
 }
 
 #[test]
-fn the_environment_is_clean_and_that_of_a_terminal() {
+fn a_program_sees_a_colour_terminal_and_no_user_settings() {
     let users = [("TERM", "dumb"), ("REDIS_URL", "redis://theirs"), ("NO_COLOR", "1")];
-    if !with_environment("terminal::tests::the_environment_is_clean_and_that_of_a_terminal", &users) {
+    if !with_environment("terminal::tests::a_program_sees_a_colour_terminal_and_no_user_settings", &users) {
         return;
     }
     let report = "echo \"$TERM ${REDIS_URL-none} ${NO_COLOR-none} $EXTRA\"; tty";
@@ -115,7 +116,7 @@ fn the_environment_is_clean_and_that_of_a_terminal() {
 }
 
 #[test]
-fn dropped_it_kills_the_program() {
+fn a_dropped_terminal_kills_its_program() {
     let terminal = shell("trap '' HUP INT TERM; echo up; while :; do sleep 0.01; done");
     terminal.wait_for(SOON, "its start", |screen| screen == "up");
     let pid = nix::unistd::Pid::from_raw(terminal.pid().try_into().unwrap());
@@ -125,14 +126,14 @@ fn dropped_it_kills_the_program() {
 
 #[test]
 #[should_panic(expected = "what it did show")]
-fn a_screen_that_does_not_come_is_shown() {
+fn a_screen_that_does_not_come_panics_with_the_current_one() {
     let terminal = shell("echo what it did show; exec sleep 60");
     terminal.wait_for(SOON, "its start", |screen| !screen.is_empty());
     terminal.wait_for(Duration::from_millis(20), "something else", |screen| screen == "something else");
 }
 
 #[test]
-fn waiting_for_a_screen_ends_with_the_program() {
+fn waiting_for_a_screen_ends_when_the_program_ends() {
     let start = Instant::now();
     let waiting = || shell("echo bye").wait_for(2 * SOON, "the moon", |screen| screen == "moon");
     let panic = std::panic::catch_unwind(waiting).unwrap_err();
@@ -142,6 +143,6 @@ fn waiting_for_a_screen_ends_with_the_program() {
 
 #[test]
 #[should_panic(expected = "still runs after")]
-fn waiting_for_the_end_is_bounded() {
+fn waiting_for_the_end_panics_after_the_limit() {
     shell("exec sleep 60").wait(Duration::from_millis(20));
 }

@@ -1,36 +1,31 @@
-//! What the program that started a copy may tell it: JSON objects on stdin, one a line, LF or CRLF.
+//! Reads commands for a node from its stdin: one JSON object per line, which ends with LF or CRLF.
 //!
-//! `{"msg":"stop"}` is the only one so far. The end of stdin is a message as well: whoever started the copy is gone, by
-//! whatever death, and a copy that nobody knows of any more must not work on for ever.
+//! `{"msg":"stop"}` is the only command so far. The end of stdin stops the node too. It shows that the program that
+//! started the node has ended, even if it was killed. A node that no program controls any more must not work on for
+//! ever. Any other line is ignored with a warning. A last line without its line end is ignored too.
 
 use std::io::{self, BufRead};
 
-use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::escape::escape;
+use estafeta_lab::escape::escape;
+use estafeta_lab::report::Control;
 
 /// The longest line that is kept in memory.
 const LONGEST: usize = 64 * 1024;
-/// How much of a line that was not understood is shown, in bytes.
+/// How many bytes of a refused line are shown.
 const SHOWN: usize = 100;
-
-#[derive(Deserialize)]
-#[serde(tag = "msg", rename_all = "camelCase")]
-enum Order {
-    Stop,
-}
 
 /// One line of input.
 #[derive(Debug, PartialEq)]
-enum Line {
+enum InputLine {
     Whole(Vec<u8>),
     TooLong,
-    /// There will be no more.
+    /// The input has ended.
     End,
 }
 
-/// Obeys on a thread of its own. It is never joined: a read that blocks ends with the process.
+/// Obeys stdin on a separate thread. It is never joined: a read that blocks ends with the process.
 pub fn listen(stop: CancellationToken) {
     std::thread::spawn(move || obey(io::stdin().lock(), &stop));
 }
@@ -38,25 +33,25 @@ pub fn listen(stop: CancellationToken) {
 fn obey(mut input: impl BufRead, stop: &CancellationToken) {
     loop {
         match read_line(&mut input) {
-            Ok(Line::Whole(line)) if line.is_empty() => {}
-            Ok(Line::Whole(line)) => match serde_json::from_slice(&line) {
-                Ok(Order::Stop) => stop.cancel(),
+            Ok(InputLine::Whole(line)) if line.is_empty() => {}
+            Ok(InputLine::Whole(line)) => match serde_json::from_slice(&line) {
+                Ok(Control::Stop) => stop.cancel(),
                 Err(_) => {
                     let start = escape(&line[..line.len().min(SHOWN)]);
                     tracing::warn!(r#"ignored on stdin: expected {{"msg":"stop"}}, got {start}"#);
                 }
             },
-            Ok(Line::TooLong) => {
+            Ok(InputLine::TooLong) => {
                 tracing::warn!("ignored on stdin: expected at most {LONGEST} bytes, got a longer line");
             }
-            // An input that cannot be read tells as much as one that has ended.
-            Ok(Line::End) | Err(_) => return stop.cancel(),
+            // An input that cannot be read counts as one that has ended.
+            Ok(InputLine::End) | Err(_) => return stop.cancel(),
         }
     }
 }
 
-/// The next line without its end. A longer one than allowed is read over, piece by piece.
-fn read_line(input: &mut impl BufRead) -> io::Result<Line> {
+/// The next line without its line end. A line that is too long is skipped, piece by piece.
+fn read_line(input: &mut impl BufRead) -> io::Result<InputLine> {
     let (mut line, mut too_long) = (Vec::new(), false);
     loop {
         let piece = match input.fill_buf() {
@@ -64,7 +59,7 @@ fn read_line(input: &mut impl BufRead) -> io::Result<Line> {
             piece => piece?,
         };
         if piece.is_empty() {
-            return Ok(Line::End);
+            return Ok(InputLine::End);
         }
         let end = piece.iter().position(|byte| *byte == b'\n');
         let text = &piece[..end.unwrap_or(piece.len())];
@@ -75,11 +70,11 @@ fn read_line(input: &mut impl BufRead) -> io::Result<Line> {
         let read = end.map_or(piece.len(), |end| end + 1);
         input.consume(read);
         if end.is_some() && too_long {
-            return Ok(Line::TooLong);
+            return Ok(InputLine::TooLong);
         }
         if end.is_some() {
             line.pop_if(|byte| *byte == b'\r');
-            return Ok(Line::Whole(line));
+            return Ok(InputLine::Whole(line));
         }
     }
 }
@@ -96,16 +91,17 @@ mod tests {
         let input = [input.as_slice(), &vec![b'y'; 10 * LONGEST], b"\nlast\nhalf"].concat();
         let mut input = BufReader::with_capacity(1000, input.as_slice());
         let mut next = || read_line(&mut input).unwrap();
-        let whole = |text: &[u8]| Line::Whole(text.to_vec());
+        let whole = |text: &[u8]| InputLine::Whole(text.to_vec());
         assert_eq!([next(), next(), next()], [whole(b"one"), whole(b"two"), whole(b"")]);
         assert_eq!(next(), whole(&[b'x'; LONGEST]));
-        assert_eq!([next(), next(), next()], [Line::TooLong, whole(b"last"), Line::End]);
+        assert_eq!([next(), next(), next()], [InputLine::TooLong, whole(b"last"), InputLine::End]);
     }
 
     #[test]
-    fn only_an_order_stops_the_copy_until_the_input_ends() {
-        struct Endless<'a>(&'a [u8], &'a CancellationToken, bool);
-        impl io::Read for Endless<'_> {
+    fn only_a_stop_command_stops_the_node_before_the_input_ends() {
+        /// An input that checks, when all of it is read, whether the node was stopped as expected.
+        struct ChecksAtEnd<'a>(&'a [u8], &'a CancellationToken, bool);
+        impl io::Read for ChecksAtEnd<'_> {
             fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
                 if self.0.is_empty() {
                     assert_eq!(self.1.is_cancelled(), self.2, "before the end");
@@ -124,7 +120,7 @@ mod tests {
         ];
         for (text, stops) in cases {
             let stop = CancellationToken::new();
-            obey(BufReader::new(Endless(text, &stop, stops)), &stop);
+            obey(BufReader::new(ChecksAtEnd(text, &stop, stops)), &stop);
             assert!(stop.is_cancelled(), "the end of the input stops it in any case");
         }
     }

@@ -1,30 +1,33 @@
-//! Tells a person what a copy does: a line for each thing that matters, and at high rates one line a second.
+//! Shows a person what a node does: one line per event that matters, and one line per second at high rates.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use estafeta::{Message, Notice, Observer};
+use estafeta::{Endpoint, Message, Notice, Observer};
 
-use crate::escape::escape;
-use crate::output::{BAD, FAINT, GOOD, NOTABLE, OFFICE, Paint, counted, grouped};
-use crate::printer::Printer;
+use estafeta_lab::escape::escape;
+use estafeta_lab::paint::{BAD, FAINT, GOOD, NOTABLE, OFFICE, Paint};
+use estafeta_lab::printer::Printer;
+use estafeta_lab::text::{counted, grouped};
 
-/// Messages that get a line of their own within one second. Where there are more, the second after has none and only
-/// its sum is told.
-const LINES_A_SECOND: usize = 20;
-/// Characters of a body that are shown.
+/// How many messages get their own line within one second. The others are counted, and their sum is printed after the
+/// second. If more than this many were counted, the next second prints only its sum.
+const LINES_PER_SECOND: usize = 20;
+/// How many characters of a body are shown.
 const SHOWN: usize = 60;
 
-pub struct Human {
+pub struct HumanObserver {
     printer: Printer,
     paint: Paint,
+    /// The address of Redis.
+    redis: String,
     second: Mutex<Second>,
 }
 
-/// What happened within the current second beyond the lines that were printed.
+/// What happened in the current second and was not printed.
 struct Second {
     started: Instant,
-    /// Lines that may still be printed.
+    /// How many lines may still be printed.
     lines_left: usize,
     generated: u64,
     handled: u64,
@@ -37,45 +40,52 @@ impl Second {
     }
 }
 
-impl Human {
-    pub fn new(printer: Printer, paint: Paint) -> Self {
-        Self { printer, paint, second: Second::new(LINES_A_SECOND).into() }
+impl HumanObserver {
+    pub fn new(printer: Printer, paint: Paint, redis: &Endpoint) -> Self {
+        let redis = escape(redis.to_string().as_bytes());
+        Self { printer, paint, redis, second: Second::new(LINES_PER_SECOND).into() }
     }
 
-    /// Sums up the second that is over, if anything in it had no line of its own. To be called now and then, so that
-    /// the sum of a burst does not wait for the next message.
+    /// Prints the sum of the second that is over, if it holds messages without their own line. Call this regularly, so
+    /// that the sum of a burst does not wait for the next message.
     pub fn tick(&self) {
         if self.second.lock().expect("no panic while held").started.elapsed() >= Duration::from_secs(1) {
-            self.sum_up();
+            self.print_sum();
         }
     }
 
-    fn sum_up(&self) {
+    /// Explains to the user why nothing is handled.
+    pub fn hint_alone(&self) {
+        let line = "no other node is in this ring, so nothing is handled: start one in another terminal with `estafeta run`";
+        self.print(&self.paint.paint(NOTABLE, line));
+    }
+
+    fn print_sum(&self) {
         let mut second = self.second.lock().expect("no panic while held");
         let (generated, handled, errors) = (second.generated, second.handled, second.errors);
-        let calm = generated + handled + errors <= LINES_A_SECOND as u64;
-        *second = Second::new(if calm { LINES_A_SECOND } else { 0 });
+        let calm = generated + handled + errors <= LINES_PER_SECOND as u64;
+        *second = Second::new(if calm { LINES_PER_SECOND } else { 0 });
         drop(second);
         let parts = [(generated, "generated"), (handled, "handled"), (errors, "errors")];
-        let told: Vec<_> = parts.iter().filter(|(count, _)| *count > 0).collect();
-        if !told.is_empty() {
-            let told: Vec<_> =
-                told.iter().map(|(count, what)| format!("{} {what}", grouped(*count))).collect();
-            self.say(&self.paint.paint(FAINT, &format!("... {} within a second", told.join(", "))));
+        let parts: Vec<_> = parts.iter().filter(|(count, _)| *count > 0).collect();
+        if !parts.is_empty() {
+            let parts: Vec<_> =
+                parts.iter().map(|(count, what)| format!("{} {what}", grouped(*count))).collect();
+            self.print(&self.paint.paint(FAINT, &format!("... {} within a second", parts.join(", "))));
         }
     }
 
-    fn say(&self, line: &str) {
+    fn print(&self, line: &str) {
         self.printer.print(format!("{line}\n").into_bytes());
     }
 
-    /// Says a line about one message, or only counts it when there are too many of them.
-    fn say_or_count(&self, line: impl FnOnce() -> String, count: impl FnOnce(&mut Second)) {
+    /// Prints a line about one message, or only counts the message if there are too many.
+    fn print_or_count(&self, line: impl FnOnce() -> String, count: impl FnOnce(&mut Second)) {
         let mut second = self.second.lock().expect("no panic while held");
         if second.lines_left > 0 && self.printer.has_room() {
             second.lines_left -= 1;
             drop(second);
-            self.say(&line());
+            self.print(&line());
         } else {
             count(&mut second);
         }
@@ -93,60 +103,63 @@ impl Human {
                     let what = format!("error #{}{again}: {}", message.id, escape(reason.as_bytes()));
                     format!("{} {}", self.paint.paint(BAD, &what), quoted(message))
                 };
-                self.say_or_count(line, |second| second.errors += 1);
+                self.print_or_count(line, |second| second.errors += 1);
             } else {
                 let line = || format!("handled #{}{again} {}", message.id, quoted(message));
-                self.say_or_count(line, |second| second.handled += 1);
+                self.print_or_count(line, |second| second.handled += 1);
             }
         }
     }
 }
 
-impl Observer for Human {
+impl Observer for HumanObserver {
     fn notice(&self, notice: Notice<'_>) {
         self.tick();
         match notice {
-            Notice::Joined { member } => self.say(&format!("joined as member {member}")),
+            Notice::Joined { member } => self.print(&format!("joined as member {member}")),
             Notice::DeclaredDead => {
-                self.say(
-                    &self.paint.paint(NOTABLE, "the ring gave this copy up or was wiped; joining again"),
+                self.print(
+                    &self.paint.paint(NOTABLE, "the ring gave this node up or was wiped; joining again"),
                 );
             }
             Notice::BecameGenerator { epoch, from: None, .. } => {
-                self.say(&self.paint.paint(OFFICE, &format!("became generator (epoch {epoch})")));
+                self.print(&self.paint.paint(OFFICE, &format!("became generator (epoch {epoch})")));
             }
             Notice::BecameGenerator { epoch, from: Some(from), silence } => {
                 let line = format!("took over from {from} in {:.2} s (epoch {epoch})", silence.as_secs_f64());
-                self.say(&self.paint.paint(OFFICE, &line));
+                self.print(&self.paint.paint(OFFICE, &line));
             }
             Notice::BecameHandler => {
-                self.say(&self.paint.paint(NOTABLE, "became handler: the office is lost"))
+                self.print(&self.paint.paint(NOTABLE, "became handler: the office is lost"))
             }
             Notice::Generated { messages } => {
                 for message in messages {
                     let line = || format!("generated #{} {}", message.id, quoted(message));
-                    self.say_or_count(line, |second| second.generated += 1);
+                    self.print_or_count(line, |second| second.generated += 1);
                 }
             }
             Notice::Settled { messages, failures, .. } => self.settled(messages, failures),
             Notice::Buried { member, returned, gave_up } => {
                 let line =
                     format!("member {member} is dead: {returned} messages returned, {gave_up} given up");
-                self.say(&self.paint.paint(NOTABLE, &line));
+                self.print(&self.paint.paint(NOTABLE, &line));
             }
-            Notice::LimitReached { limit } => self
-                .say(&format!("the limit of {} is reached; handlers do the rest", counted(limit, "message"))),
+            Notice::LimitReached { limit } => self.print(&format!(
+                "the limit of {} is reached; handlers do the rest",
+                counted(limit, "message")
+            )),
             Notice::RedisLost { reason } => {
-                let line = format!("Redis does not serve us, trying again: {}", escape(reason.as_bytes()));
-                self.say(&self.paint.paint(BAD, &line));
+                let line =
+                    format!("lost Redis at {}, trying again: {}", self.redis, escape(reason.as_bytes()));
+                self.print(&self.paint.paint(BAD, &line));
             }
-            Notice::RedisBack => self.say(&self.paint.paint(GOOD, "Redis is back")),
-            Notice::Stopping => self.say("stopping: finishing what is in hand"),
+            Notice::RedisBack => self.print(&self.paint.paint(GOOD, "Redis is back")),
+            Notice::Stopping => self.print("stopping: finishing what is in hand"),
             Notice::Left { returned } => {
-                self.sum_up();
+                self.print_sum();
                 match returned {
-                    0 => self.say("left the ring"),
-                    _ => self.say(&format!("left the ring, {} returned", counted(returned, "message"))),
+                    0 => self.print("left the ring"),
+                    _ => self.print(&format!("left the ring, {} returned", counted(returned, "message"))),
                 }
             }
             _ => {}

@@ -1,129 +1,111 @@
-//! Tells a program what a copy does: one JSON object a message on stdout, CRLF between them.
-//!
-//! The first four kinds are those that monitors of earlier solutions understand, word for word: `createdTaskId`,
-//! `switchedToGeneratorMode`, `generated` and `processed`, whose totals are running totals. The others say more.
+//! Reports what a node does to a program: one JSON object per line on stdout, as [`Report`] defines it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use estafeta::{Message, Notice, Observer};
-use serde_json::{Value, json};
+use estafeta_lab::printer::Printer;
+use estafeta_lab::report::Report;
 
-use super::totals::{Pace, Total, Totals};
-use crate::output::{json_body, json_line};
-use crate::printer::Printer;
+use super::totals::{ReportPace, RunningTotals, Total};
 
-pub struct Json {
+pub struct JsonObserver {
     printer: Printer,
-    /// For a program that follows many copies at once and could not read of every message.
+    /// Whether to report nothing about single messages. This is for a program that follows many nodes at once.
     brief: bool,
-    totals: Totals,
+    totals: RunningTotals,
     skipped: AtomicU64,
 }
 
-impl Json {
+impl JsonObserver {
     pub fn new(printer: Printer, brief: bool) -> Self {
-        let pace = if brief { Pace::TenASecond } else { Pace::EachStep };
-        Self { printer, brief, totals: Totals::new(pace), skipped: 0.into() }
+        let pace = if brief { ReportPace::TenPerSecond } else { ReportPace::EachStep };
+        Self { printer, brief, totals: RunningTotals::new(pace), skipped: 0.into() }
     }
 
-    /// Says totals whose time has come although nothing more happens. Ends never.
-    pub async fn say_late_totals(&self) {
-        self.totals.say_late(|object| self.say_total(object)).await;
+    /// Reports each pending total once its time has come, even if nothing more happens. Never returns.
+    pub async fn report_late_totals(&self) {
+        self.totals.report_late(|total| self.report_total(total)).await;
     }
 
-    /// Says the totals that are not said yet. To be called when nothing more can happen.
-    pub fn say_last_totals(&self) {
-        self.totals.say_rest(|object| self.say(object));
+    /// Reports the pending totals now. Called when nothing more can happen.
+    pub fn report_last_totals(&self) {
+        self.totals.report_rest(|total| self.report(total));
     }
 
-    fn say(&self, object: &Value) {
-        self.printer.print(line(object));
+    fn report(&self, report: &Report) {
+        self.printer.print(report.line());
     }
 
-    /// For what there may be very much of: whoever reads too slowly misses some of it, and is told how much.
-    fn say_if_room(&self, object: &Value) {
+    /// Reports something that may be very frequent. If the reader is too slow, this skips reports, and later reports
+    /// how many.
+    fn report_if_room(&self, report: &Report) {
         if !self.printer.has_room() {
             self.skipped.fetch_add(1, Ordering::Relaxed);
             return;
         }
         let skipped = self.skipped.swap(0, Ordering::Relaxed);
         if skipped > 0 {
-            self.say(&json!({"msg": "skipped", "objects": skipped}));
+            self.report(&Report::Skipped { objects: skipped });
         }
-        self.say(object);
+        self.report(report);
     }
 
-    /// Whether the total need not be said again. A brief copy keeps it until there is room: there is no other object
-    /// from which its reader could learn what it missed.
-    fn say_total(&self, object: &Value) -> bool {
+    /// Returns false if the total must be reported later. A brief node keeps a total until there is room, because no
+    /// other report shows its reader what is missing.
+    fn report_total(&self, total: &Report) -> bool {
         if self.brief && !self.printer.has_room() {
             return false;
         }
-        self.say_if_room(object);
+        self.report_if_room(total);
         true
     }
 
     fn generated(&self, messages: &[Message]) {
         if !self.brief {
-            for message in messages {
-                let mut object = about("generatedMessage", message);
-                json_body(&mut object, message.body());
-                self.say_if_room(&object);
-            }
+            messages.iter().for_each(|message| self.report_if_room(&Report::generated(message)));
         }
-        self.totals.add(Total::Generated, messages.len(), 0, |object| self.say_total(object));
+        self.totals.add(Total::Generated, messages.len(), 0, |total| self.report_total(total));
     }
 
     fn settled(&self, messages: &[Message], failures: &[(usize, String)]) {
         if !self.brief {
             let mut failures = failures.iter().peekable();
             for (index, message) in messages.iter().enumerate() {
-                let mut object = about("handledMessage", message);
-                if let Some((_, reason)) = failures.next_if(|(failed, _)| *failed == index) {
-                    object["error"] = json!(reason);
-                }
-                self.say_if_room(&object);
+                let error =
+                    failures.next_if(|(failed, _)| *failed == index).map(|(_, reason)| reason.clone());
+                self.report_if_room(&Report::handled(message, error));
             }
         }
         let (new, failed) = (messages.len(), failures.len());
-        self.totals.add(Total::Processed, new, failed, |object| self.say_total(object));
+        self.totals.add(Total::Processed, new, failed, |total| self.report_total(total));
     }
 }
 
-impl Observer for Json {
+impl Observer for JsonObserver {
     fn notice(&self, notice: Notice<'_>) {
         match notice {
-            Notice::Joined { member } => self.say(&json!({"msg": "createdTaskId", "taskId": member})),
-            Notice::DeclaredDead => self.say(&json!({"msg": "declaredDead"})),
+            Notice::Joined { member } => self.report(&Report::CreatedTaskId { task_id: member }),
+            Notice::DeclaredDead => self.report(&Report::DeclaredDead),
             Notice::BecameGenerator { epoch, from, silence } => {
-                self.say(&json!({"msg": "switchedToGeneratorMode"}));
+                self.report(&Report::SwitchedToGeneratorMode);
                 let silence_ms = u64::try_from(silence.as_millis()).unwrap_or(u64::MAX);
-                self.say(
-                    &json!({"msg": "tookOffice", "epoch": epoch, "from": from, "silence_ms": silence_ms}),
-                );
+                self.report(&Report::TookOffice { epoch, from, silence_ms });
             }
-            Notice::BecameHandler => self.say(&json!({"msg": "becameHandler"})),
+            Notice::BecameHandler => self.report(&Report::BecameHandler),
             Notice::Generated { messages } => self.generated(messages),
             Notice::Settled { messages, failures, .. } => self.settled(messages, failures),
-            Notice::Buried { member, returned, gave_up } => self
-                .say(&json!({"msg": "buried", "member": member, "returned": returned, "gave_up": gave_up})),
-            Notice::LimitReached { limit } => self.say(&json!({"msg": "limitReached", "limit": limit})),
-            Notice::RedisLost { reason } => self.say(&json!({"msg": "redisLost", "reason": reason})),
-            Notice::RedisBack => self.say(&json!({"msg": "redisBack"})),
-            Notice::Stopping => self.say(&json!({"msg": "stopping"})),
+            Notice::Buried { member, returned, gave_up } => {
+                self.report(&Report::Buried { member, returned, gave_up });
+            }
+            Notice::LimitReached { limit } => self.report(&Report::LimitReached { limit }),
+            Notice::RedisLost { reason } => self.report(&Report::RedisLost { reason: reason.to_owned() }),
+            Notice::RedisBack => self.report(&Report::RedisBack),
+            Notice::Stopping => self.report(&Report::Stopping),
             Notice::Left { returned } => {
-                self.say_last_totals();
-                self.say(&json!({"msg": "left", "returned": returned}));
+                self.report_last_totals();
+                self.report(&Report::Left { returned });
             }
             _ => {}
         }
     }
-}
-
-fn about(kind: &str, message: &Message) -> Value {
-    json!({"msg": kind, "id": message.id, "epoch": message.epoch, "attempt": message.attempt})
-}
-
-fn line(object: &Value) -> Vec<u8> {
-    format!("{}\r\n", json_line(object)).into_bytes()
 }

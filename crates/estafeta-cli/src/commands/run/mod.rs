@@ -1,96 +1,103 @@
-//! `estafeta run`: one copy of the ring, until it is told to stop.
+//! `estafeta run`: runs one node of the demo until it is asked to stop.
 
 mod control;
+mod demo;
 mod human;
 mod json;
 mod totals;
-mod work;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use estafeta::{Failure, Handler, Message, Node, Notice, Observer};
+use estafeta::{Endpoint, Failure, Handler, Message, Node, Notice, Observer, Ring, RingName, Role};
 use tokio_util::sync::CancellationToken;
 
 use super::is_closed_pipe;
 use crate::cli::RunArgs;
-use crate::find_redis;
-use crate::output::{Paint, colour_for};
-use crate::printer::Printer;
-use crate::record::Recorder;
-use crate::settings::{Reach, Speech};
-use crate::signals::{self, told_to_stop};
-use human::Human;
-use json::Json;
-use work::{FaultFinder, RandomText};
+use crate::find_redis::{self, Creation};
+use crate::settings::{OutputForm, Reach};
+use crate::signals::{self, stop_signal};
+use demo::{FaultFinder, RandomText};
+use estafeta_lab::paint::{Paint, colour_for};
+use estafeta_lab::printer::Printer;
+use estafeta_lab::record::Recorder;
+use human::HumanObserver;
+use json::JsonObserver;
 
 pub fn run(reach: &Reach, args: RunArgs) -> Result<ExitCode> {
-    let (work, speech) = (args.work()?, args.speech()?);
-    // Checked before Redis is looked for: a wrong option is told first, and nothing is started for it.
+    let (demo, form) = (args.demo()?, args.output_form()?);
+    // The options are checked before the search for Redis, because a wrong option must not start one.
     args.config("redis://127.0.0.1".parse()?, reach.ring.clone())?;
-    let endpoint = find_redis::endpoint(&reach.redis)?;
-    let config = args.config(endpoint, reach.ring.clone())?;
+    let endpoint = find_redis::find(&reach.redis, Creation::Allowed)?.endpoint;
+    let config = args.config(endpoint.clone(), reach.ring.clone())?;
 
     let stop = CancellationToken::new();
     let printer = Printer::start(std::io::stdout(), stop.clone());
-    let voice = Arc::new(match speech {
-        Speech::Json { brief } => Voice::Json(Json::new(printer.clone(), brief)),
-        Speech::Human => Voice::Human(Human::new(printer.clone(), Paint(colour_for(&std::io::stdout())))),
+    let output = Arc::new(match form {
+        OutputForm::Json { brief } => NodeOutput::Json(JsonObserver::new(printer.clone(), brief)),
+        OutputForm::Human => {
+            let paint = Paint(colour_for(&std::io::stdout()));
+            NodeOutput::Human(HumanObserver::new(printer.clone(), paint, &endpoint))
+        }
     });
     let recorder = args.record.as_deref().map(|path| {
         let recorder = Recorder::open(path, stop.clone());
         recorder.with_context(|| format!("cannot write the record {}", path.display()))
     });
     let recorder = recorder.transpose()?.map(Arc::new);
-    let handler = Recorded { inner: FaultFinder::new(&work), recorder: recorder.clone() };
-    let observer = Recorded { inner: Shared(Arc::clone(&voice)), recorder: recorder.clone() };
-    let member = Node::new(config, RandomText::new(&work), handler, observer);
+    let handler = Recorded { inner: FaultFinder::new(&demo), recorder: recorder.clone() };
+    let observer = Recorded { inner: SharedOutput(Arc::clone(&output)), recorder: recorder.clone() };
+    let node = Node::new(config, RandomText::new(&demo), handler, observer);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let outcome = runtime.block_on(async {
         tokio::spawn(obey_signals(stop.clone()));
-        tokio::spawn(tick(Arc::clone(&voice)));
+        tokio::spawn(tick(Arc::clone(&output)));
+        if form == OutputForm::Human {
+            tokio::spawn(hint(endpoint, reach.ring.clone(), Arc::clone(&output)));
+        }
         if args.control == Some(true) {
             control::listen(stop.clone());
         }
-        member.run(stop.cancelled_owned()).await
+        node.run(stop.cancelled_owned()).await
     });
-    if let Voice::Json(json) = &*voice {
-        json.say_last_totals();
+    if let NodeOutput::Json(json) = &*output {
+        json.report_last_totals();
     }
     let printed = printer.finish();
-    // A handler that does not end is not waited for: its message went back to the queue.
+    // The program does not wait for a handler that does not end. Its message is back in the queue.
     runtime.shutdown_background();
     outcome?;
     if let Some(recorder) = recorder {
-        recorder.finish().context("cannot write the record, so the copy stopped")?;
+        recorder.finish().context("cannot write the record, so the node stopped")?;
     }
     match printed {
         Err(error) if !is_closed_pipe(&error) => {
-            Err(error).context("cannot write to stdout, so the copy stopped")
+            Err(error).context("cannot write to stdout, so the node stopped")
         }
         _ => Ok(ExitCode::SUCCESS),
     }
 }
 
-enum Voice {
-    Human(Human),
-    Json(Json),
+/// Where a node reports its events.
+enum NodeOutput {
+    Human(HumanObserver),
+    Json(JsonObserver),
 }
 
-struct Shared(Arc<Voice>);
+struct SharedOutput(Arc<NodeOutput>);
 
-impl Observer for Shared {
+impl Observer for SharedOutput {
     fn notice(&self, notice: Notice<'_>) {
         match &*self.0 {
-            Voice::Human(human) => human.notice(notice),
-            Voice::Json(json) => json.notice(notice),
+            NodeOutput::Human(human) => human.notice(notice),
+            NodeOutput::Json(json) => json.notice(notice),
         }
     }
 }
 
-/// Something whose steps are recorded, if that was asked for.
+/// A handler or an observer whose steps are recorded, if the user asked for a record.
 struct Recorded<T> {
     inner: T,
     recorder: Option<Arc<Recorder>>,
@@ -114,25 +121,43 @@ impl<H: Handler> Handler for Recorded<H> {
     }
 }
 
-async fn tick(voice: Arc<Voice>) {
-    match &*voice {
-        Voice::Human(human) => loop {
+async fn tick(output: Arc<NodeOutput>) {
+    match &*output {
+        NodeOutput::Human(human) => loop {
             tokio::time::sleep(Duration::from_millis(500)).await;
             human.tick();
         },
-        Voice::Json(json) => json.say_late_totals().await,
+        NodeOutput::Json(json) => json.report_late_totals().await,
     }
 }
 
-/// Signals that come as close together as this are one.
+/// How long a node may be alone in its ring before the user gets a hint.
+const ALONE: Duration = Duration::from_secs(5);
+
+/// Warns of dangerous settings of Redis, and later of a ring without other nodes. If something cannot be read, there is
+/// no warning: the node itself reports a Redis that does not serve it.
+async fn hint(endpoint: Endpoint, name: RingName, output: Arc<NodeOutput>) {
+    let Ok(ring) = Ring::connect(endpoint, name).await else { return };
+    for warning in ring.server_warnings().await.unwrap_or_default() {
+        tracing::warn!("{warning}");
+    }
+    tokio::time::sleep(ALONE).await;
+    let Ok(snapshot) = ring.snapshot(0).await else { return };
+    let nodes = snapshot.members.iter().filter(|member| member.role != Role::Reader).count();
+    if let (NodeOutput::Human(human), 1) = (&*output, nodes) {
+        human.hint_alone();
+    }
+}
+
+/// Two signals within this time count as one.
 const SAME_SIGNAL: Duration = Duration::from_millis(100);
 
-/// The first signal stops the copy in stages, the second one at once.
+/// The first signal stops the node in stages. The second one ends the process at once.
 async fn obey_signals(stop: CancellationToken) {
-    told_to_stop().await;
+    stop_signal().await;
     stop.cancel();
-    // Some senders, `timeout` among them, signal both the process and its group: that is one request, not two.
+    // Some programs, such as `timeout`, signal both the process and its group. That is one request, not two.
     tokio::time::sleep(SAME_SIGNAL).await;
-    let signal = told_to_stop().await;
+    let signal = stop_signal().await;
     std::process::exit(signals::exit_code(signal).into());
 }

@@ -1,23 +1,25 @@
-//! The running totals of a copy: how much it generated and handled.
+//! The running totals of a node: how many messages it generated and handled.
 //!
-//! Several lanes count at the same moment. Counting and saying are one step under a lock, so that a reader never sees a
-//! total go back, and the last one it sees is the true one. Where a pace is kept, a total that comes too early is not
-//! dropped but waits: the next one replaces it, or else its time comes.
+//! Several lanes count at the same time. Counting and reporting are one step under a lock. So a reader never sees a
+//! total go back, and the last total it sees is the true one.
+//!
+//! If the pace is limited, a total that comes too early is not dropped. It is *pending* until the next total replaces
+//! it or its time has come. A total that cannot be reported, because the reader is too slow, stays pending too.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use estafeta_lab::report::Report;
 use tokio::sync::Notify;
 
-/// Between two sayings of the same total, where the pace is ten a second.
-const APART: Duration = Duration::from_millis(100);
+/// The least time between two reports of the same total at a pace of ten per second.
+const INTERVAL: Duration = Duration::from_millis(100);
 
-/// How often a total may be said.
+/// How often a total may be reported.
 #[derive(Clone, Copy, PartialEq)]
-pub enum Pace {
+pub enum ReportPace {
     EachStep,
-    TenASecond,
+    TenPerSecond,
 }
 
 #[derive(Clone, Copy)]
@@ -26,66 +28,66 @@ pub enum Total {
     Processed,
 }
 
-pub struct Totals {
-    apart: Duration,
+pub struct RunningTotals {
+    interval: Duration,
     counts: Mutex<[Count; 2]>,
-    /// Rings when a total begins to wait, so that idle copies never wake up.
-    waits: Notify,
+    /// Notified when a total becomes pending, so that an idle node never wakes up.
+    became_pending: Notify,
 }
 
 #[derive(Default)]
 struct Count {
     total: u64,
     errors: u64,
-    said: Option<Instant>,
-    waits: bool,
+    last_report: Option<Instant>,
+    pending: bool,
 }
 
-impl Totals {
-    pub fn new(pace: Pace) -> Self {
-        let apart = if pace == Pace::TenASecond { APART } else { Duration::ZERO };
-        Self { apart, counts: Mutex::default(), waits: Notify::new() }
+impl RunningTotals {
+    pub fn new(pace: ReportPace) -> Self {
+        let interval = if pace == ReportPace::TenPerSecond { INTERVAL } else { Duration::ZERO };
+        Self { interval, counts: Mutex::default(), became_pending: Notify::new() }
     }
 
-    /// Counts, and lets `say` say the new total if it is time; `say` answers whether it could.
-    pub fn add(&self, which: Total, new: usize, failed: usize, say: impl FnOnce(&Value) -> bool) {
+    /// Counts, and reports the new total through `send` if it is due. `send` returns whether it could report the total.
+    pub fn add(&self, which: Total, new: usize, failed: usize, send: impl FnOnce(&Report) -> bool) {
         let mut counts = self.counts();
         let count = &mut counts[which as usize];
         count.total += new as u64;
         count.errors += failed as u64;
-        if !count.is_due(self.apart) || !count.say(which, say) {
-            count.waits = true;
-            self.waits.notify_one();
+        if !count.is_due(self.interval) || !count.report(which, send) {
+            count.pending = true;
+            self.became_pending.notify_one();
         }
     }
 
-    /// Says what waits, when its time comes. Ends never.
-    pub async fn say_late(&self, say: impl Fn(&Value) -> bool) {
+    /// Reports each pending total once it is due. Never returns.
+    pub async fn report_late(&self, send: impl Fn(&Report) -> bool) {
         loop {
-            self.waits.notified().await;
-            tokio::time::sleep(APART).await;
-            self.say_waiting(self.apart, &say);
+            self.became_pending.notified().await;
+            tokio::time::sleep(INTERVAL).await;
+            self.report_pending(self.interval, &send);
         }
     }
 
-    /// Says what waits, now.
-    pub fn say_rest(&self, say: impl Fn(&Value)) {
-        self.say_waiting(Duration::ZERO, |object| {
-            say(object);
+    /// Reports each pending total now.
+    pub fn report_rest(&self, send: impl Fn(&Report)) {
+        self.report_pending(Duration::ZERO, |report| {
+            send(report);
             true
         });
     }
 
-    fn say_waiting(&self, apart: Duration, say: impl Fn(&Value) -> bool) {
+    fn report_pending(&self, interval: Duration, send: impl Fn(&Report) -> bool) {
         let mut counts = self.counts();
         for which in [Total::Generated, Total::Processed] {
             let count = &mut counts[which as usize];
-            if count.waits && count.is_due(apart) {
-                count.say(which, &say);
+            if count.pending && count.is_due(interval) {
+                count.report(which, &send);
             }
         }
-        if counts.iter().any(|count| count.waits) {
-            self.waits.notify_one();
+        if counts.iter().any(|count| count.pending) {
+            self.became_pending.notify_one();
         }
     }
 
@@ -95,21 +97,21 @@ impl Totals {
 }
 
 impl Count {
-    fn is_due(&self, apart: Duration) -> bool {
-        self.said.is_none_or(|said| said.elapsed() >= apart)
+    fn is_due(&self, interval: Duration) -> bool {
+        self.last_report.is_none_or(|at| at.elapsed() >= interval)
     }
 
-    fn say(&mut self, which: Total, say: impl FnOnce(&Value) -> bool) -> bool {
-        let object = match which {
-            Total::Generated => json!({"msg": "generated", "total": self.total}),
-            Total::Processed => json!({"msg": "processed", "total": self.total, "errors": self.errors}),
+    fn report(&mut self, which: Total, send: impl FnOnce(&Report) -> bool) -> bool {
+        let report = match which {
+            Total::Generated => Report::Generated { total: self.total },
+            Total::Processed => Report::Processed { total: self.total, errors: self.errors },
         };
-        let could = say(&object);
-        if could {
-            self.said = Some(Instant::now());
-            self.waits = false;
+        let was_sent = send(&report);
+        if was_sent {
+            self.last_report = Some(Instant::now());
+            self.pending = false;
         }
-        could
+        was_sent
     }
 }
 
@@ -119,61 +121,68 @@ mod tests {
 
     use super::*;
 
-    /// A listener that can be deaf.
+    /// A reader of reports that may have no room for more.
     #[derive(Default)]
-    struct Ear {
-        deaf: RefCell<bool>,
-        heard: RefCell<Vec<u64>>,
+    struct SlowReader {
+        full: RefCell<bool>,
+        received: RefCell<Vec<u64>>,
     }
 
-    impl Ear {
-        fn hear(&self, object: &Value) -> bool {
-            if !*self.deaf.borrow() {
-                self.heard.borrow_mut().push(object["total"].as_u64().unwrap());
+    fn total_of(report: &Report) -> u64 {
+        match report {
+            Report::Generated { total } | Report::Processed { total, .. } => *total,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    impl SlowReader {
+        fn receive(&self, report: &Report) -> bool {
+            if !*self.full.borrow() {
+                self.received.borrow_mut().push(total_of(report));
             }
-            !*self.deaf.borrow()
+            !*self.full.borrow()
         }
     }
 
     #[test]
-    fn each_step_is_said_at_once() {
-        let (totals, ear) = (Totals::new(Pace::EachStep), Ear::default());
+    fn each_step_is_reported_at_once() {
+        let (totals, reader) = (RunningTotals::new(ReportPace::EachStep), SlowReader::default());
         for _ in 0..3 {
-            totals.add(Total::Generated, 2, 0, |object| ear.hear(object));
+            totals.add(Total::Generated, 2, 0, |report| reader.receive(report));
         }
-        assert_eq!(*ear.heard.borrow(), [2, 4, 6]);
+        assert_eq!(*reader.received.borrow(), [2, 4, 6]);
     }
 
     #[test]
-    fn a_total_that_comes_too_early_is_replaced_by_the_next_and_said_in_the_end() {
-        let (totals, ear) = (Totals::new(Pace::TenASecond), Ear::default());
+    fn a_total_that_comes_too_early_is_replaced_by_the_next_and_reported_at_the_end() {
+        let (totals, reader) = (RunningTotals::new(ReportPace::TenPerSecond), SlowReader::default());
         for _ in 0..3 {
-            totals.add(Total::Processed, 2, 1, |object| ear.hear(object));
+            totals.add(Total::Processed, 2, 1, |report| reader.receive(report));
         }
         let rest = RefCell::new(Vec::new());
-        totals.say_rest(|object| rest.borrow_mut().push(object.clone()));
-        assert_eq!(*rest.borrow(), [json!({"msg": "processed", "total": 6, "errors": 3})]);
-        totals.say_rest(|object| panic!("{object} was said already"));
-        assert_eq!(*ear.heard.borrow(), [2]);
+        totals.report_rest(|report| rest.borrow_mut().push(report.clone()));
+        assert_eq!(*rest.borrow(), [Report::Processed { total: 6, errors: 3 }]);
+        totals.report_rest(|report| panic!("{report:?} was reported already"));
+        assert_eq!(*reader.received.borrow(), [2]);
     }
 
     #[tokio::test]
-    async fn what_waits_is_said_by_itself_and_not_before_somebody_can_hear_it() {
-        let (totals, ear) = (Totals::new(Pace::TenASecond), Ear::default());
-        *ear.deaf.borrow_mut() = true;
-        totals.add(Total::Generated, 7, 0, |object| ear.hear(object));
-        let heard = async {
-            tokio::time::sleep(3 * APART).await;
-            assert!(ear.heard.borrow().is_empty());
-            *ear.deaf.borrow_mut() = false;
-            while ear.heard.borrow().is_empty() {
+    async fn a_pending_total_is_reported_without_a_new_step_once_the_reader_has_room() {
+        let (totals, reader) = (RunningTotals::new(ReportPace::TenPerSecond), SlowReader::default());
+        *reader.full.borrow_mut() = true;
+        totals.add(Total::Generated, 7, 0, |report| reader.receive(report));
+        let received = async {
+            tokio::time::sleep(3 * INTERVAL).await;
+            assert!(reader.received.borrow().is_empty());
+            *reader.full.borrow_mut() = false;
+            while reader.received.borrow().is_empty() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         tokio::select! {
-            () = totals.say_late(|object| ear.hear(object)) => {}
-            () = heard => {}
+            () = totals.report_late(|report| reader.receive(report)) => {}
+            () = received => {}
         }
-        assert_eq!(*ear.heard.borrow(), [7]);
+        assert_eq!(*reader.received.borrow(), [7]);
     }
 }

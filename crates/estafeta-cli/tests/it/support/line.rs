@@ -1,6 +1,6 @@
-//! A line of its own to Redis for one copy, which can be disturbed.
+//! A separate line to Redis for one node. A test can disturb it.
 
-use estafeta_proxy::{Direction, Proxy, Upstream};
+use estafeta_lab::proxy::{Direction, Proxy, Upstream};
 use estafeta_testbed::{Process, RedisServer};
 use tokio::runtime::Runtime;
 
@@ -8,7 +8,7 @@ use super::{SOON, start};
 
 pub struct Line {
     pub proxy: Proxy,
-    // Declared after the proxy, which lives on it.
+    // Declared after the proxy, which runs on it, so dropped after it.
     _runtime: Runtime,
 }
 
@@ -17,7 +17,7 @@ impl Line {
         Self::tapped(redis, |_, _| {})
     }
 
-    /// A line that shows everything to `tap` before it is passed on; `tap` may block.
+    /// A line that shows all data to `tap` before it passes it on. `tap` may block, and then the data waits.
     pub fn tapped(redis: &RedisServer, tap: impl Fn(Direction, &[u8]) + Send + Sync + 'static) -> Self {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(2).enable_all().build().unwrap();
@@ -25,15 +25,15 @@ impl Line {
         Self { proxy, _runtime: runtime }
     }
 
-    /// Starts the program at the end of this line.
+    /// Starts the program so that it reaches Redis through this line.
     pub fn start(&self, args: &[&str]) -> Process {
         start(args, &[("REDIS_URL", &format!("redis://127.0.0.1:{}", self.proxy.port()))])
     }
 
-    /// Starts a copy and waits until it has joined.
-    pub fn copy(&self, args: &[&str]) -> Process {
-        let copy = self.start(&[&["run"], args].concat());
-        copy.wait_for_line(SOON, |line| line.starts_with("joined as member"));
-        copy
+    /// Starts a node and waits until it has joined.
+    pub fn node(&self, args: &[&str]) -> Process {
+        let node = self.start(&[&["run"], args].concat());
+        node.wait_for_line(SOON, |line| line.starts_with("joined as member"));
+        node
     }
 }

@@ -1,4 +1,4 @@
-//! A ring of real processes on a Redis of its own.
+//! A ring of real processes on a private Redis.
 
 pub mod line;
 pub mod monitored;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use estafeta_testbed::{DataDir, Output, Process, RedisServer, eventually};
 use serde_json::Value;
 
-/// A generous limit for things that must happen, but whose speed is no subject of the test.
+/// A generous limit for events that must happen, if the test does not check how fast they are.
 pub const SOON: Duration = Duration::from_secs(30);
 
 pub struct TestRing {
@@ -32,7 +32,8 @@ impl TestRing {
         Self::at(url, redis)
     }
 
-    /// A ring whose copies are led to `url`; the journal is read in `redis`.
+    /// A ring whose nodes connect to `url`. The test reads the journal from `redis`, and sends its Redis commands
+    /// there.
     pub fn at(url: String, redis: RedisServer) -> Self {
         Self { redis, url }
     }
@@ -42,29 +43,29 @@ impl TestRing {
         start(args, &[("REDIS_URL", &self.url)])
     }
 
-    /// Starts the program with its stdin in the hands of the test.
+    /// Starts the program with a pipe as stdin, which the test writes.
     pub fn start_fed(&self, args: &[&str]) -> (Process, ChildStdin) {
         let program = Path::new(env!("CARGO_BIN_EXE_estafeta"));
         Process::spawn_fed(program, args, [("REDIS_URL", &self.url)])
     }
 
-    /// Starts a copy and waits until it has joined.
-    pub fn copy(&self, args: &[&str]) -> Process {
-        let copy = self.start(&[&["run"], args].concat());
-        copy.wait_for_line(SOON, |line| {
+    /// Starts a node and waits until it has joined.
+    pub fn node(&self, args: &[&str]) -> Process {
+        let node = self.start(&[&["run"], args].concat());
+        node.wait_for_line(SOON, |line| {
             line.starts_with("joined as member") || line.contains("createdTaskId")
         });
-        copy
+        node
     }
 
-    pub fn copies(&self, count: usize, args: &[&str]) -> Vec<Process> {
-        let copies: Vec<_> = (0..count).map(|_| self.start(&[&["run"], args].concat())).collect();
-        for copy in &copies {
-            copy.wait_for_line(SOON, |line| {
+    pub fn nodes(&self, count: usize, args: &[&str]) -> Vec<Process> {
+        let nodes: Vec<_> = (0..count).map(|_| self.start(&[&["run"], args].concat())).collect();
+        for node in &nodes {
+            node.wait_for_line(SOON, |line| {
                 line.starts_with("joined as member") || line.contains("createdTaskId")
             });
         }
-        copies
+        nodes
     }
 
     /// Runs a command to its end.
@@ -79,22 +80,33 @@ impl TestRing {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The ring at this moment, as the program prints it; its balance must add up.
+    /// The current state of the ring, as the program prints it. Its balance must add up.
     pub fn status(&self) -> Value {
         let text = self.success(&["status", "--json"]);
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Waits until the ring looks as described.
-    pub fn eventually(&self, limit: Duration, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
-        eventually(limit, what, || Some(self.status()).filter(&fits))
+    /// None if no node has joined the ring yet.
+    fn status_if_any(&self) -> Option<Value> {
+        let output = self.command(&["status", "--json"]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        if stderr.contains("there is no ring") {
+            return None;
+        }
+        assert!(stderr.is_empty(), "{stderr}");
+        Some(serde_json::from_slice(&output.stdout).unwrap())
     }
 
-    /// The generator's process among the copies, once there is one that lives.
-    pub fn generator<'a>(&self, copies: &'a [Process]) -> &'a Process {
-        eventually(SOON, "a generator among the copies", || {
+    /// Waits until the ring looks as described.
+    pub fn eventually(&self, limit: Duration, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
+        eventually(limit, what, || self.status_if_any().filter(&fits))
+    }
+
+    /// The process of the generator, as soon as one of these nodes is in office and runs.
+    pub fn generator<'a>(&self, nodes: &'a [Process]) -> &'a Process {
+        eventually(SOON, "a generator among the nodes", || {
             let pid = self.status()["generator"]["pid"].as_u64()?;
-            copies.iter().find(|copy| u64::from(copy.pid()) == pid && copy.is_running())
+            nodes.iter().find(|node| u64::from(node.pid()) == pid && node.is_running())
         })
     }
 
@@ -105,7 +117,7 @@ impl TestRing {
         ids
     }
 
-    /// Every outcome in the journal: the id of the message, and the number of the member that it came from.
+    /// Every outcome in the journal: the id of the message and the number of the member that settled it.
     pub fn outcomes(&self) -> Vec<(u64, u64)> {
         let mut connection = self.redis.connect();
         let mut outcomes = Vec::new();
@@ -126,7 +138,7 @@ impl TestRing {
         }
     }
 
-    /// Every message from 1 to `count` has exactly one outcome in the journal.
+    /// Asserts that every message from 1 to `count` has exactly one outcome in the journal.
     pub fn assert_each_once(&self, count: u64) {
         let journal = self.journal();
         let twice: Vec<_> =
@@ -137,7 +149,7 @@ impl TestRing {
         assert_eq!(journal.len() as u64, count, "settled without being published: {journal:?}");
     }
 
-    /// Puts a value at one of the ring's keys, from outside.
+    /// Sends a command to Redis, past the program.
     pub fn redis_cli(&self, words: &[&str]) -> redis::Value {
         let mut call = redis::cmd(words[0]);
         for word in &words[1..] {
@@ -148,12 +160,12 @@ impl TestRing {
 }
 
 impl TestRing {
-    /// Puts errors into the ring as if as many messages had been published and had failed.
+    /// Puts errors into the ring, as if this many messages had been published and had failed.
     pub fn plant_errors(&self, ids: RangeInclusive<u64>, body: impl Fn(u64) -> Vec<u8>) {
         self.plant_failures(ids, "planted", body);
     }
 
-    /// [`plant_errors`](Self::plant_errors) with another reason than usual.
+    /// Like [`plant_errors`](Self::plant_errors), with this reason.
     pub fn plant_failures(&self, ids: RangeInclusive<u64>, reason: &str, body: impl Fn(u64) -> Vec<u8>) {
         let mut connection = self.redis.connect();
         let ids: Vec<u64> = ids.collect();
@@ -173,10 +185,10 @@ impl TestRing {
         }
     }
 
-    /// Starts the program with its stdout in a pipe that is read only when the test reads it.
+    /// Starts the program with a pipe as stdout, which the test reads.
     pub fn start_unread(&self, args: &[&str]) -> (Process, File) {
-        let place = tempfile::tempdir().unwrap();
-        let pipe = place.path().join("pipe");
+        let scratch = tempfile::tempdir().unwrap();
+        let pipe = scratch.path().join("pipe");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
         let script = r#"pipe=$1; shift; exec "$@" > "$pipe""#;
         let words = ["-c", script, "sh", pipe.to_str().unwrap(), env!("CARGO_BIN_EXE_estafeta")];
@@ -196,9 +208,9 @@ pub fn run(args: &[&str], envs: &[(&str, &str)]) -> Output {
     start(args, envs).output(SOON)
 }
 
-/// The program, and before it whatever it takes to start it where nothing answers at 127.0.0.1:6379: nothing, or a network
-/// of its own if this machine has a Redis there. Sockets in the file system are the same in both.
-pub fn away_from_the_usual_redis() -> Vec<&'static str> {
+/// The command line that starts the program where no Redis answers at 127.0.0.1:6379. If this machine has a Redis
+/// there, the program gets a separate network. Sockets in the file system are the same in both cases.
+pub fn command_away_from_the_usual_redis() -> Vec<&'static str> {
     let program = env!("CARGO_BIN_EXE_estafeta");
     match TcpStream::connect("127.0.0.1:6379") {
         Err(_) => vec![program],
@@ -206,12 +218,12 @@ pub fn away_from_the_usual_redis() -> Vec<&'static str> {
     }
 }
 
-/// The JSON objects that a copy with `--json` has said so far.
-pub fn said(copy: &Process) -> Vec<Value> {
-    copy.stdout_lines().iter().map(|line| serde_json::from_str(line).expect(line)).collect()
+/// The JSON reports that a node with `--json` has printed so far.
+pub fn reports(node: &Process) -> Vec<Value> {
+    node.stdout_lines().iter().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
-/// The ids of the messages in an element of the queue, which are several if it is a pack.
+/// The ids of the messages in an element of the queue. A pack has several.
 pub fn ids_in(element: &[u8]) -> Vec<u64> {
     let text = String::from_utf8_lossy(element);
     let header: Vec<u64> =
@@ -220,7 +232,7 @@ pub fn ids_in(element: &[u8]) -> Vec<u64> {
     (header[0]..header[0] + count).collect()
 }
 
-/// The processes that were told to write below this place.
+/// The processes whose command line names this directory.
 pub fn processes_of(place: &DataDir) -> Vec<u32> {
     let directory = place.path().to_str().unwrap();
     let names =

@@ -1,4 +1,4 @@
-//! A monitor on a terminal of its own, and what its screen says.
+//! A monitor on a private terminal, and what its screen shows.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +11,7 @@ pub struct Monitored {
     pub terminal: Terminal,
 }
 
-/// A row of the table.
+/// One row of the table of members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     pub id: u64,
@@ -22,12 +22,12 @@ pub struct Row {
 }
 
 impl Monitored {
-    /// On a window of 80 by 24.
+    /// Starts a monitor in a window of 80 by 24.
     pub fn start(args: &[&str], envs: &[(&str, &str)]) -> Self {
         Self::start_by(&[env!("CARGO_BIN_EXE_estafeta")], args, envs)
     }
 
-    /// The same by way of these words, the last of which is the program.
+    /// Starts a monitor by this command line, whose last word is the program.
     pub fn start_by(words: &[&str], args: &[&str], envs: &[(&str, &str)]) -> Self {
         let args = [&words[1..], &["monitor"], args].concat();
         Self { terminal: Terminal::start(Path::new(words[0]), args, envs.iter().copied(), 24, 80) }
@@ -43,7 +43,7 @@ impl Monitored {
         rows(&self.terminal.wait_for(SOON, what, |screen| fits(&rows(screen))))
     }
 
-    /// Waits until so many copies are alive, one of them in office, and returns the generator.
+    /// Waits until this many nodes are alive and one of them is in office. Returns the generator.
     #[track_caller]
     pub fn wait_for_ring(&self, alive: usize) -> Row {
         let is_there = |rows: &[Row]| {
@@ -54,7 +54,7 @@ impl Monitored {
         generators(&rows).next().unwrap().clone()
     }
 
-    /// Waits for another generator than this one, which must be the only one.
+    /// Waits until another node than `of` is the only generator, and returns it.
     #[track_caller]
     pub fn wait_for_successor(&self, of: &Row) -> Row {
         let rows = self.wait_for_rows("another generator", |rows| {
@@ -64,7 +64,7 @@ impl Monitored {
         generators(&rows).next().unwrap().clone()
     }
 
-    /// Presses q and waits for the end; the terminal must be as it was before.
+    /// Presses q and waits for the end. The terminal must be restored to its former state.
     #[track_caller]
     pub fn quit(&self) {
         self.terminal.type_keys("q");
@@ -92,7 +92,7 @@ fn rows(screen: &str) -> Vec<Row> {
     table.map_while(|line| row(line.get(1..)?)).collect()
 }
 
-/// None for a line that is no row, or of a copy without a number yet.
+/// Returns `None` if the line is no row, or if the node has no number yet.
 fn row(line: &str) -> Option<Row> {
     let words: Vec<&str> = line.trim_start_matches(['◆', ' ']).split_whitespace().collect();
     let [id, role, _rank, whose, pid, .., state] = words[..] else {
@@ -111,7 +111,7 @@ fn row(line: &str) -> Option<Row> {
 pub fn running(rows: &[Row]) -> Vec<u32> {
     let runs = |pid: &u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // One that nobody has waited for yet has ended all the same.
+        // A process that is not reaped yet has ended all the same.
         !stat.is_empty() && !stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z')
     };
     rows.iter().map(|row| row.pid).filter(runs).collect()
@@ -119,5 +119,5 @@ pub fn running(rows: &[Row]) -> Vec<u32> {
 
 #[track_caller]
 pub fn wait_until_none_runs(rows: &[Row], limit: Duration) {
-    eventually(limit, "the end of every copy", || running(rows).is_empty().then_some(()));
+    eventually(limit, "the end of every node", || running(rows).is_empty().then_some(()));
 }

@@ -1,5 +1,10 @@
-//! What every fault is held to: while it lasts nothing is lost, repeated or published by two; when it is over there is
-//! one generator and an empty queue.
+//! What a ring must do under every fault, and how a test waits for it.
+//!
+//! While a fault lasts, no message is lost, settled twice or published by two generators. When it is over, the nodes
+//! work as one ring again without help. A test injects a fault, waits until the nodes have noticed it, ends the fault,
+//! and calls [`TestRing::assert_recovered`]. Nodes report a fault of Redis with the line "lost Redis at ", and
+//! its end with "Redis is back". So a test counts these lines before the fault ([`misses_of`]) and waits for more of
+//! them ([`await_misses`], [`await_back`]).
 
 use std::time::Duration;
 
@@ -8,99 +13,100 @@ use serde_json::Value;
 
 use super::{SOON, TestRing};
 
-/// Arguments of copies that a fault is to meet in the middle of their work.
+/// Arguments of nodes that a fault should meet in the middle of their work.
 pub const BUSY: [&str; 3] = ["--interval", "5ms", "--journal"];
 
-/// Arguments of copies that hold a message in hand for most of the time, with the lease that a test need not wait long for.
-pub const LABORIOUS: [&str; 7] =
+/// Arguments of nodes that hold a message most of the time. Their lease is short, so a test need not wait long for its
+/// end.
+pub const SLOW_HANDLERS: [&str; 7] =
     ["--interval", "20ms", "--journal", "--work-per-char", "2ms", "--lease", "500ms"];
 
-/// Messages that have their outcome.
+/// The number of messages that have their outcome.
 pub fn settled(status: &Value) -> u64 {
-    ["done", "errors_kept", "errors_taken"].map(|count| status[count].as_u64().unwrap()).iter().sum()
+    ["done", "errorsKept", "errorsTaken"].map(|count| status[count].as_u64().unwrap()).iter().sum()
 }
 
-fn times_said(copy: &Process, words: &str) -> usize {
-    copy.stdout_lines().iter().filter(|line| line.starts_with(words)).count()
+fn times_printed(node: &Process, start: &str) -> usize {
+    node.stdout_lines().iter().filter(|line| line.starts_with(start)).count()
 }
 
-/// How often this copy has said that it misses Redis.
-pub fn misses(copy: &Process) -> usize {
-    times_said(copy, "Redis does not serve us")
+/// How often this node has reported that Redis does not serve it.
+pub fn misses(node: &Process) -> usize {
+    times_printed(node, "lost Redis at ")
 }
 
-/// Waits until every copy that said it misses Redis has said that it is back.
+/// Waits until every node has reported an end for each time it reported that Redis does not serve it.
 #[track_caller]
-pub fn await_back(copies: &[Process]) {
-    eventually(SOON, "every copy has Redis back", || {
-        copies.iter().all(|copy| times_said(copy, "Redis is back") == misses(copy)).then_some(())
+pub fn await_back(nodes: &[Process]) {
+    eventually(SOON, "every node has Redis back", || {
+        nodes.iter().all(|node| times_printed(node, "Redis is back") == misses(node)).then_some(())
     });
 }
 
-/// How often each copy has said so far that it misses Redis; taken before a fault, for [`await_misses`].
-pub fn misses_of(copies: &[Process]) -> Vec<usize> {
-    copies.iter().map(misses).collect()
+/// How often each node has reported so far that Redis does not serve it. Taken before a fault, for [`await_misses`].
+pub fn misses_of(nodes: &[Process]) -> Vec<usize> {
+    nodes.iter().map(misses).collect()
 }
 
-/// Waits until every copy has said, once more than before, that it misses Redis.
+/// Waits until every node has reported once more than `before` that Redis does not serve it.
 #[track_caller]
-pub fn await_misses(copies: &[Process], before: &[usize]) {
-    eventually(SOON, "every copy misses Redis", || {
-        misses_of(copies).iter().zip(before).all(|(now, before)| now > before).then_some(())
+pub fn await_misses(nodes: &[Process], before: &[usize]) {
+    eventually(SOON, "every node misses Redis", || {
+        misses_of(nodes).iter().zip(before).all(|(now, before)| now > before).then_some(())
     });
 }
 
-/// None of these copies was ever declared dead.
+/// Asserts that none of these nodes was ever declared dead.
 #[track_caller]
-pub fn assert_never_given_up(copies: &[Process]) {
-    for copy in copies {
-        let lines = copy.stdout_lines();
-        assert!(!lines.iter().any(|line| line.starts_with("the ring gave this copy up")), "{lines:?}");
+pub fn assert_never_given_up(nodes: &[Process]) {
+    for node in nodes {
+        let lines = node.stdout_lines();
+        assert!(!lines.iter().any(|line| line.starts_with("the ring gave this node up")), "{lines:?}");
     }
 }
 
-/// Waits until one of the copies says that Redis does not serve it, for this reason.
+/// Waits until one of the nodes reports that Redis does not serve it for this reason.
 #[track_caller]
-pub fn await_complaint(copies: &[Process], reason: &str) {
-    let complains = |line: &String| line.starts_with("Redis does not serve us") && line.contains(reason);
-    eventually(SOON, &format!("a copy complains of {reason}"), || {
-        copies.iter().any(|copy| copy.stdout_lines().iter().any(complains)).then_some(())
+pub fn await_complaint(nodes: &[Process], reason: &str) {
+    let complains = |line: &String| line.starts_with("lost Redis at ") && line.contains(reason);
+    eventually(SOON, &format!("a node complains of {reason}"), || {
+        nodes.iter().any(|node| node.stdout_lines().iter().any(complains)).then_some(())
     });
 }
 
 impl TestRing {
-    /// Waits until some more messages have their outcome.
+    /// Waits until more messages have their outcome.
     #[track_caller]
-    pub fn flows(&self) {
+    pub fn await_progress(&self) {
         let before = settled(&self.status());
         self.eventually(SOON, "messages flow", |status| settled(status) > before + 2);
     }
 
-    /// Freezes this copy at a moment in which it holds a message.
+    /// Freezes this node while it holds a message.
     #[track_caller]
-    pub fn freeze_in_hand(&self, copy: &Process) {
-        let pid = u64::from(copy.pid());
+    pub fn freeze_with_a_message(&self, node: &Process) {
+        let pid = u64::from(node.pid());
         let holds = |status: &Value| {
             let members = status["members"].as_array().unwrap();
-            members.iter().any(|member| member["pid"] == pid && member["in_flight"].as_u64() > Some(0))
+            members.iter().any(|member| member["pid"] == pid && member["inFlight"].as_u64() > Some(0))
         };
-        eventually(SOON, "the copy holds a message", || {
-            copy.freeze();
+        eventually(SOON, "the node holds a message", || {
+            node.freeze();
             let caught = holds(&self.status());
             if !caught {
-                copy.thaw();
+                node.thaw();
             }
             caught.then_some(())
         });
     }
 
-    /// The epoch of the generator, once there is one; it only grows.
+    /// The epoch of the generator, as soon as there is one.
     pub fn epoch(&self) -> u64 {
         let status = self.eventually(SOON, "a generator", |status| !status["generator"].is_null());
         status["generator"]["epoch"].as_u64().unwrap()
     }
 
-    /// Waits until the ring has told of this kind of event.
+    /// Waits until the ring has recorded an event of this kind.
     #[track_caller]
     pub fn await_event(&self, kind: &str) {
         let mut connection = self.redis.connect();
@@ -112,76 +118,76 @@ impl TestRing {
         });
     }
 
-    /// Nobody was buried, and the office has been with the same copy all the time.
+    /// Asserts that no member was buried and the office never passed on.
     #[track_caller]
-    pub fn assert_nobody_given_up(&self) {
+    pub fn assert_no_node_given_up(&self) {
         let status = self.status();
         assert_eq!((&status["buried"], &status["takeovers"]), (&0.into(), &0.into()), "{status}");
     }
 
-    /// Kills a copy that handles. Its burial proves that the judges believe in deaths again, and it must be the only one.
+    /// Kills a handler and waits for its burial. This proves that the failure detectors believe in deaths again. No
+    /// other member may be buried.
     #[track_caller]
-    pub fn assert_only_the_dead_are_buried(&self, copies: &mut Vec<Process>) {
-        let generator = self.generator(copies).pid();
-        let at = copies.iter().position(|copy| copy.pid() != generator).unwrap();
-        copies.remove(at).kill();
+    pub fn assert_only_the_dead_are_buried(&self, nodes: &mut Vec<Process>) {
+        let generator = self.generator(nodes).pid();
+        let at = nodes.iter().position(|node| node.pid() != generator).unwrap();
+        nodes.remove(at).kill();
         self.eventually(SOON, "the dead one is buried", |status| status["buried"].as_u64() > Some(0));
-        self.flows();
+        self.await_progress();
         let status = self.status();
         assert_eq!((&status["buried"], &status["takeovers"]), (&1.into(), &0.into()), "{status}");
-        assert_never_given_up(copies);
+        assert_never_given_up(nodes);
     }
 
-    /// How long nobody was in office before the last take-over, as Redis recorded it.
+    /// How long the office was vacant, or its holder silent, before the last take-over, as Redis recorded it.
     pub fn last_silence(&self) -> Duration {
         let status = self.status();
-        let mut events = status["events"].as_array().unwrap().iter();
-        let taken = events.find(|event| event["kind"] == "took-over").unwrap();
-        let fields = taken["fields"].as_array().unwrap();
-        let silence = fields.iter().find(|field| field[0] == "silence").unwrap();
-        Duration::from_millis(silence[1].as_str().unwrap().parse().unwrap())
+        let events = status["events"].as_array().unwrap();
+        let take_over = events.iter().rfind(|event| event["kind"] == "tookOver").unwrap();
+        Duration::from_millis(take_over["silenceMs"].as_u64().unwrap())
     }
 
-    /// The end of every story. All copies, none of which has ended, work as one ring again and stop when told to; two
-    /// others finish what is left, and then every message has had one outcome.
+    /// The end of every test with a fault. None of the nodes may have ended. They work as one ring again, and stop on a
+    /// signal. Two new nodes finish what is left. After that every message has exactly one outcome.
     #[track_caller]
-    pub fn assert_recovered(&self, copies: &[Process]) {
-        for copy in copies {
-            assert!(copy.is_running(), "{copy:?} ended by itself: {:?}", copy.stderr_lines());
+    pub fn assert_recovered(&self, nodes: &[Process]) {
+        for node in nodes {
+            assert!(node.is_running(), "{node:?} ended by itself: {:?}", node.stderr_lines());
         }
-        self.assert_survivors_recovered(copies);
+        self.assert_survivors_recovered(nodes);
     }
 
-    /// [`assert_recovered`](Self::assert_recovered) where some of the copies were meant to end.
+    /// Like [`assert_recovered`](Self::assert_recovered), if some of the nodes were meant to end.
     #[track_caller]
-    pub fn assert_survivors_recovered(&self, copies: &[Process]) {
-        let alive: Vec<_> = copies.iter().filter(|copy| copy.is_running()).collect();
-        self.eventually(SOON, "one generator, and all copies well", |status| {
+    pub fn assert_survivors_recovered(&self, nodes: &[Process]) {
+        let alive: Vec<_> = nodes.iter().filter(|node| node.is_running()).collect();
+        self.eventually(SOON, "one generator, and all nodes well", |status| {
             let members = status["members"].as_array().unwrap();
             let generators = members.iter().filter(|member| member["role"] == "generator").count();
-            let well = members.iter().filter(|member| member["state"] == "well").count();
+            let well = members.iter().filter(|member| member["state"] == "alive").count();
             (generators, well, members.len()) == (1, alive.len(), alive.len())
         });
         if alive.len() > 1 {
-            self.flows();
+            self.await_progress();
         }
-        for copy in &alive {
-            copy.signal(Signal::SIGTERM);
+        for node in &alive {
+            node.signal(Signal::SIGTERM);
         }
-        for copy in &alive {
-            assert!(copy.wait(SOON).success(), "{copy:?}: {:?}", copy.stderr_lines());
+        for node in &alive {
+            assert!(node.wait(SOON).success(), "{node:?}: {:?}", node.stderr_lines());
         }
         self.finish();
     }
 
-    /// Two new copies publish a few more messages and settle all that wait. Nothing is left then of those that are gone.
+    /// Two new nodes publish a few more messages and settle all that wait. After that, Redis holds nothing of the nodes
+    /// that are gone.
     #[track_caller]
     pub fn finish(&self) {
         let count = self.status()["published"].as_u64().unwrap() + 10;
         let limit = count.to_string();
         let args = ["--interval", "1ms", "--journal", "--until-done", "--limit", &limit];
-        for copy in self.copies(2, &args) {
-            assert!(copy.wait(SOON).success(), "{copy:?}: {:?}", copy.stderr_lines());
+        for node in self.nodes(2, &args) {
+            assert!(node.wait(SOON).success(), "{node:?}: {:?}", node.stderr_lines());
         }
         let status = self.status();
         assert_eq!((&status["published"], settled(&status)), (&count.into(), count), "{status}");

@@ -59,7 +59,7 @@ local function give_back(held, keys, number, now)
 
   local failed, ids = {}, {}
   for i, spent in ipairs(held.spent) do
-    failed[i] = error_element(spent.element, text(now), number, 'gave up: every copy that handled it died or hung')
+    failed[i] = error_element(spent.element, text(now), number, 'gave up: every node that handled it died or hung')
     ids[i] = text(spent.id)
   end
   push_all('RPUSH', keys.errors, failed)

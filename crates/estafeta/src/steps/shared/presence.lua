@@ -1,4 +1,4 @@
--- How the ring sees a member: 'well'; 'expired' (its lease ran out); 'absent' (its channel has no subscriber, although
+-- How the ring sees a member: 'alive'; 'expired' (its lease ran out); 'absent' (its channel has no subscriber, although
 -- a member stays subscribed as long as it lives); 'ahead' (its deadline is further off than its lease, which means that
 -- Redis' clock jumped back).
 local function state_of(deadline, is_missed, lease, now)
@@ -9,7 +9,7 @@ local function state_of(deadline, is_missed, lease, now)
   elseif deadline > now + lease then
     return 'ahead'
   end
-  return 'well'
+  return 'alive'
 end
 
 -- Returns the state of one member, or nil if there is no such member. If a member could not subscribe, its lease alone

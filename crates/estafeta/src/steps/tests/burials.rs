@@ -1,15 +1,15 @@
-//! Who goes, by death or by leave, and what becomes of what it held.
+//! Tests of `bury` and `leave`: which members go, and where the messages and errors go that they held.
 
 use super::*;
 
 #[tokio::test]
-async fn a_burial_returns_what_all_lanes_held_in_order_and_gives_up_in_the_end() {
+async fn a_burial_returns_the_messages_of_all_lanes_in_order_and_gives_up_after_the_last_attempt() {
     let bench = Bench::new().await;
-    let generator = bench.join(Kind::Member, 1).await;
+    let generator = bench.join(MemberKind::Member, 1).await;
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c", "d", "e"]).await;
     for attempt in 1..=3_u64 {
-        let handler = bench.join(Kind::Member, 4).await;
+        let handler = bench.join(MemberKind::Member, 4).await;
         for lane in [2, 0, 3, 1] {
             bench.claim(handler, lane, 1).await;
         }
@@ -34,11 +34,11 @@ async fn a_burial_returns_what_all_lanes_held_in_order_and_gives_up_in_the_end()
 }
 
 #[tokio::test]
-async fn a_journal_is_kept_for_a_dead_member_only_if_it_kept_one() {
+async fn a_burial_writes_to_the_journal_only_if_the_dead_member_kept_one() {
     for journal in [false, true] {
         let bench = Bench::new().await;
         let incarnation = Incarnation::random();
-        let me = Introduction { journal, ..introduction(incarnation, Kind::Member, 1, false) };
+        let me = Introduction { journal, ..introduction(incarnation, MemberKind::Member, 1, false) };
         let number = bench.store.join(&me).await.unwrap();
         let list = bench.store.keys().inflight(incarnation, 0);
         bench.ask::<()>(&["RPUSH", &list, "1 1 3 7 its last attempt"]);
@@ -50,15 +50,16 @@ async fn a_journal_is_kept_for_a_dead_member_only_if_it_kept_one() {
 }
 
 #[tokio::test]
-async fn the_returned_messages_come_first_with_one_more_attempt() {
+async fn returned_messages_are_claimed_first_and_with_one_more_attempt() {
     let bench = Bench::new().await;
-    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (generator, handler) =
+        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c"]).await;
     bench.claim(handler, 0, 2).await;
     let returned = bench.store.leave(handler.incarnation, 1).await.unwrap();
     assert_eq!(returned, 2);
-    let next = bench.join(Kind::Member, 3).await;
+    let next = bench.join(MemberKind::Member, 3).await;
     let mut seen = Vec::new();
     for lane in 0..3 {
         let claimed = bench.claim(next, lane, 3).await;
@@ -73,28 +74,28 @@ async fn the_returned_messages_come_first_with_one_more_attempt() {
 #[tokio::test]
 async fn burying_the_generator_vacates_its_office() {
     let bench = Bench::new().await;
-    let (one, other) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (one, other) = (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     let term = bench.lead(one).await;
     bench.expire(one);
     bench.bury(one).await;
     assert_eq!(bench.publish_from(one, &term, 0, 1, &["late"]).await, Publish::Fenced);
-    let Beat::Stands(stand) = bench.store.beat(other.incarnation, LEASE).await.unwrap() else {
+    let Beat::Stands(report) = bench.store.beat(other.incarnation, LEASE).await.unwrap() else {
         panic!("a member")
     };
-    assert_eq!((stand.office, stand.rank), (Office::Empty, 0));
+    assert_eq!((report.office, report.rank), (Office::Empty, 0));
     assert_eq!(bench.lead(other).await.predecessor, Some(one.number));
     assert_eq!(bench.ledger("takeovers"), 1);
 }
 
 #[tokio::test]
-async fn a_deadline_that_a_clock_jump_left_too_far_off_is_cut_to_one_lease() {
+async fn a_deadline_too_far_ahead_after_a_clock_jump_is_cut_to_one_lease() {
     let bench = Bench::new().await;
-    let one = bench.join(Kind::Member, 1).await;
+    let one = bench.join(MemberKind::Member, 1).await;
     let name = one.incarnation.to_string();
     let far = "99999999999999";
     bench.ask::<()>(&["ZADD", "{estafeta}:members", far, &name]);
     let suspects = bench.store.suspects(LEASE).await.unwrap();
-    // It has no presence, so absence is what a look sees first; `bury` knows better.
+    // The member is not connected, so `suspects` reports it as absent. `bury` sees that it joined without presence.
     assert_eq!(suspects.list.len(), 1);
     assert!(matches!(bench.bury(one).await, Bury::Alive));
     let deadline: f64 = bench.ask(&["ZSCORE", "{estafeta}:members", &name]);
@@ -104,36 +105,36 @@ async fn a_deadline_that_a_clock_jump_left_too_far_off_is_cut_to_one_lease() {
 }
 
 #[tokio::test]
-async fn a_member_that_subscribed_is_buried_only_after_two_looks_a_grace_apart() {
+async fn a_member_with_presence_is_buried_only_after_an_absence_of_one_grace_period() {
     let bench = Bench::new().await;
     let incarnation = Incarnation::random();
-    bench.store.join(&introduction(incarnation, Kind::Member, 1, true)).await.unwrap();
+    bench.store.join(&introduction(incarnation, MemberKind::Member, 1, true)).await.unwrap();
     let facts = bench.store.facts(incarnation).await.unwrap().unwrap();
     let now = bench.store.suspects(LEASE).await.unwrap().now_ms;
     for since in [0, now, now - 50] {
-        let verdict =
+        let answer =
             bench.store.bury(incarnation, &facts, since, Duration::from_secs(5), None).await.unwrap();
-        assert!(matches!(verdict, Bury::Alive), "missed since {since}");
+        assert!(matches!(answer, Bury::Alive), "missed since {since}");
     }
     assert!(bench.store.show_presence(incarnation).await.unwrap());
-    let verdict = bench.store.bury(incarnation, &facts, now - 200, GRACE, None).await.unwrap();
-    assert!(matches!(verdict, Bury::Alive), "it is back");
+    let answer = bench.store.bury(incarnation, &facts, now - 200, GRACE, None).await.unwrap();
+    assert!(matches!(answer, Bury::Alive), "it is back");
 
     let gone = Incarnation::random();
-    bench.store.join(&introduction(gone, Kind::Member, 1, true)).await.unwrap();
+    bench.store.join(&introduction(gone, MemberKind::Member, 1, true)).await.unwrap();
     let facts = bench.store.facts(gone).await.unwrap().unwrap();
-    let verdict = bench.store.bury(gone, &facts, now - 200, GRACE, None).await.unwrap();
-    assert!(matches!(verdict, Bury::Buried { .. }), "it was missed for two graces");
+    let answer = bench.store.bury(gone, &facts, now - 200, GRACE, None).await.unwrap();
+    assert!(matches!(answer, Bury::Buried { .. }), "it was missed for two graces");
 }
 
 #[tokio::test]
-async fn what_a_dead_reader_held_is_back_at_the_head_of_the_errors() {
+async fn the_errors_that_a_dead_reader_held_return_to_the_head_of_the_errors() {
     let bench = Bench::new().await;
     for id in 1..=4 {
         bench.ask::<()>(&["RPUSH", "{estafeta}:errors", &format!("{id} 1 1 1 1 1 2 no body {id}")]);
     }
     bench.ask::<()>(&["HSET", "{estafeta}:ledger", "published", "4", "failed", "4"]);
-    let reader = bench.join(Kind::Reader, 1).await;
+    let reader = bench.join(MemberKind::Reader, 1).await;
     let take = |cursor, settled, want| Settlement { cursor, settled, want, ..Settlement::default() };
     let Turn::Holds { held, .. } = bench.store.take(reader.identity(), &take(0, 0, 2)).await.unwrap() else {
         panic!("lost")
@@ -154,14 +155,14 @@ async fn what_a_dead_reader_held_is_back_at_the_head_of_the_errors() {
 }
 
 #[tokio::test]
-async fn a_message_that_kills_its_handlers_takes_no_others_along() {
+async fn a_message_that_kills_its_handlers_takes_no_other_messages_along() {
     let bench = Bench::new().await;
-    let generator = bench.join(Kind::Member, 1).await;
+    let generator = bench.join(MemberKind::Member, 1).await;
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["good", "poison", "good"]).await;
     let mut claimed = Vec::new();
     while bench.ledger("failed") == 0 {
-        let handler = bench.join(Kind::Member, 1).await;
+        let handler = bench.join(MemberKind::Member, 1).await;
         let held = bench.claim(handler, 0, 10).await;
         claimed.push(held.len());
         if held.iter().any(|message| message.body() == b"poison") {
@@ -179,13 +180,13 @@ async fn a_message_that_kills_its_handlers_takes_no_others_along() {
 }
 
 #[tokio::test]
-async fn whoever_leaves_in_peace_makes_no_message_an_error() {
+async fn a_member_that_leaves_turns_no_message_into_an_error() {
     let bench = Bench::new().await;
-    let generator = bench.join(Kind::Member, 1).await;
+    let generator = bench.join(MemberKind::Member, 1).await;
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a"]).await;
     for _ in 0..10 {
-        let handler = bench.join(Kind::Member, 1).await;
+        let handler = bench.join(MemberKind::Member, 1).await;
         assert_eq!(bench.claim(handler, 0, 1).await.len(), 1);
         assert_eq!(bench.store.leave(handler.incarnation, 1).await.unwrap(), 1);
     }
@@ -193,21 +194,21 @@ async fn whoever_leaves_in_peace_makes_no_message_an_error() {
 }
 
 #[tokio::test]
-async fn whoever_overslept_its_own_lease_has_no_say_about_others() {
+async fn a_member_whose_own_lease_ran_out_can_neither_bury_nor_take_over() {
     let bench = Bench::new().await;
-    let (old, judge) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (old, other) = (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     bench.lead(old).await;
     bench.expire(old);
-    bench.expire(judge);
+    bench.expire(other);
     let facts = bench.store.facts(old.incarnation).await.unwrap().unwrap();
     let bury =
-        async || bench.store.bury(old.incarnation, &facts, 0, GRACE, Some(judge.incarnation)).await.unwrap();
+        async || bench.store.bury(old.incarnation, &facts, 0, GRACE, Some(other.incarnation)).await.unwrap();
     assert!(matches!(bury().await, Bury::Alive));
-    let answer = bench.store.lead(judge.incarnation, LEASE, &candidacy()).await.unwrap();
+    let answer = bench.store.lead(other.incarnation, LEASE, &candidacy()).await.unwrap();
     assert!(matches!(answer, Lead::Follows));
 
-    let overslept = async || match bench.store.beat(judge.incarnation, LEASE).await.unwrap() {
-        Beat::Stands(stand) => stand.overslept,
+    let overslept = async || match bench.store.beat(other.incarnation, LEASE).await.unwrap() {
+        Beat::Stands(report) => report.overslept,
         Beat::Lost => panic!("a member"),
     };
     assert!(overslept().await);
@@ -216,12 +217,12 @@ async fn whoever_overslept_its_own_lease_has_no_say_about_others() {
 }
 
 #[tokio::test]
-async fn what_a_member_said_of_itself_counts_more_than_its_place_in_the_line() {
+async fn a_member_that_is_missing_from_the_succession_still_returns_messages_and_not_errors() {
     let bench = Bench::new().await;
-    let generator = bench.join(Kind::Member, 1).await;
+    let generator = bench.join(MemberKind::Member, 1).await;
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b"]).await;
-    let (dead, leaving) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (dead, leaving) = (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     for member in [dead, leaving] {
         assert_eq!(bench.claim(member, 0, 1).await.len(), 1);
         bench.ask::<()>(&["ZREM", "{estafeta}:succession", &member.incarnation.to_string()]);
@@ -233,9 +234,9 @@ async fn what_a_member_said_of_itself_counts_more_than_its_place_in_the_line() {
 }
 
 #[tokio::test]
-async fn errors_in_the_hands_of_a_reader_go_back_as_they_are_and_in_their_order() {
+async fn the_errors_of_a_dead_reader_return_unchanged_and_in_order_even_if_one_looks_like_a_pack() {
     let bench = Bench::new().await;
-    let reader = bench.join(Kind::Reader, 1).await;
+    let reader = bench.join(MemberKind::Reader, 1).await;
     let errors =
         ["1 1 1 1 1 1 2 no body", "*1 2 1 4 2 1:a1:b", "3 1 1 1 1 1 2 no body", "4 1 1 1 1 1 2 no body"];
     bench.ask::<()>(&[&["RPUSH", "{estafeta}:errors"][..], &errors].concat());
@@ -250,13 +251,13 @@ async fn errors_in_the_hands_of_a_reader_go_back_as_they_are_and_in_their_order(
 }
 
 #[tokio::test]
-async fn foreign_elements_in_the_hands_of_a_dead_member_go_back_first_as_they_are() {
+async fn foreign_elements_of_a_dead_member_return_unchanged_and_before_its_messages() {
     let bench = Bench::new().await;
-    let generator = bench.join(Kind::Member, 1).await;
+    let generator = bench.join(MemberKind::Member, 1).await;
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a"]).await;
     bench.ask::<()>(&["RPUSH", "{estafeta}:ready", "what is this", "and this"]);
-    let handler = bench.join(Kind::Member, 1).await;
+    let handler = bench.join(MemberKind::Member, 1).await;
     assert_eq!(bench.claim(handler, 0, 5).await.len(), 3);
     bench.expire(handler);
     assert!(matches!(bench.bury(handler).await, Bury::Buried { returned: 3, gave_up: 0, .. }));
@@ -267,14 +268,14 @@ async fn foreign_elements_in_the_hands_of_a_dead_member_go_back_first_as_they_ar
 }
 
 #[tokio::test]
-async fn an_office_whose_holder_is_no_member_is_taken_over() {
+async fn an_office_whose_holder_is_no_longer_a_member_can_be_taken_over() {
     let bench = Bench::new().await;
-    let (gone, heir) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (gone, heir) = (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     bench.lead(gone).await;
     bench.ask::<()>(&["ZREM", "{estafeta}:members", &gone.incarnation.to_string()]);
-    let Beat::Stands(stand) = bench.store.beat(heir.incarnation, LEASE).await.unwrap() else {
+    let Beat::Stands(report) = bench.store.beat(heir.incarnation, LEASE).await.unwrap() else {
         panic!("a member")
     };
-    assert_eq!(stand.office, Office::Held { by: gone.incarnation, health: Health::Expired });
+    assert_eq!(report.office, Office::Held { by: gone.incarnation, health: Health::Expired });
     assert_eq!(bench.lead(heir).await.predecessor, Some(gone.number));
 }

@@ -1,5 +1,5 @@
-//! Fields that somebody deleted or overwrote: a step happens as a whole or not at all, and its answer can be read. A member
-//! of which only the name is left is told so.
+//! Tests with deleted or overwritten fields: a step is applied as a whole or not at all, and its answer can be read. A
+//! member whose hash was deleted is lost.
 
 use std::collections::BTreeMap;
 
@@ -56,14 +56,16 @@ const STEPS: [&str; 20] = [
 ];
 
 impl Ring {
-    /// A ring that is ready for this step.
+    /// Creates a ring that is ready for this step.
     async fn before(step: &str, bench: &Bench) -> Self {
         bench.ask::<()>(&["FLUSHALL"]);
-        let (leader, heir) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
-        let (dead, reader) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Reader, 1).await);
+        let (leader, heir) =
+            (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+        let (dead, reader) =
+            (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Reader, 1).await);
         let term = bench.lead(leader).await;
         bench.publish(leader, &term, 0, &["a", "b", "c", "d"]).await;
-        // The leader claims nothing.
+        // The leader never claims.
         for actor in [heir, dead] {
             assert_eq!(bench.claim(actor, 0, 1).await.len(), 1);
         }
@@ -76,7 +78,7 @@ impl Ring {
         match step {
             "take over" | "bury the leader" => bench.expire(leader),
             "bury, giving up" => bench.ask::<()>(&["HSET", &bench.hash_of(dead), "max-attempts", "1"]),
-            // Or it would be written as it was before.
+            // Otherwise the step would write the schema as it was before.
             "join" => bench.ask::<()>(&["DEL", "{estafeta}:schema"]),
             "take the vacant office" => bench.store.resign(leader.incarnation, term.epoch).await.unwrap(),
             _ => {}
@@ -94,7 +96,7 @@ impl Ring {
         let renewal = Candidacy { renew: true, known_published: 9, ..candidacy() };
         match step {
             "join" => {
-                let another = introduction(Incarnation::random(), Kind::Member, 1, false);
+                let another = introduction(Incarnation::random(), MemberKind::Member, 1, false);
                 store.join(&another).await.map(drop)
             }
             "turn" => store.turn(self.heir.identity(), 0, &failing, true).await.map(drop),
@@ -122,7 +124,7 @@ impl Ring {
         }
     }
 
-    /// Every key with numbers in it that Redis or Lua reckon with, and the fields that it has before this step.
+    /// Every hash with numbers that Redis or Lua calculate with, and each field that it has before the step.
     fn fields(&self, bench: &Bench) -> Vec<(String, String)> {
         let members = [self.leader, self.heir, self.dead, self.reader].map(|actor| bench.hash_of(actor));
         let hashes = [&bench.store.keys().leader, &bench.store.keys().ledger];
@@ -132,7 +134,8 @@ impl Ring {
     }
 }
 
-/// Numbers as Redis does not count them, although most of them are numbers to Lua.
+/// Values that Redis does not accept as counts, although Lua accepts most of them as numbers. `None` means a deleted
+/// field.
 const DAMAGES: [Option<&str>; 8] = [
     None,
     Some(""),
@@ -145,7 +148,7 @@ const DAMAGES: [Option<&str>; 8] = [
 ];
 
 #[tokio::test]
-async fn a_step_that_a_damaged_field_stops_has_written_nothing() {
+async fn a_step_that_a_damaged_field_stops_writes_nothing() {
     let bench = Bench::new().await;
     let mut wrong = Vec::new();
     let mut refused = BTreeMap::<_, usize>::new();
@@ -176,12 +179,12 @@ async fn a_step_that_a_damaged_field_stops_has_written_nothing() {
     }
 }
 
-/// Past 15 digits the next epoch would not be greater than the last one.
+/// Beyond 15 digits the next epoch would not be greater than the last one.
 #[tokio::test]
-async fn an_epoch_that_is_no_number_stops_an_election_before_it_writes() {
+async fn an_epoch_that_is_not_a_number_stops_lead_before_it_writes() {
     let bench = Bench::new().await;
-    let one = bench.join(Kind::Member, 1).await;
-    // One below zero is as good as none.
+    let one = bench.join(MemberKind::Member, 1).await;
+    // A negative epoch counts as none.
     let damages = DAMAGES.iter().flatten().filter(|damage| !damage.starts_with('-'));
     for epoch in damages.chain(&["inf", "9007199254740993"]) {
         bench.ask::<()>(&["SET", "{estafeta}:epoch", epoch]);
@@ -193,9 +196,9 @@ async fn an_epoch_that_is_no_number_stops_an_election_before_it_writes() {
 }
 
 #[tokio::test]
-async fn a_member_of_which_only_the_name_is_left_is_lost() {
+async fn a_member_whose_hash_was_deleted_is_lost() {
     let bench = Bench::new().await;
-    let one = bench.join(Kind::Member, 1).await;
+    let one = bench.join(MemberKind::Member, 1).await;
     bench.forget(one);
     let before = bench.everything();
     assert!(matches!(bench.store.lead(one.incarnation, LEASE, &candidacy()).await.unwrap(), Lead::Lost));
@@ -204,9 +207,9 @@ async fn a_member_of_which_only_the_name_is_left_is_lost() {
 }
 
 #[tokio::test]
-async fn a_member_of_which_only_the_name_is_left_hands_back_what_it_held() {
+async fn a_member_whose_hash_was_deleted_hands_back_what_it_held() {
     let bench = Bench::new().await;
-    let (one, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (one, handler) = (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     let term = bench.lead(one).await;
     bench.publish(one, &term, 0, &["a"]).await;
     bench.claim(handler, 0, 1).await;
@@ -222,12 +225,12 @@ async fn a_member_of_which_only_the_name_is_left_hands_back_what_it_held() {
 }
 
 #[tokio::test]
-async fn the_errors_of_a_reader_of_which_only_the_name_is_left_stay_errors() {
+async fn the_errors_of_a_reader_whose_hash_was_deleted_stay_errors() {
     let bench = Bench::new().await;
     for buried in [false, true] {
         bench.ask::<()>(&["FLUSHALL"]);
         bench.ask::<()>(&["RPUSH", "{estafeta}:errors", ERROR]);
-        let reader = bench.join(Kind::Reader, 1).await;
+        let reader = bench.join(MemberKind::Reader, 1).await;
         let settlement = Settlement { want: 1, ..Settlement::default() };
         bench.store.take(reader.identity(), &settlement).await.unwrap();
         bench.forget(reader);
@@ -242,58 +245,58 @@ async fn the_errors_of_a_reader_of_which_only_the_name_is_left_stay_errors() {
     }
 }
 
-/// Whoever lives hears that it is lost and hands back what it holds; nobody else knows how many lanes it has.
+/// If the member is alive, it gets `lost` and hands back what it holds. No other member knows how many lanes it has.
 #[tokio::test]
-async fn a_member_of_which_only_the_name_is_left_is_buried_when_its_lease_is_over() {
+async fn a_member_whose_hash_was_deleted_is_buried_only_when_its_lease_is_over() {
     let bench = Bench::new().await;
-    let one = bench.join(Kind::Member, 1).await;
+    let one = bench.join(MemberKind::Member, 1).await;
     bench.forget(one);
     assert!(matches!(bench.bury(one).await, Bury::Alive));
     bench.expire(one);
     assert!(matches!(bench.bury(one).await, Bury::Buried { number: MemberId(0), .. }));
 }
 
-/// What a step can do without, it does without.
+/// Deletes one field after another, and makes steps that can do without it.
 #[tokio::test]
-async fn a_field_that_is_gone_stops_nobody_who_can_do_without_it() {
+async fn a_missing_field_does_not_stop_a_step_that_can_do_without_it() {
     let bench = Bench::new().await;
     let ring = Ring::before("bury", &bench).await;
     let whole = bench.everything();
     let office_as_the_heir_sees_it = async || {
-        let Beat::Stands(stand) = bench.store.beat(ring.heir.incarnation, LEASE).await.unwrap() else {
+        let Beat::Stands(report) = bench.store.beat(ring.heir.incarnation, LEASE).await.unwrap() else {
             panic!("a member")
         };
-        (stand.office, stand.rank)
+        (report.office, report.rank)
     };
-    let leader = Office::Held { by: ring.leader.incarnation, health: Health::Well };
+    let leader = Office::Held { by: ring.leader.incarnation, health: Health::Alive };
     assert_eq!(office_as_the_heir_sees_it().await, (leader, 0));
 
-    // How long its lease is: then any deadline is too far off, and nobody takes over for that.
+    // Without the lease of the leader, any deadline looks too far ahead. That is no reason to take over.
     bench.ask::<()>(&["HDEL", "{estafeta}:leader", "lease"]);
     let leader = Office::Held { by: ring.leader.incarnation, health: Health::Ahead };
     assert_eq!(office_as_the_heir_sees_it().await, (leader, 0));
     let answer = bench.store.lead(ring.heir.incarnation, LEASE, &candidacy()).await.unwrap();
     assert!(matches!(answer, Lead::Follows));
 
-    // Where it stands in the line of succession.
+    // The leader has no place in the line of succession.
     bench.restore(&whole);
     bench.ask::<()>(&["ZREM", "{estafeta}:succession", &ring.leader.incarnation.to_string()]);
     assert_eq!(office_as_the_heir_sees_it().await.1, 0);
 
-    // Its number, when it resigns.
+    // The leader has no number when it resigns.
     bench.restore(&whole);
     bench.ask::<()>(&["HDEL", "{estafeta}:leader", "number"]);
     bench.store.resign(ring.leader.incarnation, ring.term.epoch).await.unwrap();
     assert_eq!(bench.ask::<String>(&["HGET", "{estafeta}:leader", "last"]), "0");
 
-    // How many attempts its messages have: then they have as many as it takes.
+    // The dead member has no limit of attempts, so its messages have any number of them.
     bench.restore(&whole);
     bench.ask::<()>(&["HDEL", &bench.hash_of(ring.dead), "max-attempts"]);
     assert!(matches!(bench.bury(ring.dead).await, Bury::Buried { returned: 1, gave_up: 0, .. }));
 }
 
 #[tokio::test]
-async fn a_member_whose_name_was_deleted_is_lost_whatever_else_is_left() {
+async fn a_member_that_is_missing_from_the_member_list_is_lost_even_if_its_hash_is_left() {
     let bench = Bench::new().await;
     let ring = Ring::before("bury", &bench).await;
     bench.ask::<()>(&["DEL", "{estafeta}:members"]);
@@ -310,12 +313,12 @@ async fn a_member_whose_name_was_deleted_is_lost_whatever_else_is_left() {
 }
 
 #[tokio::test]
-async fn counts_are_counted_with_up_to_fifteen_digits() {
+async fn counts_of_more_than_fifteen_digits_are_refused() {
     let bench = Bench::new().await;
     let ring = Ring::before("publish", &bench).await;
     for (count, is_counted) in [("999999999999998", true), ("1000000000000000", false)] {
         bench.ask::<()>(&["HSET", "{estafeta}:ledger", "returned", count]);
         assert_eq!(bench.store.leave(ring.reader.incarnation, 1).await.is_ok(), is_counted, "{count}");
-        bench.store.join(&introduction(ring.reader.incarnation, Kind::Reader, 1, false)).await.unwrap();
+        bench.store.join(&introduction(ring.reader.incarnation, MemberKind::Reader, 1, false)).await.unwrap();
     }
 }

@@ -1,9 +1,9 @@
-//! Every step is called with the keys and arguments that the header of its script names, in that order.
+//! Tests that every step passes the keys and arguments that the header of its script names, in that order.
 
 use super::*;
 
-/// The names after `-- KEYS` or `-- ARGV` in a header, without what only explains them: `[journal]` is a key that may be
-/// missing, `{index reason}...` may be there several times, `kind(member|reader)` lists the values.
+/// The names after `-- KEYS` or `-- ARGV` in a header, without their notation. `[journal]` is an optional key. `{index
+/// reason}...` may occur several times. `kind(member|reader)` lists the values.
 fn named(script: &Script, what: &str) -> Vec<String> {
     let start = format!("-- {what} ");
     let line = script.code().lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_default();
@@ -14,7 +14,7 @@ fn named(script: &Script, what: &str) -> Vec<String> {
     line.split_whitespace().map(plain).filter(|name| !name.is_empty()).collect()
 }
 
-/// A call of each step in which everything that may be repeated or missing is there once.
+/// One call per step. Every key and argument that may be missing or repeated is there once.
 fn every_call(keys: &Keys) -> Vec<(&'static Script, Call)> {
     let incarnation = Incarnation::random();
     let me = Identity { number: MemberId(1), incarnation };
@@ -22,7 +22,7 @@ fn every_call(keys: &Keys) -> Vec<(&'static Script, Call)> {
     let settlement = Settlement { failures: vec![(0, "reason".into())], ..Settlement::default() };
     let facts = Facts { lanes: 1, ..Facts::default() };
     vec![
-        (&join::SCRIPT, join::call(keys, &introduction(incarnation, Kind::Member, 1, true))),
+        (&join::SCRIPT, join::call(keys, &introduction(incarnation, MemberKind::Member, 1, true))),
         (&beat::SCRIPT, beat::call(keys, incarnation, LEASE)),
         (&lead::SCRIPT, lead::call(keys, incarnation, LEASE, &candidacy())),
         (&resign::SCRIPT, resign::call(keys, incarnation, Epoch(1))),
@@ -39,8 +39,8 @@ fn every_call(keys: &Keys) -> Vec<(&'static Script, Call)> {
 }
 
 #[test]
-fn every_step_is_called_as_its_header_says() {
-    let calls = every_call(&Keys::new(&RingName::default()));
+fn every_call_matches_the_header_of_its_script() {
+    let calls = every_call(&Keys::new(&RingName::sample()));
     let called: Vec<&str> = calls.iter().map(|(script, _)| script.name).collect();
     assert_eq!(called, SCRIPTS.map(|script| script.name), "one call of each");
     for (script, call) in calls {

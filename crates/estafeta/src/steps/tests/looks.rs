@@ -1,14 +1,14 @@
-//! Looking at a ring again and again: what a look costs, and that it misses nothing.
+//! Tests of repeated looks at a ring: what a snapshot costs, and that snapshots and events miss nothing.
 
 use super::*;
-use crate::inspect::Ring;
+use crate::inspect::{Event, EventKind, Ring};
 
 impl Bench {
     async fn ring(&self) -> Ring {
-        Ring::connect(self.redis.url().parse().unwrap(), RingName::default()).await.unwrap()
+        Ring::connect(self.redis.url().parse().unwrap(), RingName::sample()).await.unwrap()
     }
 
-    /// How often hashes of members are read while one snapshot is taken.
+    /// How often Redis reads hashes of members for one snapshot.
     async fn reads_of_a_snapshot(&self, ring: &Ring) -> usize {
         self.ask::<()>(&["CONFIG", "RESETSTAT"]);
         ring.snapshot(0).await.unwrap();
@@ -19,32 +19,34 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn members_are_asked_for_their_lanes_once() {
+async fn snapshots_read_the_number_of_lanes_of_each_member_only_once() {
     let bench = Bench::new().await;
     let ring = bench.ring().await;
     let mut members = Vec::new();
     for lanes in 1..=5 {
-        members.push(bench.join(Kind::Member, lanes).await);
+        members.push(bench.join(MemberKind::Member, lanes).await);
     }
     assert_eq!(bench.reads_of_a_snapshot(&ring).await, 10, "each for its lanes, then each in the script");
     assert_eq!(bench.reads_of_a_snapshot(&ring).await, 5);
-    bench.join(Kind::Reader, 1).await;
+    bench.join(MemberKind::Reader, 1).await;
     assert_eq!(bench.reads_of_a_snapshot(&ring).await, 7);
     assert_eq!(bench.reads_of_a_snapshot(&ring).await, 6);
 
-    // Whoever is gone is forgotten, and is asked again if a late join brings it back.
+    // A member that left is forgotten. If a late join brings it back, its lanes are read again.
     let gone = members[2];
     bench.store.leave(gone.incarnation, gone.lanes).await.unwrap();
     assert_eq!(bench.reads_of_a_snapshot(&ring).await, 5);
-    bench.store.join(&introduction(gone.incarnation, Kind::Member, gone.lanes, false)).await.unwrap();
+    bench.store.join(&introduction(gone.incarnation, MemberKind::Member, gone.lanes, false)).await.unwrap();
     assert_eq!(bench.reads_of_a_snapshot(&ring).await, 7);
 }
 
 #[tokio::test]
-async fn ranks_count_those_who_may_succeed_the_generator_wherever_it_stands_itself() {
+async fn ranks_count_the_possible_successors_wherever_the_generator_stands() {
     let bench = Bench::new().await;
     let mut members = Vec::new();
-    for kind in [Kind::Member, Kind::Member, Kind::Reader, Kind::Member, Kind::Member] {
+    for kind in
+        [MemberKind::Member, MemberKind::Member, MemberKind::Reader, MemberKind::Member, MemberKind::Member]
+    {
         members.push(bench.join(kind, 1).await);
     }
     let ranks = async || -> Vec<Option<u64>> {
@@ -66,9 +68,10 @@ async fn ranks_count_those_who_may_succeed_the_generator_wherever_it_stands_itse
 }
 
 #[tokio::test]
-async fn what_a_member_still_holds_when_it_takes_office_is_in_flight() {
+async fn messages_that_a_member_holds_when_it_takes_office_stay_in_flight() {
     let bench = Bench::new().await;
-    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (generator, handler) =
+        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b"]).await;
     assert_eq!(bench.claim(handler, 0, 2).await.len(), 2);
@@ -79,15 +82,15 @@ async fn what_a_member_still_holds_when_it_takes_office_is_in_flight() {
 }
 
 #[tokio::test]
-async fn a_ring_is_erased_whole_among_thousands_of_foreign_keys() {
+async fn a_ring_is_erased_completely_and_thousands_of_foreign_keys_stay() {
     let bench = Bench::new().await;
-    bench.join(Kind::Member, 2).await;
+    bench.join(MemberKind::Member, 2).await;
     let mut foreign = redis::pipe();
     for number in 0..20_000 {
         foreign.cmd("SET").arg(format!("foreign:{number}")).arg("x").ignore();
     }
     foreign.exec(&mut *bench.connection.borrow_mut()).unwrap();
-    // What is left of members that are on no list any more.
+    // These hashes are left over from members that no list contains any more.
     for _ in 0..20 {
         bench.ask::<()>(&["HSET", &bench.store.keys().member(Incarnation::random()), "number", "7"]);
     }
@@ -98,10 +101,10 @@ async fn a_ring_is_erased_whole_among_thousands_of_foreign_keys() {
 }
 
 #[tokio::test]
-async fn a_member_that_is_not_whole_any_more_is_in_nobodys_way() {
+async fn a_member_whose_hash_was_deleted_does_not_block_snapshots() {
     let bench = Bench::new().await;
     let ring = bench.ring().await;
-    let (one, other) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 2).await);
+    let (one, other) = (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 2).await);
     assert_eq!(ring.snapshot(0).await.unwrap().members.len(), 2);
     bench.ask::<()>(&["DEL", &bench.store.keys().member(one.incarnation)]);
     for _ in 0..2 {
@@ -111,16 +114,19 @@ async fn a_member_that_is_not_whole_any_more_is_in_nobodys_way() {
 }
 
 #[tokio::test]
-async fn events_are_read_on_from_where_somebody_stopped() {
+async fn events_can_be_read_on_from_the_last_one_that_was_read() {
     let bench = Bench::new().await;
     let ring = bench.ring().await;
     assert!(ring.events_after("", 10).await.unwrap().is_empty(), "a ring to which nothing happened");
     for _ in 0..3 {
-        bench.join(Kind::Member, 1).await;
+        bench.join(MemberKind::Member, 1).await;
     }
     let all = ring.events_after("", 10).await.unwrap();
-    let told: Vec<_> = all.iter().map(|event| (event.kind.as_str(), event.fields[0].1.as_str())).collect();
-    assert_eq!(told, [("joined", "1"), ("joined", "2"), ("joined", "3")]);
+    let joined = |event: &Event| match event.kind {
+        EventKind::Joined { member, .. } => member.0,
+        ref other => panic!("{other}"),
+    };
+    assert_eq!(all.iter().map(joined).collect::<Vec<_>>(), [1, 2, 3]);
     assert!(all[0].id.starts_with(&format!("{}-", all[0].time_ms)), "{all:?}");
 
     let ids = async |after: &str, count| {
@@ -134,16 +140,17 @@ async fn events_are_read_on_from_where_somebody_stopped() {
     assert!(ids("", 0).await.is_empty());
     let shown = ring.snapshot(1).await.unwrap().events;
     assert_eq!(shown[0].id, all[2].id, "a snapshot names them the same");
-    let one = bench.join(Kind::Member, 1).await;
+    let one = bench.join(MemberKind::Member, 1).await;
     let next = ring.events_after(&all[2].id, 10).await.unwrap();
-    assert_eq!((next.len(), &next[0].fields[0].1), (1, &one.number.to_string()));
+    assert_eq!((next.len(), joined(&next[0])), (1, one.number.0));
 }
 
-/// Counts are a cache: what somebody deleted is read, and what is no number is not believed.
+/// Counts are a cache. If one was deleted, the messages are read. If one is not a number, it is ignored.
 #[tokio::test]
 async fn a_snapshot_counts_messages_even_if_their_counts_are_damaged() {
     let bench = Bench::new().await;
-    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (generator, handler) =
+        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c"]).await;
     assert_eq!(bench.claim(handler, 0, 3).await.len(), 3);
@@ -152,7 +159,7 @@ async fn a_snapshot_counts_messages_even_if_their_counts_are_damaged() {
     bench.publish(generator, &term, 1, &["d", "e"]).await;
     bench.publish(generator, &term, 2, &["f"]).await;
     assert_eq!(bench.snapshot().await.waiting, 3);
-    // A long queue is not read: its elements are counted, for want of anything better.
+    // A queue may be long, so it is not read. Without a count, its elements are counted instead.
     for damage in
         [&["HSET", "{estafeta}:ledger", "packed", "many"][..], &["HDEL", "{estafeta}:ledger", "packed"]]
     {
@@ -165,14 +172,14 @@ async fn a_snapshot_counts_messages_even_if_their_counts_are_damaged() {
 }
 
 #[tokio::test]
-async fn a_snapshot_of_other_members_than_those_of_the_moment_is_refused() {
+async fn a_snapshot_with_an_outdated_list_of_members_is_refused() {
     let bench = Bench::new().await;
-    let (one, gone) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (one, gone) = (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     let roll = [(one.incarnation, 1), (gone.incarnation, 1)];
     assert!(bench.store.snapshot(2, &roll, 0).await.unwrap().is_some());
     assert!(bench.store.snapshot(3, &roll, 0).await.unwrap().is_none(), "there are not three");
-    bench.join(Kind::Member, 1).await;
-    // First only its name is gone, then all that it told of itself.
+    bench.join(MemberKind::Member, 1).await;
+    // First only its entry in the member list is gone, then also its hash.
     bench.ask::<()>(&["ZREM", "{estafeta}:members", &gone.incarnation.to_string()]);
     for _ in 0..2 {
         assert!(bench.store.snapshot(2, &roll, 0).await.unwrap().is_none(), "as many, and not the same");
@@ -183,9 +190,9 @@ async fn a_snapshot_of_other_members_than_those_of_the_moment_is_refused() {
 }
 
 #[tokio::test]
-async fn an_error_in_the_hands_of_a_reader_is_one_error_whatever_it_looks_like() {
+async fn an_error_that_a_reader_holds_counts_as_one_even_if_it_looks_like_a_pack() {
     let bench = Bench::new().await;
-    let reader = bench.join(Kind::Reader, 1).await;
+    let reader = bench.join(MemberKind::Reader, 1).await;
     bench.ask::<()>(&["RPUSH", "{estafeta}:errors", "*1 2 1 4 2 1:a1:b"]);
     bench.store.take(reader.identity(), &Settlement { want: 1, ..Settlement::default() }).await.unwrap();
     assert_eq!(bench.snapshot().await.errors_kept, 1);

@@ -1,4 +1,8 @@
-//! The scripts on a real Redis, step by step: repeats, late calls, burials, refusals.
+//! Tests of the steps on a real Redis: repeats, late calls, burials, refusals.
+//!
+//! A [`Bench`] has its own Redis server and calls one step at a time through a store. An [`Actor`] is a member without
+//! presence. Only its lease keeps it alive, and a test decides when that lease is over. `stories` tests random orders
+//! of the same steps.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -33,16 +37,16 @@ mod turns;
 const LEASE: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_millis(100);
 
-/// A store on a Redis of its own, and what tests look at from outside.
+/// A Redis server for one test, a store on it, and what the test needs to inspect it.
 struct Bench {
-    /// Where the test itself looks and meddles.
+    /// The connection through which the test itself reads and changes keys.
     connection: RefCell<redis::Connection>,
     redis: RedisServer,
     store: Store,
     _keeper: Keeper,
 }
 
-/// A member that lives on its lease alone, so that tests decide when it dies.
+/// A member without presence, so that tests decide when it dies.
 #[derive(Clone, Copy)]
 struct Actor {
     incarnation: Incarnation,
@@ -61,11 +65,11 @@ impl Bench {
         let redis = RedisServer::start();
         let endpoint = redis.url().parse().unwrap();
         let (connection, keeper) = ManagedConnection::open(endpoint, Duration::from_secs(10)).await.unwrap();
-        let store = Store::new(Arc::new(connection), RingName::default());
+        let store = Store::new(Arc::new(connection), RingName::sample());
         Self { connection: redis.connect().into(), redis, store, _keeper: keeper }
     }
 
-    async fn join(&self, kind: Kind, lanes: usize) -> Actor {
+    async fn join(&self, kind: MemberKind, lanes: usize) -> Actor {
         let incarnation = Incarnation::random();
         let number = self.store.join(&introduction(incarnation, kind, lanes, false)).await.unwrap();
         Actor { incarnation, number, lanes }
@@ -127,7 +131,7 @@ impl Bench {
         self.ask(&["LRANGE", "{estafeta}:ready", "0", "-1"])
     }
 
-    /// Every key with its value, to see whether anything was written.
+    /// Returns every key with its value, which shows whether a step wrote anything.
     fn everything(&self) -> Vec<(String, Vec<u8>)> {
         let mut keys: Vec<String> = self.ask(&["KEYS", "*"]);
         keys.sort();
@@ -139,7 +143,7 @@ impl Bench {
         keys.into_iter().zip(dumps).collect()
     }
 
-    /// Makes Redis hold exactly this again.
+    /// Replaces the contents of Redis with an earlier result of [`Self::everything`].
     fn restore(&self, everything: &[(String, Vec<u8>)]) {
         let mut pipe = redis::pipe();
         pipe.cmd("FLUSHALL").ignore();
@@ -149,14 +153,14 @@ impl Bench {
         pipe.exec(&mut *self.connection.borrow_mut()).unwrap();
     }
 
-    /// Puts something of another type where one of our keys was.
+    /// Replaces a key of the ring with a value of another type than `expected`.
     fn plant_foreign(&self, key: &str, expected: &str) {
         self.ask::<()>(&["DEL", key]);
         self.ask::<()>(&[if expected == "list" { "SADD" } else { "RPUSH" }, key, "x"]);
     }
 
     async fn snapshot(&self) -> Snapshot {
-        read_snapshot(&self.store, &RingName::default(), &KnownLanes::default(), 0).await.unwrap()
+        read_snapshot(&self.store, &RingName::sample(), &KnownLanes::default(), 0).await.unwrap()
     }
 
     async fn assert_balanced(&self) {
@@ -165,18 +169,24 @@ impl Bench {
     }
 }
 
-/// Waits for a condition that nothing announces, and panics with `what` if it does not come true.
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+/// Polls a condition until it is true. Panics with `what` if that takes too long.
+async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let waiting = async {
-        while !is_so().await {
+        while !condition().await {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
     tokio::time::timeout(LEASE, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-fn introduction(incarnation: Incarnation, kind: Kind, lanes: usize, presence: bool) -> Introduction<'static> {
+fn introduction(
+    incarnation: Incarnation,
+    kind: MemberKind,
+    lanes: usize,
+    presence: bool,
+) -> Introduction<'static> {
     Introduction {
+        application: if kind == MemberKind::Reader { "" } else { "tests" },
         incarnation,
         kind,
         lanes,

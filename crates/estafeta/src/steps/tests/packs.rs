@@ -1,10 +1,11 @@
-//! Packs: many messages in one element, for as long as they share their fate.
+//! Tests of packs: many messages share one element until one of them has to move alone.
 
 use super::*;
 
-/// A generator, a handler, and a queue of so many small messages.
+/// Creates a ring with a generator, a handler and `count` small messages in the queue.
 async fn ring_with(bench: &Bench, count: usize) -> (Actor, Term, Actor) {
-    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (generator, handler) =
+        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     let term = bench.lead(generator).await;
     fill(bench, generator, &term, 0, count).await;
     (generator, term, handler)
@@ -16,8 +17,8 @@ async fn fill(bench: &Bench, generator: Actor, term: &Term, n: u64, count: usize
     bench.store.publish(generator.incarnation, &batch).await.unwrap()
 }
 
-/// Handles everything, in claims of up to `want`, and says what was claimed each time, by id.
-async fn work_off(bench: &Bench, handler: Actor, want: usize) -> Vec<Vec<u64>> {
+/// Claims and settles up to `want` messages at a time until the queue is empty. Returns the ids of each claim.
+async fn settle_all(bench: &Bench, handler: Actor, want: usize) -> Vec<Vec<u64>> {
     let (mut cursor, mut settled, mut claims) = (0, 0, Vec::new());
     loop {
         let settlement = Settlement { cursor, settled, want, ..Settlement::default() };
@@ -35,15 +36,15 @@ fn sizes(claims: &[Vec<u64>]) -> Vec<usize> {
 }
 
 #[tokio::test]
-async fn packs_travel_whole_as_many_as_fit() {
+async fn a_claim_takes_as_many_whole_packs_as_fit() {
     let bench = Bench::new().await;
     let (generator, term, handler) = ring_with(&bench, 250).await;
     assert_eq!((bench.ready().len(), bench.snapshot().await.waiting), (3, 250));
-    let claims = work_off(&bench, handler, 220).await;
+    let claims = settle_all(&bench, handler, 220).await;
     assert_eq!(sizes(&claims), [200, 50]);
     fill(&bench, generator, &term, 1, 250).await;
-    let other = bench.join(Kind::Member, 1).await;
-    let claims = [claims, work_off(&bench, other, 1000).await].concat();
+    let other = bench.join(MemberKind::Member, 1).await;
+    let claims = [claims, settle_all(&bench, other, 1000).await].concat();
     assert_eq!(sizes(&claims), [200, 50, 250]);
     assert_eq!(claims.concat(), (1..=500).collect::<Vec<u64>>());
     assert_eq!((bench.ledger("done"), bench.ledger("packed")), (500, 0));
@@ -51,39 +52,39 @@ async fn packs_travel_whole_as_many_as_fit() {
 }
 
 #[tokio::test]
-async fn whoever_wants_less_than_a_pack_has_it_opened() {
+async fn a_claim_of_less_than_a_pack_opens_the_pack() {
     let bench = Bench::new().await;
     let (.., handler) = ring_with(&bench, 250).await;
     let first = bench.claim(handler, 0, 30).await;
     assert_eq!(first.iter().map(|message| message.id).collect::<Vec<_>>(), (1..=30).collect::<Vec<u64>>());
     assert_eq!((bench.ready().len(), bench.snapshot().await.waiting), (72, 220));
-    let other = bench.join(Kind::Member, 1).await;
-    let claims = work_off(&bench, other, 30).await;
+    let other = bench.join(MemberKind::Member, 1).await;
+    let claims = settle_all(&bench, other, 30).await;
     assert_eq!(claims.concat(), (31..=250).collect::<Vec<u64>>());
     bench.assert_balanced().await;
 }
 
 #[tokio::test]
-async fn what_is_left_of_a_pack_goes_back_in_its_order() {
+async fn the_rest_of_a_partly_settled_pack_returns_in_order() {
     let bench = Bench::new().await;
     let (.., handler) = ring_with(&bench, 20).await;
     assert_eq!(bench.claim(handler, 0, 1000).await.len(), 20);
     assert_eq!(bench.snapshot().await.in_flight, 20);
-    // Stopped half-way, with one failure among the first ones.
+    // The lane stops halfway, with one failure among the settled messages.
     let settlement = Settlement { settled: 8, failures: vec![(2, "no".into())], ..Settlement::default() };
     let (cursor, held) = bench.turn(handler, 0, settlement).await.unwrap();
     assert_eq!((cursor, held.len(), held[0].id), (8, 12, 9));
     assert_eq!(bench.store.errors(0, 9).await.unwrap()[0].id, 3);
     assert_eq!(bench.store.leave(handler.incarnation, 1).await.unwrap(), 12);
-    let other = bench.join(Kind::Member, 1).await;
-    let claims = work_off(&bench, other, 1000).await;
+    let other = bench.join(MemberKind::Member, 1).await;
+    let claims = settle_all(&bench, other, 1000).await;
     assert_eq!(sizes(&claims), [1; 12], "each travels alone, after its handler was gone");
     assert_eq!(claims.concat(), (9..=20).collect::<Vec<u64>>());
     bench.assert_balanced().await;
 }
 
 #[tokio::test]
-async fn what_only_looks_like_a_pack_is_one_foreign_message_to_everybody() {
+async fn a_broken_pack_is_one_foreign_message_to_scripts_and_lanes() {
     let broken = [
         "*",
         "*1 2 1 4 0 ",
@@ -104,7 +105,7 @@ async fn what_only_looks_like_a_pack_is_one_foreign_message_to_everybody() {
             bench.ask::<()>(&["RPUSH", "{estafeta}:ready", element]);
         }
         fill(&bench, generator, &term, 1, 4).await;
-        let ids = work_off(&bench, handler, want).await.concat();
+        let ids = settle_all(&bench, handler, want).await.concat();
         let ours: Vec<u64> = ids.iter().copied().filter(|id| *id > 0).collect();
         assert_eq!(ours, (1..=8).collect::<Vec<u64>>(), "claims of {want}: {ids:?}");
         assert_eq!(ids.len() - ours.len(), broken.len(), "claims of {want}: {ids:?}");
@@ -123,21 +124,22 @@ async fn a_lost_count_loses_no_message() {
     assert_eq!(bench.snapshot().await.in_flight, 200);
     assert_eq!(bench.claim(handler, 0, 2).await.len(), 200, "a repeated claim counts them anew");
     assert_eq!(bench.snapshot().await.in_flight, 200);
-    let claims = work_off(&bench, handler, 1000).await;
+    let claims = settle_all(&bench, handler, 1000).await;
     assert_eq!(claims.concat(), (1..=250).collect::<Vec<u64>>());
     assert_eq!(bench.ledger("done"), 250);
     bench.assert_balanced().await;
 }
 
-/// A lane that was given more than Redis knows of, and stops after as many as Redis thinks it holds.
+/// If a count is wrong, a lane gets more messages than Redis knows of. It then settles as many as Redis thinks it
+/// holds.
 #[tokio::test]
-async fn what_was_never_counted_is_not_taken_for_settled() {
+async fn messages_that_were_never_counted_are_not_taken_for_settled() {
     for wrong in [["packed", "0"], ["loose", "5"]] {
         let bench = Bench::new().await;
         let (.., handler) = ring_with(&bench, 100).await;
         bench.ask::<()>(&[&["HSET", "{estafeta}:ledger"], &wrong[..]].concat());
         assert_eq!(bench.claim(handler, 0, 1).await.len(), 100, "one element, for all that Redis knows");
-        // Without a journal, for which the messages would be read in any case.
+        // There is no journal, because for a journal the script reads the messages in any case.
         let settlement = Settlement { settled: 1, ..Settlement::default() };
         let turn = bench.store.turn(handler.identity(), 0, &settlement, false).await.unwrap();
         assert!(matches!(turn, Turn::Holds { cursor: 1, held, .. } if held.len() == 99), "{wrong:?}");
@@ -147,7 +149,7 @@ async fn what_was_never_counted_is_not_taken_for_settled() {
 }
 
 #[tokio::test]
-async fn a_count_below_zero_lets_nobody_claim_over_what_it_holds() {
+async fn a_count_below_zero_does_not_let_a_lane_claim_over_what_it_holds() {
     let bench = Bench::new().await;
     let (.., handler) = ring_with(&bench, 1).await;
     bench.ask::<()>(&["HSET", "{estafeta}:ledger", "packed", "-1"]);
@@ -159,9 +161,9 @@ async fn a_count_below_zero_lets_nobody_claim_over_what_it_holds() {
     assert_eq!(bench.snapshot().await.in_flight, 1, "and the count is right again");
 }
 
-/// Lanes and scripts must see the same messages in whatever lies in our lists.
+/// Lanes and scripts must find the same messages in any element of a list.
 #[test]
-fn scripts_and_lanes_take_any_element_apart_alike() {
+fn scripts_and_lanes_parse_any_element_alike() {
     use proptest::prelude::*;
     let redis = RedisServer::start();
     let code = script::piece("clock") + &script::piece("elements");
@@ -198,10 +200,10 @@ fn scripts_and_lanes_take_any_element_apart_alike() {
         let theirs: Vec<Vec<u8>> = script.arg(element).invoke(&mut *connection.borrow_mut()).unwrap();
         let mut ours = Vec::new();
         crate::pack::read(element.to_owned().into_bytes(), &mut ours);
-        // What Lua left closed must not be opened by the one who compares.
+        // The comparison must not open what Lua left closed.
         (theirs.into_iter().map(|element| Message::parse(element.into())).collect::<Vec<_>>(), ours)
     };
-    // Both count exactly up to 15 digits, leading zeros included.
+    // Both accept numbers of up to 15 digits, including leading zeros.
     let edges = [
         ("*123456789012345 2 1 4 2 1:a1:b", 2),
         ("*1234567890123456 2 1 4 2 1:a1:b", 1),
@@ -224,10 +226,10 @@ fn scripts_and_lanes_take_any_element_apart_alike() {
     assert!(opened.get() > 20, "only {} of them were packs", opened.get());
 }
 
-/// What a reader shows as an error of message 7 must be retried as message 7, with the same body; what it shows as foreign
-/// must stay where it is.
+/// If a reader shows an error of message 7, a retry must produce message 7 with the same body. If a reader shows a
+/// foreign element, a retry must leave it where it is.
 #[test]
-fn scripts_and_readers_take_any_error_apart_alike() {
+fn scripts_and_readers_parse_any_error_alike() {
     use proptest::prelude::*;
     let redis = RedisServer::start();
     let code = script::piece("clock") + &script::piece("elements");
@@ -250,8 +252,8 @@ fn scripts_and_readers_take_any_error_apart_alike() {
         match theirs {
             Some(message) => {
                 let message = Message::parse(message.into());
-                let told = (ours.id, ours.epoch, ours.published_ms, ours.body());
-                prop_assert_eq!((message.id, message.epoch, message.published_ms, message.body()), told, "{}", element);
+                let seen = (ours.id, ours.epoch, ours.published_ms, ours.body());
+                prop_assert_eq!((message.id, message.epoch, message.published_ms, message.body()), seen, "{}", element);
                 prop_assert_eq!((message.attempt, ours.reason.len()), (1, length.parse().unwrap()));
                 retried.set(retried.get() + 1);
             }
@@ -265,7 +267,7 @@ fn scripts_and_readers_take_any_error_apart_alike() {
 }
 
 #[tokio::test]
-async fn a_queue_that_somebody_deleted_is_not_full() {
+async fn a_deleted_queue_is_not_full() {
     let bench = Bench::new().await;
     let (generator, term, _) = ring_with(&bench, 1000).await;
     assert!(matches!(fill(&bench, generator, &term, 1, 10).await, Publish::Full { .. }));
@@ -275,9 +277,9 @@ async fn a_queue_that_somebody_deleted_is_not_full() {
     assert_eq!(bench.snapshot().await.waiting, 10);
 }
 
-/// Two messages of a thousand are elsewhere when somebody deletes the queue: in the hands of a lane, and among the errors.
+/// Two of a thousand messages are not in the queue when it is deleted: a lane holds one, and the other is an error.
 #[tokio::test]
-async fn what_comes_back_into_a_queue_that_somebody_deleted_is_all_that_is_in_it() {
+async fn a_message_that_returns_to_a_deleted_queue_is_the_only_one_counted_there() {
     for by_retry in [false, true] {
         let bench = Bench::new().await;
         let (.., handler) = ring_with(&bench, 1000).await;
@@ -298,7 +300,7 @@ async fn what_comes_back_into_a_queue_that_somebody_deleted_is_all_that_is_in_it
 }
 
 #[tokio::test]
-async fn nobody_is_told_of_more_than_there_is() {
+async fn a_turn_reports_no_more_elements_than_there_are() {
     let bench = Bench::new().await;
     let (.., handler) = ring_with(&bench, 1).await;
     bench.ask::<()>(&["HSET", "{estafeta}:ledger", "packed", "999", "loose", "5"]);
@@ -311,19 +313,19 @@ async fn nobody_is_told_of_more_than_there_is() {
     assert_eq!(bench.ask::<u64>(&["LLEN", "{estafeta}:bell"]), 0, "nothing is left to wake anybody for");
 }
 
-/// Nobody is held up by a lane that looks through a long queue.
+/// A lane must not block Redis by a search through a long queue.
 #[tokio::test]
-async fn among_single_messages_packs_are_looked_for_a_hundred_times() {
+async fn a_claim_from_a_queue_with_a_pack_looks_at_no_more_than_100_elements() {
     let bench = Bench::new().await;
     let (generator, term, handler) = ring_with(&bench, 2).await;
     for n in 1..=300 {
         fill(&bench, generator, &term, n, 1).await;
     }
-    assert_eq!(sizes(&work_off(&bench, handler, 250).await), [101, 201]);
+    assert_eq!(sizes(&settle_all(&bench, handler, 250).await), [101, 201]);
 }
 
 #[tokio::test]
-async fn a_publish_makes_counts_right_that_somebody_damaged() {
+async fn a_publish_repairs_damaged_counts() {
     for damage in
         [&["HDEL", "{estafeta}:ledger", "packed"][..], &["HSET", "{estafeta}:ledger", "packed", "-5"]]
     {
@@ -333,7 +335,7 @@ async fn a_publish_makes_counts_right_that_somebody_damaged() {
         fill(&bench, generator, &term, 1, 3).await;
         assert_eq!((bench.ledger("packed"), bench.snapshot().await.waiting), (2, 4), "{damage:?}");
     }
-    // In a queue that was emptied nothing lies loose.
+    // An emptied queue has no loose messages.
     let bench = Bench::new().await;
     let (generator, term, _) = ring_with(&bench, 1).await;
     bench.ask::<()>(&["HSET", "{estafeta}:ledger", "loose", "5"]);
@@ -342,15 +344,15 @@ async fn a_publish_makes_counts_right_that_somebody_damaged() {
     assert_eq!(bench.ledger("loose"), 0);
 }
 
-/// Its header says that it holds nine, and that is more than anybody wants.
+/// One header names nine messages, which is more than the lane wants. The other one names none.
 #[tokio::test]
-async fn what_only_looks_like_a_large_pack_is_claimed_as_the_one_message_that_it_is() {
+async fn a_broken_pack_is_claimed_as_one_message_whatever_number_its_header_names() {
     let bench = Bench::new().await;
     for foreign in ["*1 2 1 4 9 x", "*1 2 1 4 0 "] {
         bench.ask::<()>(&["FLUSHALL"]);
         let (.., handler) = ring_with(&bench, 4).await;
         bench.ask::<()>(&["LPUSH", "{estafeta}:ready", foreign]);
-        // With the pack of four behind it, it would be one too many.
+        // Together with the pack of four behind it, the claim would be too large.
         let held = bench.claim(handler, 0, 4).await;
         assert_eq!((held.len(), held[0].id, held[0].body()), (1, 0, foreign.as_bytes()));
         let member = bench.store.keys().member(handler.incarnation);
@@ -369,7 +371,7 @@ async fn a_count_that_is_too_low_does_not_fall_below_zero() {
 }
 
 #[tokio::test]
-async fn for_what_is_left_of_a_pack_somebody_is_woken() {
+async fn a_claim_that_leaves_a_part_of_a_pack_leaves_a_wakeup() {
     let bench = Bench::new().await;
     let (.., handler) = ring_with(&bench, 2).await;
     bench.ask::<()>(&["DEL", "{estafeta}:bell"]);
@@ -377,26 +379,26 @@ async fn for_what_is_left_of_a_pack_somebody_is_woken() {
     assert_eq!(bench.ask::<u64>(&["LLEN", "{estafeta}:bell"]), 1);
 }
 
-/// A list leaves as a whole only if the lane, the elements and the count all say so.
+/// A list is removed as a whole only if the settled messages, the elements and the stored count all agree.
 #[tokio::test]
-async fn a_part_of_a_pack_is_settled_as_a_part_whatever_the_call_or_the_count_says() {
-    let lies =
+async fn a_partly_settled_pack_keeps_its_rest_even_if_the_call_or_the_count_is_wrong() {
+    let mistakes =
         [("the lane says that it settles all", 1, 5, "2"), ("the count says that there are two", 0, 1, "1")];
-    for (lie, elements, want, packed) in lies {
+    for (mistake, elements, want, packed) in mistakes {
         let bench = Bench::new().await;
         let (.., handler) = ring_with(&bench, 3).await;
         assert_eq!(bench.claim(handler, 0, 3).await.len(), 3);
         bench.ask::<()>(&["HSET", &bench.store.keys().member(handler.incarnation), "packed:0", packed]);
         let settlement = Settlement { settled: 2, elements, want, ..Settlement::default() };
         let turn = bench.store.turn(handler.identity(), 0, &settlement, false).await.unwrap();
-        let Turn::Holds { cursor: 2, held, .. } = turn else { panic!("{lie}") };
-        assert_eq!(held.iter().map(|message| message.id).collect::<Vec<_>>(), [3], "{lie}");
-        assert_eq!(bench.ledger("done"), 2, "{lie}");
+        let Turn::Holds { cursor: 2, held, .. } = turn else { panic!("{mistake}") };
+        assert_eq!(held.iter().map(|message| message.id).collect::<Vec<_>>(), [3], "{mistake}");
+        assert_eq!(bench.ledger("done"), 2, "{mistake}");
     }
 }
 
 #[tokio::test]
-async fn what_somebody_took_out_of_a_lanes_hands_is_not_settled() {
+async fn messages_deleted_from_the_list_of_a_lane_are_not_settled() {
     let bench = Bench::new().await;
     let (.., handler) = ring_with(&bench, 5).await;
     assert_eq!(bench.claim(handler, 0, 5).await.len(), 5);
@@ -410,8 +412,8 @@ async fn what_somebody_took_out_of_a_lanes_hands_is_not_settled() {
 }
 
 #[tokio::test]
-async fn damaged_counts_of_the_queue_give_nobody_more_than_it_wants() {
-    // Three messages that lie alone, then a pack of three behind one that lies alone.
+async fn damaged_counts_of_the_queue_never_give_a_lane_more_than_it_wants() {
+    // The first queue has three single messages. The second has a pack of three and a single message behind it.
     for damage in
         [&["HSET", "{estafeta}:ledger", "packed", "-1"][..], &["HSET", "{estafeta}:ledger", "loose", "-3"]]
     {
@@ -431,4 +433,24 @@ async fn damaged_counts_of_the_queue_give_nobody_more_than_it_wants() {
         assert_eq!(bench.claim(handler, 0, 2).await.len(), 2, "{damage:?}");
         bench.assert_balanced().await;
     }
+}
+
+#[tokio::test]
+async fn a_message_with_an_empty_body_keeps_its_id_when_it_fails_and_when_its_handler_dies() {
+    let bench = Bench::new().await;
+    let (generator, handler) =
+        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["", ""]).await;
+    assert_eq!(bench.claim(handler, 0, 2).await.len(), 2);
+    let settlement = Settlement { settled: 1, failures: vec![(0, "no".into())], ..Settlement::default() };
+    bench.turn(handler, 0, settlement).await.unwrap();
+    let failed = bench.store.errors(0, 10).await.unwrap();
+    assert_eq!(failed.iter().map(|error| (error.id, error.body())).collect::<Vec<_>>(), [(1, &b""[..])]);
+    bench.expire(handler);
+    bench.bury(handler).await;
+    let heir = bench.join(MemberKind::Member, 1).await;
+    let returned = bench.claim(heir, 0, 1).await;
+    let seen: Vec<_> = returned.iter().map(|message| (message.id, message.attempt, message.body())).collect();
+    assert_eq!(seen, [(2, 2, &b""[..])]);
 }

@@ -1,11 +1,11 @@
-//! Office and publishing: epochs, ids, the beat, the limits.
+//! Tests of `lead` and `publish`: epochs, ids, ticks and limits.
 
 use super::*;
 
 #[tokio::test]
-async fn a_publish_repeated_after_a_lost_reply_is_published_once() {
+async fn a_publish_repeated_after_a_lost_reply_is_applied_once() {
     let bench = Bench::new().await;
-    let one = bench.join(Kind::Member, 1).await;
+    let one = bench.join(MemberKind::Member, 1).await;
     let term = bench.lead(one).await;
     for _ in 0..2 {
         let answer = bench.publish_from(one, &term, 0, 1, &["a", "b"]).await;
@@ -18,7 +18,7 @@ async fn a_publish_repeated_after_a_lost_reply_is_published_once() {
 #[tokio::test]
 async fn a_late_publish_of_an_earlier_epoch_is_refused_and_only_counted() {
     let bench = Bench::new().await;
-    let (old, new) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (old, new) = (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     let old_term = bench.lead(old).await;
     bench.publish(old, &old_term, 0, &["a"]).await;
     bench.expire(old);
@@ -34,9 +34,9 @@ async fn a_late_publish_of_an_earlier_epoch_is_refused_and_only_counted() {
 }
 
 #[tokio::test]
-async fn a_publish_that_does_not_fit_changes_nothing() {
+async fn a_publish_with_a_wrong_id_or_beyond_a_limit_changes_nothing() {
     let bench = Bench::new().await;
-    let one = bench.join(Kind::Member, 1).await;
+    let one = bench.join(MemberKind::Member, 1).await;
     let term = bench.lead(one).await;
     bench.publish(one, &term, 0, &["1", "2", "3", "4", "5", "6", "7", "8"]).await;
     let before = bench.everything();
@@ -50,9 +50,9 @@ async fn a_publish_that_does_not_fit_changes_nothing() {
 }
 
 #[tokio::test]
-async fn the_beat_keeps_its_phase_over_a_take_over() {
+async fn ticks_keep_their_phase_across_a_take_over_and_a_pause() {
     let bench = Bench::new().await;
-    let (old, new) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (old, new) = (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     let term = bench.lead(old).await;
     let Publish::Published { due_ms, .. } = bench.publish(old, &term, 0, &["a"]).await else {
         panic!("not published")
@@ -61,7 +61,7 @@ async fn the_beat_keeps_its_phase_over_a_take_over() {
     bench.expire(old);
     assert_eq!(bench.lead(new).await.due_ms, due_ms);
 
-    // A tick that is long overdue is passed over, in steps of the interval.
+    // A long overdue tick is skipped, in steps of the interval.
     let due: u64 = term.due_ms - 1_000_000 + 123;
     bench.ask::<()>(&["HSET", "{estafeta}:leader", "due", &due.to_string()]);
     let term = bench.lead(new).await;
@@ -73,9 +73,9 @@ async fn the_beat_keeps_its_phase_over_a_take_over() {
 }
 
 #[tokio::test]
-async fn ticks_of_the_last_moment_are_late_and_not_missed() {
+async fn ticks_that_are_only_a_little_late_are_not_skipped() {
     let bench = Bench::new().await;
-    let one = bench.join(Kind::Member, 1).await;
+    let one = bench.join(MemberKind::Member, 1).await;
     let term = bench.lead(one).await;
     let due = term.now_ms - 50;
     bench.ask::<()>(&["HSET", "{estafeta}:leader", "due", &due.to_string()]);
@@ -88,42 +88,42 @@ async fn ticks_of_the_last_moment_are_late_and_not_missed() {
 }
 
 #[tokio::test]
-async fn nobody_takes_office_from_a_living_generator_and_the_same_call_is_answered_the_same() {
+async fn a_living_generator_keeps_the_office_and_gets_the_same_answer_to_the_same_call() {
     let bench = Bench::new().await;
-    let (one, other) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (one, other) = (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     let term = bench.lead(one).await;
     let before = bench.everything();
     let again = bench.lead(one).await;
-    let told = |term: &Term| (term.epoch, term.sent, term.published, term.due_ms);
-    assert_eq!(told(&again), told(&term));
+    let facts = |term: &Term| (term.epoch, term.sent, term.published, term.due_ms);
+    assert_eq!(facts(&again), facts(&term));
     let answer = bench.store.lead(other.incarnation, LEASE, &candidacy()).await.unwrap();
     assert!(matches!(answer, Lead::Follows));
     assert_eq!(bench.everything(), before);
 }
 
 #[tokio::test]
-async fn epochs_grow_even_when_the_stored_one_was_rolled_back() {
+async fn epochs_grow_even_if_the_stored_one_or_the_clock_was_set_back() {
     let bench = Bench::new().await;
-    let (one, other) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (one, other) = (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     let first = bench.lead(one).await;
     bench.ask::<()>(&["DEL", "{estafeta}:epoch"]);
     bench.expire(one);
-    // Until Redis' clock has moved on by a millisecond, which is all that the promise needs.
+    // The loop ends when Redis' clock has moved on by a millisecond. The promise needs no more than that.
     while bench.store.suspects(LEASE).await.unwrap().now_ms <= first.epoch.0 {}
     assert!(bench.lead(other).await.epoch > first.epoch);
 
-    // And when Redis' clock jumped back, the stored one decides.
+    // If Redis' clock jumped back, the stored epoch decides.
     let ahead = first.epoch.0 + 1_000_000;
     bench.ask::<()>(&["SET", "{estafeta}:epoch", &ahead.to_string()]);
     bench.expire(other);
-    let third = bench.join(Kind::Member, 1).await;
+    let third = bench.join(MemberKind::Member, 1).await;
     assert_eq!(bench.lead(third).await.epoch.0, ahead + 1);
 }
 
 #[tokio::test]
-async fn a_tick_that_a_clock_jump_left_far_off_is_brought_back() {
+async fn a_tick_too_far_ahead_after_a_clock_jump_is_brought_back() {
     let bench = Bench::new().await;
-    let one = bench.join(Kind::Member, 1).await;
+    let one = bench.join(MemberKind::Member, 1).await;
     let term = bench.lead(one).await;
     let far = term.now_ms + 3_600_000;
     bench.ask::<()>(&["HSET", "{estafeta}:leader", "due", &far.to_string()]);
@@ -134,9 +134,9 @@ async fn a_tick_that_a_clock_jump_left_far_off_is_brought_back() {
 }
 
 #[tokio::test]
-async fn the_smallest_limit_and_the_shortest_interval_hold_too() {
+async fn a_limit_of_one_message_and_an_interval_of_one_millisecond_are_respected() {
     let bench = Bench::new().await;
-    let one = bench.join(Kind::Member, 1).await;
+    let one = bench.join(MemberKind::Member, 1).await;
     let term = bench.lead(one).await;
     let messages = messages(term.epoch, 1, &["a", "b"]);
     let interval = Duration::from_millis(1);
@@ -145,7 +145,7 @@ async fn the_smallest_limit_and_the_shortest_interval_hold_too() {
     assert!(matches!(answer, Publish::Published { due_ms, .. } if due_ms == term.due_ms + 1), "{answer:?}");
     let second = Batch { limit: 1, interval, ..batch(term.epoch, 1, &messages[1..]) };
     assert_eq!(bench.store.publish(one.incarnation, &second).await.unwrap(), Publish::Limit);
-    // A tick far off is brought back to one interval from now.
+    // A tick too far ahead is brought back to one interval from now.
     let far = term.now_ms + 3_600_000;
     bench.ask::<()>(&["HSET", "{estafeta}:leader", "due", &far.to_string()]);
     let answer = bench.store.publish(one.incarnation, &Batch { limit: 0, ..second }).await.unwrap();

@@ -1,17 +1,17 @@
-//! Foreign data where ours should be: a step happens as a whole or not at all.
+//! Tests with foreign data in the keys of a ring: a step is applied as a whole or not at all.
 
 use super::*;
 
 #[tokio::test]
-async fn a_key_of_another_type_is_named_to_whoever_joins() {
-    let keys = Keys::new(&RingName::default());
+async fn a_join_that_finds_a_key_of_another_type_names_it_and_writes_nothing() {
+    let keys = Keys::new(&RingName::sample());
     let bench = Bench::new().await;
     for (key, expected) in keys.fixed() {
         bench.ask::<()>(&["FLUSHALL"]);
         bench.plant_foreign(key, expected);
         let before = bench.everything();
         let incarnation = Incarnation::random();
-        let stranger = introduction(incarnation, Kind::Member, 1, false);
+        let stranger = introduction(incarnation, MemberKind::Member, 1, false);
         let error = bench.store.join(&stranger).await.map(drop).unwrap_err();
         let named = matches!(&error, Error::ForeignKey { key: found, .. } if found == key);
         assert!(named, "{key}: {error}");
@@ -19,25 +19,26 @@ async fn a_key_of_another_type_is_named_to_whoever_joins() {
     }
 }
 
-/// Redis does not roll a script back, so a step that fails half-way would lose a message. Whichever key goes bad under
-/// a running ring, a step either happens as a whole or not at all.
+/// Redis does not roll back a script, so a step that fails halfway could lose a message. The test replaces one key
+/// after another under a running ring, and makes every step with each.
 #[tokio::test]
-async fn a_step_that_fails_on_a_key_of_another_type_has_written_nothing() {
-    let keys = Keys::new(&RingName::default());
+async fn a_step_that_fails_on_a_key_of_another_type_writes_nothing() {
+    let keys = Keys::new(&RingName::sample());
     let bench = Bench::new().await;
     let mut failed = [0; 10];
     for (key, expected) in keys.fixed() {
         for (step, times) in failed.iter_mut().enumerate() {
             bench.ask::<()>(&["FLUSHALL"]);
-            let (leader, dead) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
-            let handler = bench.join(Kind::Member, 1).await;
+            let (leader, dead) =
+                (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+            let handler = bench.join(MemberKind::Member, 1).await;
             let term = bench.lead(leader).await;
             bench.publish(leader, &term, 0, &["a", "b", "c"]).await;
             for actor in [handler, dead] {
                 assert_eq!(bench.claim(actor, 0, 1).await.len(), 1);
             }
             bench.expire(dead);
-            let reader = bench.join(Kind::Reader, 1).await;
+            let reader = bench.join(MemberKind::Reader, 1).await;
             let element = b"9 1 1 1 1 1 2 no body".as_slice();
             bench.ask::<()>(&["RPUSH", "{estafeta}:errors", "9 1 1 1 1 1 2 no body"]);
             let take = Settlement { want: 1, ..Settlement::default() };
@@ -59,7 +60,7 @@ async fn a_step_that_fails_on_a_key_of_another_type_has_written_nothing() {
                 7 => bench.store.take(reader.identity(), &take).await.map(drop),
                 8 => bench.store.beat(me, LEASE).await.map(drop),
                 _ => {
-                    // A burial that gives one message back and gives another one up.
+                    // This burial returns one message and gives up another one.
                     let list = bench.store.keys().inflight(dead.incarnation, 0);
                     bench.ask::<()>(&["RPUSH", &list, "99 1 3 7 its last attempt"]);
                     before = bench.everything();
@@ -81,9 +82,10 @@ async fn a_step_that_fails_on_a_key_of_another_type_has_written_nothing() {
 }
 
 #[tokio::test]
-async fn counts_that_are_no_numbers_stop_a_step_before_it_writes() {
+async fn counts_that_are_not_numbers_stop_a_step_before_it_writes() {
     let bench = Bench::new().await;
-    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (generator, handler) =
+        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a"]).await;
     bench.claim(handler, 0, 1).await;
@@ -101,9 +103,9 @@ async fn counts_that_are_no_numbers_stop_a_step_before_it_writes() {
 }
 
 #[tokio::test]
-async fn what_is_half_or_not_at_all_a_member_bothers_nobody() {
+async fn foreign_and_half_deleted_members_disturb_neither_snapshots_nor_burials() {
     let bench = Bench::new().await;
-    let one = bench.join(Kind::Member, 1).await;
+    let one = bench.join(MemberKind::Member, 1).await;
     bench.ask::<()>(&["ZADD", "{estafeta}:members", "0", "bob", "0", "00000000000000aa"]);
     let snapshot = bench.snapshot().await;
     assert_eq!(snapshot.members.len(), 1, "{snapshot:?}");
@@ -114,15 +116,16 @@ async fn what_is_half_or_not_at_all_a_member_bothers_nobody() {
         "{suspects:?} {:?}",
         one.incarnation
     );
-    let verdict = bench.store.bury(half, &Facts::default(), 0, GRACE, None).await.unwrap();
-    assert!(matches!(verdict, Bury::Buried { returned: 0, .. }));
+    let answer = bench.store.bury(half, &Facts::default(), 0, GRACE, None).await.unwrap();
+    assert!(matches!(answer, Bury::Buried { returned: 0, .. }));
 }
 
-/// `ready` and `errors` may hold a set, which SORT would take elements from as from a list.
+/// SORT accepts a set as well as a list, so a claim has to check the types of `ready` and `errors` itself.
 #[tokio::test]
-async fn nothing_is_claimed_from_a_set() {
+async fn nothing_is_claimed_from_a_set_in_place_of_a_list() {
     let bench = Bench::new().await;
-    let (handler, reader) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Reader, 1).await);
+    let (handler, reader) =
+        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Reader, 1).await);
     for key in ["{estafeta}:ready", "{estafeta}:errors"] {
         bench.ask::<()>(&["SADD", key, "1 1 1 1 a", "2 1 1 1 b", "3 1 1 1 c"]);
     }
@@ -132,9 +135,9 @@ async fn nothing_is_claimed_from_a_set() {
     assert_eq!(bench.everything(), before);
 }
 
-/// The words of the call itself, a foreign element, and one error that lies there twice.
+/// The errors contain the words `drop` and `retry`, a foreign element, and one error twice.
 #[tokio::test]
-async fn errors_are_resolved_one_for_one_and_foreign_ones_are_dropped_but_never_retried() {
+async fn each_element_resolves_one_error_and_a_foreign_one_can_be_dropped_but_not_retried() {
     let bench = Bench::new().await;
     const ERROR: &str = "7 1 1 1 1 1 2 no body";
     bench.ask::<()>(&["RPUSH", "{estafeta}:errors", "drop", ERROR, "retry", ERROR, "what is this"]);
@@ -155,9 +158,10 @@ async fn errors_are_resolved_one_for_one_and_foreign_ones_are_dropped_but_never_
 }
 
 #[tokio::test]
-async fn a_foreign_value_where_errors_belong_holds_up_only_what_fails() {
+async fn a_foreign_value_in_place_of_the_errors_stops_only_settles_with_failures() {
     let bench = Bench::new().await;
-    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (generator, handler) =
+        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b"]).await;
     bench.claim(handler, 0, 2).await;

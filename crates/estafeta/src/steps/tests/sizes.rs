@@ -1,11 +1,12 @@
-//! More than a step carries in one go: chunks of commands, many members, many lanes, long texts, a full event stream.
+//! Tests with more than a step handles at once: several chunks per command, many members, many lanes, long reasons, a
+//! full event stream.
 
 use super::*;
 
-/// More than two chunks of 500, and no multiple of it.
+/// More than two chunks of 500, and not a multiple of 500.
 const MANY: usize = 1203;
 
-/// Messages of which no two neighbours share a pack.
+/// Messages that share no pack, because neighbours have different publication times.
 fn singles(epoch: Epoch, count: usize) -> Vec<Message> {
     let bodies: Vec<String> = (1..=count).map(|id| format!("body {id}")).collect();
     let mut messages = messages(epoch, 1, &bodies.iter().map(String::as_str).collect::<Vec<_>>());
@@ -19,9 +20,10 @@ fn ids(messages: &[Message]) -> Vec<u64> {
     messages.iter().map(|message| message.id).collect()
 }
 
-/// A queue of many single messages, its generator, and a handler with three lanes.
+/// Publishes [`MANY`] single messages. Returns them and a handler with three lanes.
 async fn long_queue(bench: &Bench) -> (Vec<Message>, Actor) {
-    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 3).await);
+    let (generator, handler) =
+        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 3).await);
     let term = bench.lead(generator).await;
     let messages = singles(term.epoch, MANY);
     let batch = Batch { max_waiting: 5000, limit: 0, ..batch(term.epoch, 0, &messages) };
@@ -33,7 +35,7 @@ async fn long_queue(bench: &Bench) -> (Vec<Message>, Actor) {
 }
 
 #[tokio::test]
-async fn a_publish_of_many_elements_leaves_none_out_and_repeats_none() {
+async fn a_publish_of_many_elements_appends_each_of_them_once() {
     let bench = Bench::new().await;
     let (messages, handler) = long_queue(&bench).await;
     assert_eq!(bench.ready().len(), MANY);
@@ -42,7 +44,7 @@ async fn a_publish_of_many_elements_leaves_none_out_and_repeats_none() {
 }
 
 #[tokio::test]
-async fn of_many_in_hand_some_are_settled_and_the_others_stay_in_order() {
+async fn a_lane_that_settles_some_of_many_messages_keeps_the_others_in_order() {
     let bench = Bench::new().await;
     let (messages, handler) = long_queue(&bench).await;
     bench.claim(handler, 0, 5000).await;
@@ -58,7 +60,7 @@ async fn of_many_in_hand_some_are_settled_and_the_others_stay_in_order() {
 }
 
 #[tokio::test]
-async fn many_that_a_dead_member_held_in_its_lanes_go_back_in_order() {
+async fn many_messages_in_several_lanes_of_a_dead_member_return_in_order() {
     let bench = Bench::new().await;
     let (_, handler) = long_queue(&bench).await;
     for (lane, want) in [(1, 601), (0, 501), (2, 101)] {
@@ -73,7 +75,7 @@ async fn many_that_a_dead_member_held_in_its_lanes_go_back_in_order() {
 }
 
 #[tokio::test]
-async fn many_whose_attempts_are_used_up_become_as_many_errors() {
+async fn many_messages_without_attempts_left_become_as_many_errors() {
     let bench = Bench::new().await;
     let (_, handler) = long_queue(&bench).await;
     let last_attempt: Vec<String> = (1..=MANY).map(|id| format!("{id} 1 3 7 body {id}")).collect();
@@ -96,9 +98,9 @@ async fn many_whose_attempts_are_used_up_become_as_many_errors() {
 }
 
 #[tokio::test]
-async fn many_errors_are_retried_at_once_in_their_order() {
+async fn many_errors_are_retried_in_one_step_and_in_order() {
     let bench = Bench::new().await;
-    let handler = bench.join(Kind::Member, 1).await;
+    let handler = bench.join(MemberKind::Member, 1).await;
     let elements: Vec<String> = (1..=MANY).map(|id| format!("{id} 1 4 7 9 1 6 reason body {id}")).collect();
     let mut push = vec!["RPUSH", "{estafeta}:errors"];
     push.extend(elements.iter().map(String::as_str));
@@ -115,18 +117,18 @@ async fn many_errors_are_retried_at_once_in_their_order() {
 }
 
 #[tokio::test]
-async fn among_many_members_exactly_those_that_are_not_well_are_suspects() {
+async fn among_many_members_exactly_the_expired_and_absent_ones_are_suspects() {
     let bench = Bench::new().await;
     let now = bench.store.suspects(LEASE).await.unwrap().now_ms;
     let names: Vec<String> = (0..MANY).map(|index| format!("{index:016x}")).collect();
-    // Deadlines that grow, so that the members come in the order of their names. The first one's is over.
+    // The deadlines grow, so the members are listed in the order of their names. The first deadline is over.
     let mut add = redis::cmd("ZADD");
     add.arg("{estafeta}:members");
     for (index, name) in names.iter().enumerate() {
         add.arg(if index == 0 { 1 } else { now + 30_000 + index as u64 }).arg(name);
     }
     add.exec(&mut bench.redis.connect()).unwrap();
-    // At the ends of chunks, and in the middle of one.
+    // Some are at the ends of chunks, and one is in the middle of a chunk.
     let absent = [1, 499, 500, 777, 999, 1000, MANY - 1];
     let mut connection = bench.redis.connect();
     let mut subscriber = connection.as_pubsub();
@@ -141,9 +143,10 @@ async fn among_many_members_exactly_those_that_are_not_well_are_suspects() {
 }
 
 #[tokio::test]
-async fn a_member_may_have_as_many_lanes_as_the_settings_allow() {
+async fn a_member_can_have_as_many_lanes_as_the_settings_allow() {
     let bench = Bench::new().await;
-    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1024).await);
+    let (generator, handler) =
+        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1024).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c", "d"]).await;
     for lane in [1023, 0, 512] {
@@ -160,13 +163,14 @@ async fn a_member_may_have_as_many_lanes_as_the_settings_allow() {
 }
 
 #[tokio::test]
-async fn a_long_reason_in_any_script_is_kept_whole_and_does_not_touch_the_body() {
+async fn a_long_reason_is_kept_whole_and_leaves_the_body_intact() {
     let bench = Bench::new().await;
-    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (generator, handler) =
+        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a body", "another"]).await;
     bench.claim(handler, 0, 2).await;
-    // As long as a failure may be, four bytes a character, and one that looks like a header.
+    // The first reason is as long as a failure may be, with four bytes per character. The second looks like a header.
     let reasons = ["\u{1f3c3}".repeat(1024), "1 2 3 4 5 6 7 ".repeat(290)];
     let failures = reasons.iter().cloned().enumerate().collect();
     bench.turn(handler, 0, Settlement { settled: 2, failures, ..Settlement::default() }).await.unwrap();
@@ -183,16 +187,16 @@ async fn a_long_reason_in_any_script_is_kept_whole_and_does_not_touch_the_body()
 }
 
 #[tokio::test]
-async fn the_event_stream_keeps_about_the_last_ten_thousand() {
+async fn the_event_stream_keeps_about_the_last_ten_thousand_entries() {
     let bench = Bench::new().await;
     let mut fill = redis::pipe();
     for _ in 0..12_000 {
         fill.cmd("XADD").arg("{estafeta}:events").arg("*").arg("kind").arg("filler").ignore();
     }
     fill.exec(&mut bench.redis.connect()).unwrap();
-    let one = bench.join(Kind::Member, 1).await;
+    let one = bench.join(MemberKind::Member, 1).await;
     let length: u64 = bench.ask(&["XLEN", "{estafeta}:events"]);
-    // Redis lets go of a hundred at a time.
+    // Redis trims about a hundred entries at a time.
     assert!((10_000..=10_100).contains(&length), "{length}");
     let newest: Vec<(String, Vec<String>)> =
         bench.ask(&["XREVRANGE", "{estafeta}:events", "+", "-", "COUNT", "1"]);
@@ -200,9 +204,10 @@ async fn the_event_stream_keeps_about_the_last_ten_thousand() {
 }
 
 #[tokio::test]
-async fn whoever_wants_few_of_many_large_messages_gets_no_more_than_that() {
+async fn a_lane_that_wants_a_few_of_many_large_messages_gets_no_more_than_it_wants() {
     let bench = Bench::new().await;
-    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (generator, handler) =
+        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     let term = bench.lead(generator).await;
     let large = "x".repeat(600_000);
     let messages = messages(term.epoch, 1, &[large.as_str(); 40]);
@@ -211,11 +216,13 @@ async fn whoever_wants_few_of_many_large_messages_gets_no_more_than_that() {
     assert_eq!(ids(&bench.claim(handler, 0, 5).await), [1, 2, 3, 4, 5]);
 }
 
-/// Where packs wait, what is claimed is measured while it is looked at, and not again.
+/// If packs wait, `claim` measures elements while it looks at them. Their memory use exceeds the budget here, but
+/// `claim` must not measure them a second time.
 #[tokio::test]
-async fn a_pack_among_large_messages_is_counted_as_what_it_holds() {
+async fn a_claim_of_a_pack_and_large_messages_is_measured_only_once() {
     let bench = Bench::new().await;
-    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (generator, handler) =
+        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     let term = bench.lead(generator).await;
     let large = "x".repeat(20_900);
     let bodies = [vec!["a", "b"], vec![large.as_str(); 120]].concat();
@@ -233,7 +240,7 @@ async fn a_reader_gets_as_many_errors_as_it_wants() {
     let mut push = vec!["RPUSH", "{estafeta}:errors"];
     push.extend(errors.iter().map(String::as_str));
     bench.ask::<()>(&push);
-    let reader = bench.join(Kind::Reader, 1).await;
+    let reader = bench.join(MemberKind::Reader, 1).await;
     let take = Settlement { want: 1000, ..Settlement::default() };
     let Turn::Holds { held, .. } = bench.store.take(reader.identity(), &take).await.unwrap() else {
         panic!("lost")

@@ -1,8 +1,8 @@
-//! Running totals: each member is credited with what it published and settled, once.
+//! Tests of the running totals: each member is credited once with what it published and settled.
 
 use super::*;
 
-/// What the snapshot shows of a member: generated, processed, failed.
+/// What the snapshot shows for a member: generated, processed, failed.
 async fn totals(bench: &Bench, actor: Actor) -> [u64; 3] {
     let snapshot = bench.snapshot().await;
     let member = snapshot.members.iter().find(|member| member.id == actor.number);
@@ -11,13 +11,14 @@ async fn totals(bench: &Bench, actor: Actor) -> [u64; 3] {
 }
 
 fn hash_of(actor: Actor) -> String {
-    Keys::new(&RingName::default()).member(actor.incarnation)
+    Keys::new(&RingName::sample()).member(actor.incarnation)
 }
 
 #[tokio::test]
-async fn every_member_is_credited_once_with_what_it_did() {
+async fn every_member_is_credited_once_with_what_it_published_and_settled() {
     let bench = Bench::new().await;
-    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 2).await);
+    let (generator, handler) =
+        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 2).await);
     let term = bench.lead(generator).await;
     assert_eq!(totals(&bench, generator).await, [0, 0, 0]);
     for _ in 0..2 {
@@ -37,7 +38,7 @@ async fn every_member_is_credited_once_with_what_it_did() {
     assert_eq!(totals(&bench, handler).await, [0, 5, 3]);
     assert_eq!(totals(&bench, generator).await, [5, 0, 0]);
 
-    let reader = bench.join(Kind::Reader, 1).await;
+    let reader = bench.join(MemberKind::Reader, 1).await;
     let take = |settled, want| Settlement { settled, want, ..Settlement::default() };
     bench.store.take(reader.identity(), &take(0, 2)).await.unwrap();
     bench.store.take(reader.identity(), &take(2, 0)).await.unwrap();
@@ -45,9 +46,9 @@ async fn every_member_is_credited_once_with_what_it_did() {
 }
 
 #[tokio::test]
-async fn publishing_leaves_no_hash_behind_that_is_no_members() {
+async fn a_publish_does_not_recreate_the_deleted_hash_of_a_member() {
     let bench = Bench::new().await;
-    let one = bench.join(Kind::Member, 1).await;
+    let one = bench.join(MemberKind::Member, 1).await;
     let term = bench.lead(one).await;
     bench.ask::<()>(&["DEL", &hash_of(one)]);
     let answer = bench.publish(one, &term, 0, &["a"]).await;
@@ -56,9 +57,10 @@ async fn publishing_leaves_no_hash_behind_that_is_no_members() {
 }
 
 #[tokio::test]
-async fn a_total_that_cannot_be_counted_stops_a_step_before_it_writes() {
+async fn a_total_that_is_not_a_number_stops_a_step_before_it_writes() {
     let bench = Bench::new().await;
-    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (generator, handler) =
+        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a"]).await;
     bench.claim(handler, 0, 1).await;

@@ -1,11 +1,12 @@
-//! Lanes: claims and settles, their repeats and their late arrivals.
+//! Tests of `turn` and `take`: claims and settles, their repeats and their late arrivals.
 
 use super::*;
 
 #[tokio::test]
 async fn a_turn_repeated_after_a_lost_reply_settles_once_and_answers_the_same() {
     let bench = Bench::new().await;
-    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 2).await);
+    let (generator, handler) =
+        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 2).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c", "d"]).await;
     let first = bench.claim(handler, 0, 2).await;
@@ -27,7 +28,8 @@ async fn a_turn_repeated_after_a_lost_reply_settles_once_and_answers_the_same() 
 #[tokio::test]
 async fn a_settle_from_a_wrong_cursor_or_by_a_buried_member_is_refused_and_writes_nothing() {
     let bench = Bench::new().await;
-    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (generator, handler) =
+        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b"]).await;
     bench.claim(handler, 0, 2).await;
@@ -49,9 +51,10 @@ async fn a_settle_from_a_wrong_cursor_or_by_a_buried_member_is_refused_and_write
 }
 
 #[tokio::test]
-async fn foreign_elements_fail_one_by_one_and_block_nobody() {
+async fn foreign_elements_become_errors_one_by_one_and_do_not_block_the_queue() {
     let bench = Bench::new().await;
-    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (generator, handler) =
+        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a"]).await;
     bench.ask::<()>(&["RPUSH", "{estafeta}:ready", "what is this", "and this"]);
@@ -88,7 +91,8 @@ async fn foreign_elements_fail_one_by_one_and_block_nobody() {
 #[tokio::test]
 async fn a_turn_that_its_own_repeat_overtook_claims_nothing() {
     let bench = Bench::new().await;
-    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (generator, handler) =
+        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     let term = bench.lead(generator).await;
     assert!(
         bench.claim(handler, 0, 5).await.is_empty(),
@@ -104,16 +108,17 @@ async fn a_turn_that_its_own_repeat_overtook_claims_nothing() {
 }
 
 #[tokio::test]
-async fn turns_of_a_former_life_do_nothing_when_a_late_join_brings_its_identity_back() {
+async fn turns_of_a_former_life_do_nothing_after_a_late_join_brings_the_identity_back() {
     let bench = Bench::new().await;
-    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (generator, handler) =
+        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b"]).await;
     bench.claim(handler, 0, 1).await;
     bench.store.leave(handler.incarnation, 1).await.unwrap();
 
-    // Its join lay in a dead connection and arrives only now, and so do its claim and the settle that followed.
-    bench.store.join(&introduction(handler.incarnation, Kind::Member, 1, false)).await.unwrap();
+    // Its join was held up in a dead connection and arrives only now. So do its claim and the settle that followed.
+    bench.store.join(&introduction(handler.incarnation, MemberKind::Member, 1, false)).await.unwrap();
     let before = bench.everything();
     assert_eq!(bench.turn(handler, 0, Settlement { want: 1, ..Settlement::default() }).await, None);
     let settlement = Settlement { settled: 1, want: 1, ..Settlement::default() };
@@ -122,26 +127,27 @@ async fn turns_of_a_former_life_do_nothing_when_a_late_join_brings_its_identity_
     assert_eq!(bench.ledger("done"), 0, "nobody handled it in this life");
 }
 
-/// A lane reads its list right after the step, but not in the step: somebody else may come in between.
+/// A lane reads its list right after the step, but not within it. A burial can come in between.
 #[tokio::test]
-async fn a_lane_whose_member_is_buried_before_it_has_read_its_list_is_lost_and_loses_nothing() {
+async fn a_lane_whose_member_is_buried_before_it_reads_its_list_is_lost_but_no_message_is() {
     let bench = Bench::new().await;
-    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
-    let other = bench.join(Kind::Member, 1).await;
+    let (generator, handler) =
+        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let other = bench.join(MemberKind::Member, 1).await;
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c"]).await;
     for script in [&turn::SCRIPT, &bury::SCRIPT] {
         bench.ask::<()>(&["SCRIPT", "LOAD", script.code()]);
     }
     let (keys, claim) = (bench.store.keys(), Settlement { want: 2, ..Settlement::default() });
-    let sendings = std::cell::Cell::new(0);
+    let tries = std::cell::Cell::new(0);
     let build = || {
-        sendings.set(sendings.get() + 1);
-        let mut turn = turn::call(keys, handler.identity(), 0, 1000 + sendings.get(), &claim, false);
-        if sendings.get() > 1 {
+        tries.set(tries.get() + 1);
+        let mut turn = turn::call(keys, handler.identity(), 0, 1000 + tries.get(), &claim, false);
+        if tries.get() > 1 {
             return turn;
         }
-        // The step and the burial happen here, and what is sent brings the answer that the step had.
+        // The step and the burial are made here. The command that is sent returns the answer of the step.
         turn.command.exec(&mut bench.redis.connect()).unwrap();
         bench.expire(handler);
         let facts = Facts { lanes: 1, ..Facts::default() };
@@ -155,16 +161,16 @@ async fn a_lane_whose_member_is_buried_before_it_has_read_its_list_is_lost_and_l
     let store = bench.store.patient(CancellationToken::new());
     let turn = store.settle_and_hold(&turn::SCRIPT, build, me, 0, parse).await.unwrap();
     assert!(matches!(turn, Turn::Lost));
-    assert_eq!(sendings.get(), 2);
+    assert_eq!(tries.get(), 2);
     let ids = bench.claim(other, 0, 5).await.iter().map(|message| (message.id, message.attempt)).next();
     assert_eq!(ids, Some((1, 2)), "what was claimed has gone back, as from any dead member");
     bench.assert_balanced().await;
 }
 
 #[tokio::test]
-async fn a_list_that_is_never_what_the_step_left_is_an_error_and_a_node_that_stops_does_not_wait_for_it() {
+async fn a_list_that_never_matches_the_answer_is_an_error_and_a_stopping_node_does_not_wait_for_it() {
     let bench = Bench::new().await;
-    let handler = bench.join(Kind::Member, 1).await;
+    let handler = bench.join(MemberKind::Member, 1).await;
     let build = || {
         let nothing = Settlement::default();
         let mut turn = turn::call(bench.store.keys(), handler.identity(), 0, 1, &nothing, false);
@@ -174,24 +180,25 @@ async fn a_list_that_is_never_what_the_step_left_is_an_error_and_a_node_that_sto
     };
     let stopped = CancellationToken::new();
     stopped.cancel();
-    for (store, told) in [
+    for (store, expected) in [
         (bench.store.clone(), "turn left 2 elements, and its list has 0"),
         (bench.store.patient(stopped), "stopped while waiting for Redis"),
     ] {
         let turn = store.settle_and_hold(&turn::SCRIPT, build, handler.identity(), 0, turn::messages);
         let turn = tokio::time::timeout(LEASE, turn).await.expect("it ends");
         let error = turn.map(drop).expect_err("it is not what the step left").to_string();
-        assert!(error.contains(told), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
 }
 
 #[tokio::test]
-async fn large_messages_are_claimed_a_few_at_a_time_whatever_was_asked_for() {
+async fn large_messages_are_claimed_a_few_at_a_time_however_many_the_lane_wants() {
     let bench = Bench::new().await;
-    let (generator, handler) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (generator, handler) =
+        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     let term = bench.lead(generator).await;
     let (large, small) = ("x".repeat(100_000), "x".repeat(100));
-    // The head of the queue tells nothing of what comes behind, also where all that waits could be had at once.
+    // The head of the queue does not show how large the rest is, even if one claim could take all that waits.
     let mixed = [vec![&small; 500], vec![&large; 60], vec![&small; 2000]].concat();
     let (in_packs, alone) = (false, true);
     let queues = [
@@ -206,7 +213,7 @@ async fn large_messages_are_claimed_a_few_at_a_time_whatever_was_asked_for() {
     for (n, (queue, alone, first_claim)) in (0..).zip(queues) {
         let bodies: Vec<&str> = queue.iter().map(|body| body.as_str()).collect();
         let mut messages = messages(term.epoch, published + 1, &bodies);
-        // Messages of different moments share no pack.
+        // Messages with different publication times share no pack.
         for message in messages.iter_mut().filter(|message| alone && message.id % 2 == 0) {
             message.published_ms += 1;
         }
@@ -236,14 +243,14 @@ async fn large_messages_are_claimed_a_few_at_a_time_whatever_was_asked_for() {
 }
 
 #[tokio::test]
-async fn whoever_is_in_office_settles_but_claims_nothing() {
+async fn the_generator_can_settle_but_never_claims() {
     let bench = Bench::new().await;
-    let (first, second) = (bench.join(Kind::Member, 1).await, bench.join(Kind::Member, 1).await);
+    let (first, second) = (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
     let term = bench.lead(first).await;
     bench.publish(first, &term, 0, &["a", "b", "c"]).await;
     assert_eq!(bench.claim(first, 0, 5).await.len(), 0);
     assert_eq!(bench.claim(second, 0, 1).await.len(), 1);
-    // What it holds when it takes office it may still settle.
+    // The new generator may still settle what it held when it took office.
     bench.store.resign(first.incarnation, term.epoch).await.unwrap();
     bench.lead(second).await;
     let settlement = Settlement { settled: 1, want: 5, ..Settlement::default() };
@@ -253,11 +260,11 @@ async fn whoever_is_in_office_settles_but_claims_nothing() {
 }
 
 #[tokio::test]
-async fn a_reader_lets_go_of_as_many_as_it_says_and_keeps_the_others() {
+async fn a_reader_releases_as_many_errors_as_it_settles_and_keeps_the_others() {
     let bench = Bench::new().await;
     let errors: Vec<String> = (1..=3).map(|id| format!("{id} 1 1 1 1 1 2 no body")).collect();
     bench.ask::<()>(&["RPUSH", "{estafeta}:errors", &errors[0], &errors[1], &errors[2]]);
-    let reader = bench.join(Kind::Reader, 1).await;
+    let reader = bench.join(MemberKind::Reader, 1).await;
     let take = async |cursor, settled, want| {
         let settlement = Settlement { cursor, settled, want, ..Settlement::default() };
         match bench.store.take(reader.identity(), &settlement).await.unwrap() {
@@ -268,7 +275,7 @@ async fn a_reader_lets_go_of_as_many_as_it_says_and_keeps_the_others() {
         }
     };
     assert_eq!(take(0, 0, 3).await, (0, vec![1, 2, 3]));
-    // The first answer counts: a store that finds another list than it was told of would ask again.
+    // The test looks at the first answer. The store would repeat the call if the list did not match it.
     let settlement = Settlement { settled: 1, want: 3, ..Settlement::default() };
     let call = take::call(bench.store.keys(), reader.identity(), &settlement);
     let reply = bench.store.run(&take::SCRIPT, &call).await.unwrap();

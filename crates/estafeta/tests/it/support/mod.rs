@@ -1,66 +1,65 @@
-//! Members that run inside the test, and ears for what they say.
+//! Nodes that run inside the test, and the notices that they send.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use estafeta::{
-    Config, Endpoint, Error, Failure, Handler, Message, Node, Notice, Observer, Ring, RingName, Snapshot,
-    Source,
+    Config, Endpoint, Error, Failure, Handler, Message, Node, Notice, Observer, Ring, Snapshot, Source,
 };
 use estafeta_testbed::RedisServer;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// A generous limit for things that must happen, but whose speed is no subject of the test.
+/// A generous limit for events that must happen, if the test does not check how fast they are.
 pub const SOON: Duration = Duration::from_secs(30);
 
 pub fn endpoint(redis: &RedisServer) -> Endpoint {
     redis.url().parse().unwrap()
 }
 
-/// Settings for tests: a fast beat, all else as users have it.
+/// Settings for tests: ticks are fast, everything else has its default.
 pub fn config(redis: &RedisServer) -> Config {
-    let mut config = Config::new(endpoint(redis), RingName::default());
+    let mut config = Config::new(endpoint(redis), "estafeta".parse().unwrap());
     config.interval = Duration::from_millis(20);
     config
 }
 
 pub async fn ring(redis: &RedisServer) -> Ring {
-    Ring::connect(endpoint(redis), RingName::default()).await.unwrap()
+    Ring::connect(endpoint(redis), "estafeta".parse().unwrap()).await.unwrap()
 }
 
-/// How many steps Redis has carried out since it started.
+/// How many scripts Redis has run since it started.
 pub fn steps(redis: &RedisServer) -> u64 {
     let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut redis.connect()).unwrap();
     let calls = stats.split("cmdstat_evalsha:calls=").nth(1).and_then(|rest| rest.split(',').next());
     calls.map_or(0, |calls| calls.parse().unwrap())
 }
 
-/// What members have said so far, awaitable.
+/// The notices of nodes so far, one line each. A test can wait for one.
 #[derive(Clone)]
-pub struct Ears(Arc<watch::Sender<Vec<String>>>);
+pub struct Notices(Arc<watch::Sender<Vec<String>>>);
 
-impl Ears {
+impl Notices {
     pub fn new() -> Self {
         Self(Arc::new(watch::Sender::new(Vec::new())))
     }
 
-    pub fn heard(&self) -> Vec<String> {
+    pub fn all(&self) -> Vec<String> {
         self.0.borrow().clone()
     }
 
-    /// Waits until something that starts like this was said.
-    pub async fn hear(&self, start: &str) -> String {
-        let mut said = self.0.subscribe();
-        let heard = |said: &Vec<String>| said.iter().any(|line| line.starts_with(start));
-        let waited = tokio::time::timeout(SOON, said.wait_for(heard)).await;
-        let said = waited.unwrap_or_else(|_| panic!("never heard '{start}' in {:?}", self.heard())).unwrap();
-        said.iter().find(|line| line.starts_with(start)).unwrap().clone()
+    /// Waits for a line that starts with `start`, and returns it. It may have come before.
+    pub async fn wait_for(&self, start: &str) -> String {
+        let mut lines = self.0.subscribe();
+        let contains = |lines: &Vec<String>| lines.iter().any(|line| line.starts_with(start));
+        let waited = tokio::time::timeout(SOON, lines.wait_for(contains)).await;
+        let lines = waited.unwrap_or_else(|_| panic!("never heard '{start}' in {:?}", self.all())).unwrap();
+        lines.iter().find(|line| line.starts_with(start)).unwrap().clone()
     }
 }
 
-impl Observer for Ears {
+impl Observer for Notices {
     fn notice(&self, notice: Notice<'_>) {
         let lines = match notice {
             Notice::Generated { messages } => {
@@ -76,11 +75,11 @@ impl Observer for Ears {
             }
             other => vec![format!("{other:?}")],
         };
-        self.0.send_modify(|said| said.extend(lines));
+        self.0.send_modify(|all| all.extend(lines));
     }
 }
 
-/// Counts up.
+/// Makes the bodies 1, 2, 3 and so on.
 pub struct Counter(pub u64);
 
 impl Source for Counter {
@@ -90,7 +89,7 @@ impl Source for Counter {
     }
 }
 
-/// Gives out the same bodies again and again.
+/// Makes the same bodies again and again.
 pub struct Bodies(pub Vec<Vec<u8>>);
 
 impl Source for Bodies {
@@ -100,7 +99,7 @@ impl Source for Bodies {
     }
 }
 
-/// Keeps every body it was given.
+/// Keeps every body that it handles.
 #[derive(Clone, Default)]
 pub struct Keep(pub Arc<Mutex<Vec<Vec<u8>>>>);
 
@@ -111,31 +110,31 @@ impl Handler for Keep {
     }
 }
 
-/// A member that runs in the background until it is told to stop.
+/// A node that runs in the background until the test stops it.
 pub struct Running {
     stop: CancellationToken,
     task: JoinHandle<Result<(), Error>>,
-    pub ears: Ears,
+    pub notices: Notices,
 }
 
 impl Running {
     pub fn start<S: Source, H: Handler>(config: Config, source: S, handler: H) -> Self {
-        let ears = Ears::new();
-        Self::start_with(config, source, handler, ears.clone(), ears)
+        let notices = Notices::new();
+        Self::start_with(config, source, handler, notices.clone(), notices)
     }
 
-    /// With an observer of its own, which passes on to `ears` what it is told.
+    /// Starts a node with this observer, which passes its notices on to `notices`.
     pub fn start_with<S: Source, H: Handler, O: Observer>(
         config: Config,
         source: S,
         handler: H,
         observer: O,
-        ears: Ears,
+        notices: Notices,
     ) -> Self {
         let stop = CancellationToken::new();
-        let member = Node::new(config, source, handler, observer);
-        let task = tokio::spawn(member.run(stop.clone().cancelled_owned()));
-        Self { stop, task, ears }
+        let node = Node::new(config, source, handler, observer);
+        let task = tokio::spawn(node.run(stop.clone().cancelled_owned()));
+        Self { stop, task, notices }
     }
 
     pub async fn stop(self) -> Result<(), Error> {

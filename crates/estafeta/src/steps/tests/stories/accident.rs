@@ -1,4 +1,5 @@
-//! What happens to a ring without anybody calling a script: time passes, Redis forgets, somebody hears the bell.
+//! What happens to a ring without a script call: time passes, a connection breaks, Redis forgets, a lane takes the
+//! wakeup token.
 
 use std::fmt;
 
@@ -12,21 +13,21 @@ use super::model::{Ring, Span};
 pub(super) enum Accident {
     /// A lease runs out.
     Expired(Persona),
-    /// The connection by which it shows that it lives is there.
+    /// The connection that shows its presence is there.
     Connected(Persona),
-    /// That connection is gone.
+    /// The connection that shows its presence is gone.
     Disconnected(Persona),
-    /// A deadline is further off than a lease, because Redis' clock jumped back.
+    /// A deadline is further ahead than one lease, because Redis' clock jumped back.
     Ahead(Persona, u64),
-    /// Somebody deletes what a member told of itself; its name stays.
+    /// The hash of a member is deleted. Its entry in the member list stays.
     Forgotten(Persona),
     /// Another epoch, or none, is stored.
     Epoch(Option<u64>),
-    /// The next tick is somewhere else.
+    /// The next tick is moved.
     Due(u64),
-    /// An idle lane took the token, and may never come to claim.
-    BellHeard,
-    /// The ring is of another version.
+    /// An idle lane took the wakeup token, and may never claim.
+    WakeupTaken,
+    /// The ring has another version.
     Schema(Option<&'static str>),
 }
 
@@ -42,14 +43,14 @@ impl Accident {
         };
         let mut call = Cmd::new();
         match self {
-            // Happens to a connection, not to what Redis keeps.
+            // This changes a connection, not what Redis stores.
             Self::Connected(_) | Self::Disconnected(_) => call.arg("PING"),
             Self::Expired(who) => call.arg("ZADD").arg(&keys.members).arg("XX").arg(1).arg(who.name()),
             Self::Ahead(who, ms) => call.arg("ZADD").arg(&keys.members).arg("XX").arg(*ms).arg(who.name()),
             Self::Forgotten(who) => call.arg("DEL").arg(keys.member(who.incarnation())),
             Self::Epoch(epoch) => return set(&keys.epoch, epoch.map(|epoch| epoch.to_string())),
             Self::Due(due) => call.arg("HSET").arg(&keys.leader).arg("due").arg(*due),
-            Self::BellHeard => call.arg("LPOP").arg(&keys.bell),
+            Self::WakeupTaken => call.arg("LPOP").arg(&keys.bell),
             Self::Schema(schema) => return set(&keys.schema, schema.map(Into::into)),
         };
         call
@@ -68,7 +69,7 @@ impl Accident {
             Self::Forgotten(who) => ring.forget(*who),
             Self::Epoch(epoch) => ring.epoch = *epoch,
             Self::Due(due) => ring.office.due = Some(*due),
-            Self::BellHeard => ring.bell = false,
+            Self::WakeupTaken => ring.wakeup = false,
             Self::Schema(schema) => ring.schema = *schema,
         }
     }
@@ -83,7 +84,7 @@ impl Accident {
             Self::Epoch(None) => "epoch forgotten",
             Self::Epoch(Some(_)) => "epoch moved",
             Self::Due(_) => "due moved",
-            Self::BellHeard => "bell heard",
+            Self::WakeupTaken => "bell heard",
             Self::Schema(_) => "schema",
         }
     }
@@ -106,7 +107,7 @@ impl fmt::Display for Accident {
             Self::Epoch(None) => f.write_str("Redis forgets the last epoch"),
             Self::Epoch(Some(epoch)) => write!(f, "Redis comes back with epoch {epoch}"),
             Self::Due(due) => write!(f, "the next tick is now at {due}"),
-            Self::BellHeard => f.write_str("an idle lane hears the bell"),
+            Self::WakeupTaken => f.write_str("an idle lane hears the bell"),
             Self::Schema(schema) => write!(f, "the ring's version is {}", schema.unwrap_or("unsaid")),
         }
     }

@@ -1,5 +1,5 @@
-//! What a script answers, word for word: the store folds some answers into one (`already` into *published*, `late` into
-//! *lost*), a story tells them apart.
+//! The answers of the scripts, word for word. The store merges some of them (`already` into *published*, `late` into
+//! *lost*). A story distinguishes them.
 
 use std::fmt;
 
@@ -7,12 +7,14 @@ use redis::Value;
 
 use super::super::*;
 use super::call::listed;
+use crate::inspect::EventKind;
 use crate::inspect::snapshot::{Role, parse};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Answer {
     Joined { number: u64 },
     Schema { theirs: String },
+    Application { theirs: String },
     Stands { overslept: bool, rank: i64, office: String, leader: String, epoch: u64, counts: [u64; 2] },
     Leads { epoch: u64, sent: u64, published: u64, due: u64, predecessor: u64, silence: u64 },
     Follows,
@@ -26,18 +28,18 @@ pub(super) enum Answer {
     Turn { cursor: u64, held: Vec<Vec<u8>> },
     Late,
     Lost,
-    Suspects { unrung: bool, list: Vec<(String, String)> },
+    Suspects { needs_wakeup: bool, list: Vec<(String, String)> },
     Buried { number: u64, returned: u64, gave_up: u64 },
     Alive,
     Gone,
     Left { returned: u64 },
-    Rung,
+    Woken,
     Resolved { count: u64 },
     Snapshot(Box<Overview>),
     Changed,
 }
 
-/// The parts of a snapshot that do not depend on the moment in which it was taken.
+/// The parts of a snapshot that do not depend on the time at which it was taken.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Overview {
     /// The generator's number and epoch.
@@ -51,7 +53,7 @@ pub(super) struct Overview {
     pub errors_kept: u64,
     pub balanced: bool,
     /// Newest first.
-    pub events: Vec<String>,
+    pub events: Vec<EventKind>,
 }
 
 /// One member in a snapshot.
@@ -64,14 +66,14 @@ pub(super) struct Row {
     pub deadline: u64,
     pub state: String,
     pub rank: Option<u64>,
-    /// Messages or errors in hand.
+    /// Messages or errors that it holds.
     pub held: u64,
     /// Generated, processed, failed.
     pub totals: [u64; 3],
 }
 
 impl Answer {
-    /// Reads an answer, and the moment that it tells, if it tells one. `list` is what its sender read after it.
+    /// Reads an answer, and the time that it contains, if any. `list` is what the sender read after the step.
     pub fn read(
         script: &'static str,
         value: Value,
@@ -79,12 +81,12 @@ impl Answer {
     ) -> crate::error::Result<(Self, Option<u64>)> {
         let mut reply = Reply::new(script, value)?;
         if script == "suspects" {
-            let (now, unrung) = (count(&mut reply)?, flag(&mut reply)?);
+            let (now, needs_wakeup) = (count(&mut reply)?, flag(&mut reply)?);
             let mut list = Vec::new();
             while !reply.is_empty() {
                 list.push((reply.text()?, reply.text()?));
             }
-            return Ok((Self::Suspects { unrung, list }, Some(now)));
+            return Ok((Self::Suspects { needs_wakeup, list }, Some(now)));
         }
         let mut now = None;
         let answer = match reply.text()?.as_str() {
@@ -94,6 +96,7 @@ impl Answer {
                 Self::Joined { number }
             }
             "schema" => Self::Schema { theirs: reply.text()? },
+            "application" => Self::Application { theirs: reply.text()? },
             "stands" => {
                 now = Some(count(&mut reply)?);
                 let (overslept, rank) = (flag(&mut reply)?, reply.integer()?);
@@ -139,7 +142,7 @@ impl Answer {
             "alive" => Self::Alive,
             "gone" => Self::Gone,
             "left" => Self::Left { returned: count(&mut reply)? },
-            "rung" => Self::Rung,
+            "rung" => Self::Woken,
             "resolved" => Self::Resolved { count: count(&mut reply)? },
             "snapshot" => {
                 let (overview, time) = Overview::read(reply)?;
@@ -152,10 +155,14 @@ impl Answer {
         Ok((answer, now))
     }
 
-    /// Whether it says that nothing was done, so that nothing may have been written.
+    /// Whether the step did nothing, so that it must not have written anything.
     pub fn refuses(&self) -> bool {
         match self {
-            Self::Schema { .. } | Self::Follows | Self::Already { .. } | Self::Expected { .. } => true,
+            Self::Schema { .. }
+            | Self::Application { .. }
+            | Self::Follows
+            | Self::Already { .. }
+            | Self::Expected { .. } => true,
             Self::Full | Self::Limit | Self::Fenced | Self::Late | Self::Lost => true,
             Self::Alive | Self::Gone | Self::Changed => true,
             // These only read.
@@ -164,11 +171,12 @@ impl Answer {
         }
     }
 
-    /// What is counted, to see that the stories are about something.
+    /// The name under which the answer is counted, to check that stories cover every kind.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Joined { .. } => "joined",
             Self::Schema { .. } => "schema",
+            Self::Application { .. } => "application",
             Self::Stands { overslept: true, .. } => "stands, overslept",
             Self::Stands { .. } => "stands",
             Self::Leads { .. } => "leads",
@@ -192,7 +200,7 @@ impl Answer {
             Self::Gone => "gone",
             Self::Left { returned: 1.. } => "left, returned",
             Self::Left { .. } => "left",
-            Self::Rung => "rung",
+            Self::Woken => "rung",
             Self::Resolved { count: 0 } => "resolved none",
             Self::Resolved { .. } => "resolved",
             Self::Snapshot(_) => "snapshot",
@@ -201,7 +209,7 @@ impl Answer {
     }
 }
 
-/// A number that cannot be negative. The store takes a negative one for none; a story takes it for a mistake.
+/// Reads a number that cannot be negative. The store shows a negative number as zero. A story reports it as an error.
 fn count(reply: &mut Reply) -> crate::error::Result<u64> {
     let number = reply.integer()?;
     u64::try_from(number).map_err(|_| Error::Answer(format!("{number} where a count is expected")))
@@ -216,14 +224,9 @@ fn flag(reply: &mut Reply) -> crate::error::Result<bool> {
 }
 
 impl Overview {
-    /// And the moment of which it tells.
+    /// Reads a snapshot and the time at which it was taken.
     fn read(reply: Reply) -> crate::error::Result<(Self, u64)> {
-        let seen = parse(&RingName::default(), reply)?;
-        let text = |event: &crate::inspect::snapshot::Event| {
-            let fields: Vec<_> =
-                event.fields.iter().map(|(name, value)| format!("|{name}|{value}")).collect();
-            format!("kind|{}{}", event.kind, fields.concat())
-        };
+        let seen = parse(&RingName::sample(), reply)?;
         let line = |member: &MemberView| Row {
             number: member.id.0,
             pid: member.pid,
@@ -244,7 +247,7 @@ impl Overview {
             in_flight: seen.in_flight,
             errors_kept: seen.errors_kept,
             balanced: seen.balanced,
-            events: seen.events.iter().map(text).collect(),
+            events: seen.events.iter().map(|event| event.kind.clone()).collect(),
         };
         Ok((overview, seen.time_ms))
     }
@@ -270,13 +273,14 @@ impl fmt::Display for Answer {
                 let held = if held.is_empty() { "nothing".into() } else { listed(held) };
                 write!(f, "cursor {cursor}, holds {held}")
             }
-            Self::Suspects { unrung, list } => write!(f, "unrung {unrung}, {list:?}"),
+            Self::Suspects { needs_wakeup, list } => write!(f, "unrung {needs_wakeup}, {list:?}"),
             Self::Buried { number, returned, gave_up } => {
                 write!(f, "buried as {number}, {returned} returned, {gave_up} given up")
             }
             Self::Left { returned } => write!(f, "left, {returned} returned"),
             Self::Resolved { count } => write!(f, "resolved {count}"),
             Self::Schema { theirs } => write!(f, "schema {theirs}"),
+            Self::Application { theirs } => write!(f, "application {theirs}"),
             Self::Snapshot(overview) => write!(f, "{overview:?}"),
             other => f.write_str(other.kind()),
         }

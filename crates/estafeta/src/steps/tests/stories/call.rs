@@ -1,5 +1,5 @@
-//! One call of a script with all its arguments, as a simulated copy sends it: built into the same bytes as the store
-//! builds them, kept so that it can arrive again, and printed so that a story can be read.
+//! One call of a script with all its arguments, as a simulated node sends it. It is built into the same bytes as in the
+//! store. It is kept so that it can arrive again, and it is printed in a story that fails.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,16 +9,18 @@ use redis::Cmd;
 use super::super::*;
 use crate::steps::Call as StepCall;
 
-/// Who a simulated copy is under one identity, and what it says of itself when it joins.
+/// One identity of a simulated node, and what the node registers when it joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Persona {
-    /// The how-manieth identity of the story, from 1.
+    /// The number of this identity in the story, counted from 1.
     pub index: usize,
-    pub kind: Kind,
+    pub kind: MemberKind,
+    /// The application that it runs. Most nodes run the same one.
+    pub application: &'static str,
     pub lanes: usize,
     pub max_attempts: u32,
     pub journal: bool,
-    /// Whether it shows that it lives, by a subscription to a channel of its own.
+    /// Whether it shows presence, by a subscription to the channel of its incarnation.
     pub presence: bool,
 }
 
@@ -31,12 +33,13 @@ impl Persona {
         Identity { number: MemberId(number), incarnation: self.incarnation() }
     }
 
-    /// The identity as Redis has it.
+    /// The identity as Redis stores it.
     pub fn name(self) -> String {
         format!("{:016x}", self.index)
     }
 
-    /// Each has another one, so that a lease taken from the wrong member shows. None runs out by itself in a story.
+    /// Each identity has a different lease, so that a lease of the wrong member is noticed. No lease runs out by itself
+    /// in a story.
     pub fn lease_ms(self) -> u64 {
         3_600_000 + 1_000 * self.index as u64
     }
@@ -48,7 +51,7 @@ impl Persona {
 
 impl fmt::Display for Persona {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = if self.kind == Kind::Reader { "reader" } else { "member" };
+        let kind = if self.kind == MemberKind::Reader { "reader" } else { "member" };
         write!(f, "{kind} {}", self.index)
     }
 }
@@ -56,7 +59,7 @@ impl fmt::Display for Persona {
 pub(super) const HOST: &str = "here";
 pub(super) const GRACE_MS: u64 = 100;
 pub(super) const LATE_MS: u64 = 100;
-/// When messages were published is said by whoever publishes them, and in a story it does not matter.
+/// The publication time of all messages. The publishing node chooses it, and it does not matter in a story.
 pub(super) const PUBLISHED_MS: u64 = 7;
 
 #[derive(Clone, Debug)]
@@ -66,12 +69,12 @@ pub(super) enum Call {
     Lead { me: Persona, renew: bool, known: u64, interval: u64, silence: u64, absent_since: u64 },
     Resign { me: Persona, epoch: u64 },
     Publish(Publication),
-    Turn { me: Persona, number: u64, lane: usize, sending: u64, settles: Settles },
+    Turn { me: Persona, number: u64, lane: usize, this_try: u64, settles: Settles },
     Take { me: Persona, number: u64, settles: Settles },
     Suspects { lease_ms: u64 },
     Bury { victim: Persona, judge: Option<Persona>, absent_since: u64 },
     Leave(Persona),
-    Ring,
+    Wake,
     Resolve { drops: bool, elements: Vec<Vec<u8>> },
     Snapshot { roll: Vec<Persona> },
 }
@@ -93,12 +96,12 @@ pub(super) struct Publication {
 pub(super) struct Settles {
     pub cursor: u64,
     pub count: usize,
-    /// In how many elements all that it held lay, if it settles all of that.
+    /// How many elements the sender holds, if it settles all of them.
     pub elements: usize,
     pub failures: Vec<(usize, &'static str)>,
     pub wants: usize,
-    /// The messages that the sender has in mind, if it is in its right mind. It does not send that; Redis has to get it
-    /// right all the same.
+    /// The messages that the sender means to settle, unless the call is flawed. The call does not contain them, but
+    /// Redis must settle exactly these.
     pub means: Option<Vec<u64>>,
 }
 
@@ -116,6 +119,7 @@ impl Call {
         match self {
             Self::Join(me) => {
                 let introduction = Introduction {
+                    application: me.application,
                     incarnation: me.incarnation(),
                     kind: me.kind,
                     lanes: me.lanes,
@@ -141,8 +145,8 @@ impl Call {
             }
             Self::Resign { me, epoch } => resign::call(keys, me.incarnation(), Epoch(*epoch)),
             Self::Publish(publication) => publication.build(keys),
-            Self::Turn { me, number, lane, sending, settles } => {
-                turn::call(keys, me.identity(*number), *lane, *sending, &settles.settlement(), me.journal)
+            Self::Turn { me, number, lane, this_try, settles } => {
+                turn::call(keys, me.identity(*number), *lane, *this_try, &settles.settlement(), me.journal)
             }
             Self::Take { me, number, settles } => {
                 take::call(keys, me.identity(*number), &settles.settlement())
@@ -154,7 +158,7 @@ impl Call {
                 bury::call(keys, victim.incarnation(), &facts, *absent_since, grace, judge)
             }
             Self::Leave(me) => leave::call(keys, me.incarnation(), me.lanes),
-            Self::Ring => wake::call(keys),
+            Self::Wake => wake::call(keys),
             Self::Resolve { drops, elements } => {
                 let elements: Vec<&[u8]> = elements.iter().map(Vec::as_slice).collect();
                 resolve::call(keys, if *drops { "drop" } else { "retry" }, &elements)
@@ -179,13 +183,13 @@ impl Call {
             Self::Suspects { .. } => &suspects::SCRIPT,
             Self::Bury { .. } => &bury::SCRIPT,
             Self::Leave(_) => &leave::SCRIPT,
-            Self::Ring => &wake::SCRIPT,
+            Self::Wake => &wake::SCRIPT,
             Self::Resolve { .. } => &resolve::SCRIPT,
             Self::Snapshot { .. } => &snapshot::SCRIPT,
         }
     }
 
-    /// What its sender reads in the same round trip.
+    /// The command by which the sender reads its list in the same round trip.
     pub fn build_reading(&self, keys: &Keys) -> Cmd {
         let (me, number, lane) = match self {
             Self::Turn { me, number, lane, .. } => (me, number, *lane),
@@ -195,7 +199,7 @@ impl Call {
         turn::held(keys, me.identity(*number), lane)
     }
 
-    /// Who sends it, if it is a member.
+    /// The member that sends the call, if a member does.
     pub fn sender(&self) -> Option<Persona> {
         match self {
             Self::Join(me) | Self::Beat(me) | Self::Leave(me) => Some(*me),
@@ -203,7 +207,7 @@ impl Call {
             Self::Turn { me, .. } | Self::Take { me, .. } => Some(*me),
             Self::Publish(publication) => Some(publication.me),
             Self::Bury { judge, .. } => *judge,
-            Self::Suspects { .. } | Self::Ring | Self::Resolve { .. } | Self::Snapshot { .. } => None,
+            Self::Suspects { .. } | Self::Wake | Self::Resolve { .. } | Self::Snapshot { .. } => None,
         }
     }
 }
@@ -246,15 +250,15 @@ impl fmt::Display for Call {
                 write!(f, "{me} sends publish(epoch {epoch}, n {n}, {messages} from #{first}")?;
                 write!(f, ", room {max_waiting}, limit {limit})")
             }
-            Self::Turn { me, lane, sending, settles, .. } => {
-                write!(f, "{me} sends turn(lane {lane}, try {sending}, {settles})")
+            Self::Turn { me, lane, this_try, settles, .. } => {
+                write!(f, "{me} sends turn(lane {lane}, try {this_try}, {settles})")
             }
             Self::Take { me, settles, .. } => write!(f, "{me} sends take({settles})"),
             Self::Suspects { .. } => f.write_str("somebody asks for suspects"),
             Self::Bury { victim, judge: Some(judge), .. } => write!(f, "{judge} buries {victim}"),
             Self::Bury { victim, judge: None, .. } => write!(f, "somebody outside buries {victim}"),
             Self::Leave(me) => write!(f, "{me} leaves"),
-            Self::Ring => f.write_str("somebody rings"),
+            Self::Wake => f.write_str("somebody rings"),
             Self::Resolve { drops, elements } => {
                 write!(f, "somebody {} {}", if *drops { "drops" } else { "retries" }, listed(elements))
             }
@@ -288,7 +292,7 @@ pub(super) fn ids_in(element: &[u8]) -> Vec<u64> {
     }
 }
 
-/// The ids in all of these, as people read them.
+/// The ids in all these elements, as people read them.
 pub(super) fn listed(elements: &[Vec<u8>]) -> String {
     let ids: Vec<_> =
         elements.iter().flat_map(|element| ids_in(element)).map(|id| format!("#{id}")).collect();

@@ -1,5 +1,5 @@
-//! The whole keyspace as plain values: what a model says it should be and what Redis really holds are the same type, so
-//! they are compared key by key and a difference prints as *expected* and *found*.
+//! The whole keyspace as plain values. What the model expects and what Redis holds have the same type. They are
+//! compared key by key, and a difference is printed as *expected* and *found*.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,7 +34,7 @@ pub(super) type Keyspace = BTreeMap<String, Content>;
 
 #[derive(Clone, PartialEq)]
 pub(super) enum Content {
-    /// A list, the entries of a stream without their ids, or a string alone.
+    /// A list, the entries of a stream without their ids, or a single string.
     Row(Vec<Vec<u8>>),
     /// A hash, or a sorted set with its scores.
     Table(BTreeMap<String, String>),
@@ -90,7 +90,7 @@ pub(super) fn read(value: Value) -> Keyspace {
         .collect()
 }
 
-/// A count of the ledger that is zero and one that is not there mean the same.
+/// Removes counts of the ledger that are zero. They mean the same as missing counts.
 pub(super) fn without_zeros((key, mut content): (String, Content)) -> (String, Content) {
     if let Content::Table(pairs) = &mut content
         && key.ends_with(":ledger")
@@ -100,7 +100,7 @@ pub(super) fn without_zeros((key, mut content): (String, Content)) -> (String, C
     (key, content)
 }
 
-/// Each key in which the two differ, as a line of its own. Redis has no empty lists, so an empty one and none are equal.
+/// One text per key that differs. Redis stores no empty lists, so an empty list equals none.
 pub(super) fn differences(expected: &Keyspace, found: &Keyspace) -> Vec<String> {
     static NOTHING: Content = Content::Row(Vec::new());
     fn of<'a>(keyspace: &'a Keyspace, key: &str) -> &'a Content {
@@ -132,7 +132,7 @@ pub(super) fn field<'a>(keyspace: &'a Keyspace, key: &str, name: &str) -> Option
     }
 }
 
-/// The same as a number, 0 if there is none.
+/// The same value as a number, or 0 if there is none.
 pub(super) fn number(keyspace: &Keyspace, key: &str, name: &str) -> u64 {
     field(keyspace, key, name).and_then(|text| text.parse().ok()).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! What must be true after every step, read from Redis alone: a second opinion, for the case that the model and the
+//! What must be true after every step, read from Redis alone. The laws are a second opinion, in case the model and the
 //! scripts share an error.
 
 use std::collections::BTreeSet;
@@ -8,8 +8,8 @@ use super::call::{Call, ids_in};
 use super::keyspace::{Content, Keyspace, differences, field, list, number};
 use crate::keys::Keys;
 
-/// Everything in hand, by kind.
-struct Hands {
+/// Everything that members hold, by kind of member.
+struct Held {
     /// What each lane of a handler holds.
     handlers: Vec<Vec<Element>>,
     readers: Vec<Element>,
@@ -22,7 +22,7 @@ struct Element {
 }
 
 impl Element {
-    /// The messages of an element, which are several if it is a pack.
+    /// The messages of an element. A pack has several.
     fn read(element: &[u8]) -> impl Iterator<Item = Self> {
         let text = String::from_utf8_lossy(element);
         let attempt = text.split(' ').nth(2).and_then(|number| number.parse().ok()).unwrap_or(0);
@@ -34,18 +34,18 @@ impl Element {
     }
 }
 
-/// The laws that the keyspace breaks. Redis only counts the errors that were let out, so `taken` names them, and `done`
-/// those that were handled well where there is no journal.
+/// The laws that the keyspace breaks. Redis only counts errors that were taken, so `taken` lists their ids. If there is
+/// no journal, `done` lists the messages that were handled without an error.
 pub(super) fn broken(keys: &Keys, found: &Keyspace, taken: &[u64], done: Option<&[u64]>) -> Vec<String> {
     let mut broken = Vec::new();
-    let hands = hands(keys, found);
+    let held = held_in(keys, found);
     let ready = Element::read_all(list(found, &keys.ready));
     let errors = Element::read_all(list(found, &keys.errors));
     let count = |name| number(found, &keys.ledger, name);
     let (published, handled, out) = (count("published"), count("done"), count("taken"));
 
-    let in_flight: usize = hands.handlers.iter().map(Vec::len).sum();
-    let kept = errors.len() + hands.readers.len();
+    let in_flight: usize = held.handlers.iter().map(Vec::len).sum();
+    let kept = errors.len() + held.readers.len();
     let sum = (ready.len() + in_flight + kept) as u64 + handled + out;
     if published != sum {
         broken.push(format!(
@@ -62,7 +62,7 @@ pub(super) fn broken(keys: &Keys, found: &Keyspace, taken: &[u64], done: Option<
     }
 
     let done = done.map_or_else(|| done_in(list(found, &keys.journal)), <[u64]>::to_vec);
-    let somewhere = ready.iter().chain(&errors).chain(&hands.readers).chain(hands.handlers.iter().flatten());
+    let somewhere = ready.iter().chain(&errors).chain(&held.readers).chain(held.handlers.iter().flatten());
     let mut places: Vec<u64> = somewhere.map(|element| element.id).chain(taken.iter().copied()).collect();
     places.extend(done);
     places.sort_unstable();
@@ -79,10 +79,10 @@ pub(super) fn broken(keys: &Keys, found: &Keyspace, taken: &[u64], done: Option<
     if ready.windows(2).any(|pair| pair[0].attempt == 1 && pair[1].attempt > 1) {
         broken.push("what came back stands before what is new in the queue".into());
     }
-    if hands.handlers.iter().any(|lane| lane.len() > 1 && lane.iter().any(|element| element.attempt > 1)) {
+    if held.handlers.iter().any(|lane| lane.len() > 1 && lane.iter().any(|element| element.attempt > 1)) {
         broken.push("a message whose handler died travels alone".into());
     }
-    // Members that are gone took theirs along.
+    // The totals of former members are gone.
     let totals = |name| -> u64 {
         let members = found.keys().filter(|key| key.contains(":member:"));
         members.map(|member| number(found, member, name)).sum()
@@ -103,7 +103,8 @@ pub(super) fn broken(keys: &Keys, found: &Keyspace, taken: &[u64], done: Option<
     broken
 }
 
-/// What a step that refused wrote, although it may not write. The two exceptions are looked at to the last field.
+/// What a refused step wrote, although it must not write. The two intended exceptions may change exactly one field
+/// each.
 pub(super) fn written_by_refusal(
     keys: &Keys,
     call: &Call,
@@ -133,7 +134,8 @@ pub(super) fn written_by_refusal(
     differences.into_iter().map(|difference| format!("a refusal wrote {difference}")).collect()
 }
 
-/// What a step settled that its sender never had in mind: an outcome of a message that nobody handled.
+/// Reports if a step settled other messages than its sender meant. It would record an outcome of a message that no node
+/// handled.
 pub(super) fn settled_unseen(
     keys: &Keys,
     call: &Call,
@@ -154,38 +156,38 @@ pub(super) fn settled_unseen(
     (!as_meant).then(|| format!("{settled:?} were settled by a call that meant {means:?}"))
 }
 
-/// Whether the bell must ring if something waits after this step.
-pub(super) fn must_ring(call: &Call, answer: &Answer) -> bool {
+/// Whether there must be a wakeup token if messages wait after this step.
+pub(super) fn must_wake(call: &Call, answer: &Answer) -> bool {
     match call {
         Call::Publish(_) => matches!(answer, Answer::Published { .. }),
         Call::Turn { .. } => matches!(answer, Answer::Turn { .. }),
         Call::Bury { .. } => matches!(answer, Answer::Buried { .. }),
         Call::Leave(_) => matches!(answer, Answer::Left { returned: 1.. }),
         Call::Resolve { drops: false, .. } => matches!(answer, Answer::Resolved { count: 1.. }),
-        Call::Ring => true,
+        Call::Wake => true,
         _ => false,
     }
 }
 
-fn hands(keys: &Keys, found: &Keyspace) -> Hands {
-    let mut hands = Hands { handlers: Vec::new(), readers: Vec::new() };
+fn held_in(keys: &Keys, found: &Keyspace) -> Held {
+    let mut held = Held { handlers: Vec::new(), readers: Vec::new() };
     for (key, content) in found {
-        // A list whose member is not there any more is in nobody's hands, and its messages are missing. Of a member only
-        // the name may be left: readers do not stand in the line of succession.
+        // A list without a member belongs to no one, so its messages count as missing. The hash of a member may be
+        // deleted. Its place in the line of succession then distinguishes a handler from a reader.
         let owner = key.split_once(":inflight:").and_then(|(_, rest)| rest.split(':').next());
         if let (Some(owner), Content::Row(elements)) = (owner, content) {
             let elements = Element::read_all(elements);
             match [&keys.members, &keys.succession].map(|key| field(found, key, owner).is_some()) {
-                [true, true] => hands.handlers.push(elements),
-                [true, false] => hands.readers.extend(elements),
+                [true, true] => held.handlers.push(elements),
+                [true, false] => held.readers.extend(elements),
                 _ => {}
             }
         }
     }
-    hands
+    held
 }
 
-/// The ids that the journal says were handled well, as often as it says so.
+/// The ids that the journal lists as done, as often as it lists them.
 fn done_in(journal: &[Vec<u8>]) -> Vec<u64> {
     let mut done = Vec::new();
     for entry in journal {

@@ -1,23 +1,32 @@
-//! Every interleaving: random stories of joins, deaths, lost replies and late arrivals, told with the real scripts on a
-//! real Redis.
+//! Random interleavings of script calls, run with the real scripts on a real Redis.
 //!
-//! Scripts are atomic, so whatever can happen to a ring is an order of script calls, and a story is such an order. After
-//! each call everything that is in Redis is compared with a [`model`] in plain Rust that made the same step, and with
-//! [`laws`] that are read from Redis alone. A story that breaks something is shrunk to the few steps that matter and
-//! printed as a list of calls.
+//! Redis runs one script at a time, so everything that can happen to a ring is some order of script calls. A *story* is
+//! one such order, made up at random. It contains joins, deaths, lost replies and late arrivals. After each call,
+//! everything in Redis is compared with a [`model`] in plain Rust that made the same step. It must also obey the
+//! [`laws`], which are invariants of Redis' contents alone. If a story breaks something, it is shrunk to the steps that
+//! matter and printed as a list of calls.
 //!
-//! Each story grows from a number. `cargo test` tells the same stories every time, until 200,000 calls were made, or as
-//! many as `ESTAFETA_STORIES_CALLS` says. With `ESTAFETA_STORIES_FOR=10m` (`make soak`) it tells others for so long, and
-//! `ESTAFETA_STORY=17` tells number 17 alone.
+//! - [`step`] makes up stories. A step names no member and no message, so any step can be cut out of a story.
+//! - [`actions`] turns a step into a call, according to what a [`simulated_node`] knows. A step that no node can make
+//!   is skipped. If a node does not receive an answer, it sends the same call again.
+//! - [`accident`] lists what happens without a script call: a lease runs out, a connection breaks, Redis forgets a key.
+//! - [`call`] builds the bytes of each call. [`answer`] reads the replies word for word.
+//! - [`world`] sends the calls, has the model make the same steps, and compares. The story fails if Redis returns an
+//!   error, if an answer or a key differs from the model, or if a law is broken.
+//! - [`keyspace`] reads all of Redis as plain values.
+//!
+//! Each story is made from a number. `cargo test` runs the same stories every time, until they have made 200,000 calls
+//! or as many as `ESTAFETA_STORIES_CALLS` requests. With `ESTAFETA_STORIES_FOR=10m` (`make soak`) it runs new stories
+//! for that long. `ESTAFETA_STORY=17` runs only story 17.
 
 mod accident;
+mod actions;
 mod answer;
 mod call;
-mod copy;
-mod deeds;
 mod keyspace;
 mod laws;
 mod model;
+mod simulated_node;
 mod step;
 mod world;
 
@@ -29,15 +38,17 @@ use proptest::strategy::Strategy as _;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
 use step::{Flaw, Missed, Step, Story};
-use world::{Stage, Tally};
+use world::{StoryEnv, Tally};
 
 const CALLS: u64 = 200_000;
-const TELLERS: u64 = 2;
-/// Every answer that a script can give, each of which must have been given this often.
+const WORKERS: u64 = 2;
+/// How often each kind in [`ANSWERS`] must occur.
 const OFTEN: u64 = 50;
-const ANSWERS: [(&str, &str); 46] = [
+/// Every answer that a script can give, and the effects and accidents that must occur.
+const ANSWERS: [(&str, &str); 47] = [
     ("join", "joined"),
     ("join", "schema"),
+    ("join", "application"),
     ("beat", "stands"),
     ("beat", "stands, overslept"),
     ("beat", "lost"),
@@ -88,7 +99,7 @@ const ANSWERS: [(&str, &str); 46] = [
 fn every_story_ends_well() {
     if let Some(number) = setting("ESTAFETA_STORY") {
         let number = number.parse().expect("ESTAFETA_STORY is the number of a story");
-        if let Err(story) = tell(&mut Stage::new(), number) {
+        if let Err(story) = run_story(&mut StoryEnv::new(), number) {
             panic!("{story}");
         }
         return;
@@ -97,19 +108,19 @@ fn every_story_ends_well() {
         .map(|time| humantime::parse_duration(&time).expect("ESTAFETA_STORIES_FOR is a time such as 10m"));
     let start = if soak.is_some() { rand::random::<u64>() >> 16 } else { 0 };
     let sample = setting("ESTAFETA_STORIES_CALLS").map(|calls| calls.parse().expect("a number of calls"));
-    let tellers = Tellers::new(start, soak, sample.unwrap_or(CALLS));
+    let workers = Workers::new(start, soak, sample.unwrap_or(CALLS));
     std::thread::scope(|scope| {
-        for _ in 0..TELLERS {
-            scope.spawn(|| tellers.tell_on());
+        for _ in 0..WORKERS {
+            scope.spawn(|| workers.run_stories());
         }
     });
-    if let Some(story) = tellers.failed.into_inner().unwrap() {
+    if let Some(story) = workers.failed.into_inner().unwrap() {
         panic!("{story}");
     }
-    let tally = tellers.tally.into_inner().unwrap();
-    let calls = tellers.calls.into_inner();
+    let tally = workers.tally.into_inner().unwrap();
+    let calls = workers.calls.into_inner();
     if soak.is_some() {
-        say(&format!("{calls} calls, all well"));
+        print_line(&format!("{calls} calls, all well"));
     } else if sample.is_none() {
         assert!(calls >= CALLS, "only {calls} calls were made");
         let rare: Vec<_> = ANSWERS.iter().filter(|kind| tally.get(kind).is_none_or(|n| *n < OFTEN)).collect();
@@ -117,41 +128,41 @@ fn every_story_ends_well() {
     }
 }
 
-/// An error tells when it was made, and nothing about a step that came after it in the same millisecond.
+/// An error contains the time at which it was made. That is not the time of a later step, even in the same millisecond.
 #[test]
-fn a_step_is_not_dated_by_an_error_that_was_there_before() {
-    let (flaw, heard) = (Flaw::None, true);
-    let turn = |settles| Step::Turn { copy: 1, lane: 0, settles, fails: 1, wants: 1, flaw, heard };
-    let join = Step::Join { reader: false, lanes: 1, max_attempts: 4, presence: false };
+fn an_older_error_does_not_date_a_step_of_the_same_millisecond() {
+    let (flaw, answered) = (Flaw::None, true);
+    let turn = |settles| Step::Turn { node: 1, lane: 0, settles, fails: 1, wants: 1, flaw, answered };
+    let join = Step::Join { reader: false, foreign: false, lanes: 1, max_attempts: 4, presence: false };
     let mut steps = vec![
         join.clone(),
         join,
-        Step::Lead { copy: 0, renew: false, more_known: false, missed: Missed::Never, heard },
+        Step::Lead { node: 0, renew: false, more_known: false, missed: Missed::Never, answered },
     ];
     for _ in 0..200 {
-        let publish = Step::Publish { copy: 0, count: 1, room: 1, flaw, heard };
+        let publish = Step::Publish { node: 0, count: 1, room: 1, flaw, answered };
         let bury = Step::Bury { victim: 0, judge: None, missed: Missed::Never };
-        steps.extend([publish, turn(0), turn(1), Step::Ahead { copy: 0 }, bury]);
+        steps.extend([publish, turn(0), turn(1), Step::Ahead { node: 0 }, bury]);
     }
-    let told = Stage::new().tell(&Story { journal: false, steps });
-    let tally = told.unwrap_or_else(|story| panic!("{}", story.split("and then").last().unwrap_or_default()));
+    let run = StoryEnv::new().run(&Story { journal: false, steps });
+    let tally = run.unwrap_or_else(|story| panic!("{}", story.split("and then").last().unwrap_or_default()));
     assert_eq!(tally.get(&("turn", "holds")), Some(&200), "an error in each round: {tally:?}");
 }
 
-/// Threads that tell one story after another, each on a Redis of its own.
-struct Tellers {
+/// Threads that run one story after another, each on its own Redis.
+struct Workers {
     next: AtomicU64,
     calls: AtomicU64,
     enough: u64,
-    /// How long to go on, if not until there were enough calls.
+    /// When to stop. If it is not set, the number of calls decides.
     until: Option<Instant>,
     over: AtomicBool,
     tally: Mutex<Tally>,
     failed: Mutex<Option<String>>,
-    said: Mutex<Instant>,
+    last_report: Mutex<Instant>,
 }
 
-impl Tellers {
+impl Workers {
     fn new(start: u64, soak: Option<Duration>, enough: u64) -> Self {
         let now = Instant::now();
         Self {
@@ -162,15 +173,15 @@ impl Tellers {
             over: AtomicBool::new(false),
             tally: Mutex::default(),
             failed: Mutex::default(),
-            said: Mutex::new(now),
+            last_report: Mutex::new(now),
         }
     }
 
-    fn tell_on(&self) {
-        let mut stage = Stage::new();
+    fn run_stories(&self) {
+        let mut env = StoryEnv::new();
         while !self.is_over() {
-            match tell(&mut stage, self.next.fetch_add(1, Ordering::Relaxed)) {
-                Ok(told) => self.count(told),
+            match run_story(&mut env, self.next.fetch_add(1, Ordering::Relaxed)) {
+                Ok(tally) => self.count(tally),
                 Err(story) => {
                     self.over.store(true, Ordering::Relaxed);
                     self.failed.lock().unwrap().get_or_insert(story);
@@ -187,25 +198,25 @@ impl Tellers {
         enough || self.over.load(Ordering::Relaxed)
     }
 
-    fn count(&self, told: Tally) {
+    fn count(&self, counts: Tally) {
         let is_call = |script| !["accident", "effect"].contains(&script);
-        let calls = told.iter().filter(|((script, _), _)| is_call(*script)).map(|(_, n)| n).sum();
+        let calls = counts.iter().filter(|((script, _), _)| is_call(*script)).map(|(_, n)| n).sum();
         let so_far = self.calls.fetch_add(calls, Ordering::Relaxed) + calls;
         let mut tally = self.tally.lock().unwrap();
-        for (kind, count) in told {
+        for (kind, count) in counts {
             *tally.entry(kind).or_default() += count;
         }
-        let mut said = self.said.lock().unwrap();
-        if self.until.is_some() && said.elapsed() >= Duration::from_secs(10) {
-            *said = Instant::now();
-            say(&format!("{so_far} calls so far, all well"));
+        let mut last_report = self.last_report.lock().unwrap();
+        if self.until.is_some() && last_report.elapsed() >= Duration::from_secs(10) {
+            *last_report = Instant::now();
+            print_line(&format!("{so_far} calls so far, all well"));
         }
     }
 }
 
-/// Tells the story that grows from this number; one that ends badly is shrunk and comes back as text.
-fn tell(stage: &mut Stage, number: u64) -> Result<Tally, String> {
-    // By default proptest cuts and simplifies four times as often as it would have told stories.
+/// Runs the story with this number. If it fails, it is shrunk and returned as text.
+fn run_story(env: &mut StoryEnv, number: u64) -> Result<Tally, String> {
+    // By default proptest shrinks a failure at most four times as often as it has cases.
     let config = Config { failure_persistence: None, cases: 5_000, ..Config::default() };
     let shrinks = config.max_shrink_iters > 0;
     let mut seed = [0; 32];
@@ -213,18 +224,18 @@ fn tell(stage: &mut Stage, number: u64) -> Result<Tally, String> {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
     let mut runner = TestRunner::new_with_rng(config, rng);
     let story = step::story().new_tree(&mut runner).expect("any story will do");
-    let told = Mutex::new((stage, Tally::new()));
+    let run = Mutex::new((env, Tally::new()));
     let outcome = runner.run_one(story, |story| {
-        let (stage, tally) = &mut *told.lock().unwrap();
-        *tally = stage.tell(&story).map_err(TestCaseError::fail)?;
+        let (env, tally) = &mut *run.lock().unwrap();
+        *tally = env.run(&story).map_err(TestCaseError::fail)?;
         Ok(())
     });
     match outcome {
-        Ok(_) => Ok(told.into_inner().unwrap().1),
+        Ok(_) => Ok(run.into_inner().unwrap().1),
         Err(TestError::Abort(reason)) => Err(reason.to_string()),
         Err(TestError::Fail(reason, story)) => {
-            let stage = told.into_inner().unwrap().0;
-            let shorter = if shrinks { cut(stage, story) } else { None };
+            let env = run.into_inner().unwrap().0;
+            let shorter = if shrinks { cut(env, story) } else { None };
             let reason = shorter.unwrap_or_else(|| reason.to_string());
             Err(format!(
                 "story {number} ends badly, cut to the steps that matter:\n{reason}\n  to tell it again:\n    \
@@ -234,16 +245,16 @@ fn tell(stage: &mut Stage, number: u64) -> Result<Tally, String> {
     }
 }
 
-/// Leaves out every step that is not needed for a bad end. proptest does so before it makes the steps themselves simpler,
-/// after which more of them may turn out to be idle.
-fn cut(stage: &mut Stage, mut story: Story) -> Option<String> {
+/// Leaves out every step that the failure does not need. proptest does that before it simplifies the steps. After that,
+/// more of them may turn out to be needless.
+fn cut(env: &mut StoryEnv, mut story: Story) -> Option<String> {
     let mut reason = None;
     let mut at = story.steps.len();
     while at > 0 {
         at -= 1;
         let mut shorter = story.clone();
         shorter.steps.remove(at);
-        if let Err(still) = stage.tell(&shorter) {
+        if let Err(still) = env.run(&shorter) {
             (story, reason) = (shorter, Some(still));
         }
     }
@@ -255,6 +266,6 @@ fn setting(name: &str) -> Option<String> {
 }
 
 #[allow(clippy::print_stderr)]
-fn say(words: &str) {
-    eprintln!("{words}");
+fn print_line(line: &str) {
+    eprintln!("{line}");
 }

@@ -1,6 +1,7 @@
-//! The steps that stories are made of. They name no member and no message, only numbers which are taken modulo whatever
-//! there is when the step's turn comes; so any step can be cut out of a story and the rest still makes sense, which is
-//! what shrinking lives on.
+//! The steps that stories consist of, and how they are made up.
+//!
+//! A step names no member and no message. It contains only numbers, which are taken modulo what exists when the step is
+//! made. So any step can be cut out of a story, and the rest still makes sense. Shrinking depends on that.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -12,54 +13,57 @@ pub(super) struct Story {
     pub steps: Vec<Step>,
 }
 
+/// One step of a story. If `answered` is false, the answer is lost on its way to the sender.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Join {
         reader: bool,
+        /// Whether it runs another application than most nodes.
+        foreign: bool,
         lanes: u8,
         max_attempts: u8,
         presence: bool,
     },
     JoinAgain {
-        copy: u8,
+        node: u8,
     },
     Beat {
-        copy: u8,
-        heard: bool,
+        node: u8,
+        answered: bool,
     },
     Lead {
-        copy: u8,
+        node: u8,
         renew: bool,
         more_known: bool,
         missed: Missed,
-        heard: bool,
+        answered: bool,
     },
     Resign {
-        copy: u8,
-        heard: bool,
+        node: u8,
+        answered: bool,
     },
     Publish {
-        copy: u8,
+        node: u8,
         count: u8,
         room: u8,
         flaw: Flaw,
-        heard: bool,
+        answered: bool,
     },
     Turn {
-        copy: u8,
+        node: u8,
         lane: u8,
         settles: u8,
         fails: u8,
         wants: u8,
         flaw: Flaw,
-        heard: bool,
+        answered: bool,
     },
     Take {
-        copy: u8,
+        node: u8,
         settles: u8,
         wants: u8,
         flaw: Flaw,
-        heard: bool,
+        answered: bool,
     },
     Suspects {
         short_leases: bool,
@@ -70,10 +74,10 @@ pub(super) enum Step {
         missed: Missed,
     },
     Leave {
-        copy: u8,
-        heard: bool,
+        node: u8,
+        answered: bool,
     },
-    Ring,
+    Wake,
     Resolve {
         drops: bool,
         which: u8,
@@ -81,30 +85,31 @@ pub(super) enum Step {
     Snapshot {
         stale: bool,
     },
-    /// A call that was sent so many calls ago arrives (again) only now.
+    /// A call that was sent `back` calls ago arrives only now, or arrives again.
     Late {
         back: u8,
     },
-    /// A stretch of what one copy ever sent arrives (again) only now, in its old order: a whole connection was held up.
+    /// A sequence of calls that one node sent arrives only now, or arrives again, in the old order. A whole connection
+    /// was delayed.
     LateStretch {
-        copy: u8,
+        node: u8,
         from: u8,
     },
     Expire {
-        copy: u8,
+        node: u8,
     },
-    /// The connection of a copy is gone, or back.
+    /// The connection of a node breaks, or comes back.
     Connection {
-        copy: u8,
+        node: u8,
         back: bool,
     },
-    /// A deadline far in the future, as a clock that jumps back leaves it.
+    /// A deadline is far in the future, as after a clock jumped back.
     Ahead {
-        copy: u8,
+        node: u8,
     },
-    /// Somebody deletes the hash of a member.
+    /// The hash of a member is deleted.
     Forget {
-        copy: u8,
+        node: u8,
     },
     LoseEpoch {
         how: u8,
@@ -112,31 +117,31 @@ pub(super) enum Step {
     MoveDue {
         ahead: bool,
     },
-    /// An idle lane gets the bell's token.
-    HearBell,
-    /// A copy of another version finds the ring.
+    /// An idle lane takes the wakeup token.
+    TakeWakeup,
+    /// A node finds a ring of another version.
     OtherVersion,
 }
 
-/// What is wrong with a call: copies never send such a thing, unless Redis forgot something.
+/// What is wrong with a call. Nodes never send such calls, unless Redis lost data.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Flaw {
     None,
     /// A number that is too low: epoch, cursor.
     Behind,
-    /// One that is too high: first id, cursor.
+    /// A number that is too high: first id, cursor.
     Beyond,
-    /// One too many: publishes that went before, messages settled.
+    /// A count that is one too high: earlier publishes, settled messages.
     TooMany,
 }
 
-/// Since when the sender says that it has missed whom it is about.
+/// Since when the sender claims to have missed the member that the call is about.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Missed {
     Never,
-    /// For longer than the grace.
+    /// For longer than the grace period.
     LongSince,
-    /// For less than the grace.
+    /// For less than the grace period.
     JustNow,
 }
 
@@ -147,43 +152,53 @@ pub(super) fn story() -> impl Strategy<Value = Story> {
 
 fn step() -> impl Strategy<Value = Step> {
     let one = any::<u8>;
-    let heard = || prop::bool::weighted(0.8);
+    let answered = || prop::bool::weighted(0.8);
     let seldom = || prop::bool::weighted(0.1);
     prop_oneof![
-        12 => (prop::bool::weighted(0.2), 1..=3_u8, 1..=4_u8, any::<bool>()).prop_map(
-            |(reader, lanes, max_attempts, presence)| Step::Join { reader, lanes, max_attempts, presence }
-        ),
-        1 => one().prop_map(|copy| Step::JoinAgain { copy }),
-        6 => (one(), heard()).prop_map(|(copy, heard)| Step::Beat { copy, heard }),
-        10 => (one(), seldom(), seldom(), missed(), heard()).prop_map(
-            |(copy, renew, more_known, missed, heard)| Step::Lead { copy, renew, more_known, missed, heard }
-        ),
-        2 => (one(), heard()).prop_map(|(copy, heard)| Step::Resign { copy, heard }),
-        22 => (one(), 1..=4_u8, one(), flaw(), heard())
-            .prop_map(|(copy, count, room, flaw, heard)| Step::Publish { copy, count, room, flaw, heard }),
-        34 => (one(), one(), one(), one(), 0..=5_u8, flaw(), heard()).prop_map(
-            |(copy, lane, settles, fails, wants, flaw, heard)| {
-                Step::Turn { copy, lane, settles, fails, wants, flaw, heard }
+        12 => (prop::bool::weighted(0.2), prop::bool::weighted(0.05), 1..=3_u8, 1..=4_u8, any::<bool>()).prop_map(
+            |(reader, foreign, lanes, max_attempts, presence)| {
+                Step::Join { reader, foreign, lanes, max_attempts, presence }
             }
         ),
-        10 => (one(), one(), 0..=3_u8, flaw(), heard())
-            .prop_map(|(copy, settles, wants, flaw, heard)| Step::Take { copy, settles, wants, flaw, heard }),
+        1 => one().prop_map(|node| Step::JoinAgain { node }),
+        6 => (one(), answered()).prop_map(|(node, answered)| Step::Beat { node, answered }),
+        10 => (one(), seldom(), seldom(), missed(), answered()).prop_map(
+            |(node, renew, more_known, missed, answered)| {
+                Step::Lead { node, renew, more_known, missed, answered }
+            }
+        ),
+        2 => (one(), answered()).prop_map(|(node, answered)| Step::Resign { node, answered }),
+        22 => (one(), 1..=4_u8, one(), flaw(), answered()).prop_map(
+            |(node, count, room, flaw, answered)| {
+                Step::Publish { node, count, room, flaw, answered }
+            }
+        ),
+        34 => (one(), one(), one(), one(), 0..=5_u8, flaw(), answered()).prop_map(
+            |(node, lane, settles, fails, wants, flaw, answered)| {
+                Step::Turn { node, lane, settles, fails, wants, flaw, answered }
+            }
+        ),
+        10 => (one(), one(), 0..=3_u8, flaw(), answered()).prop_map(
+            |(node, settles, wants, flaw, answered)| {
+                Step::Take { node, settles, wants, flaw, answered }
+            }
+        ),
         1 => any::<bool>().prop_map(|short_leases| Step::Suspects { short_leases }),
         10 => (one(), prop::option::of(one()), missed())
             .prop_map(|(victim, judge, missed)| Step::Bury { victim, judge, missed }),
-        3 => (one(), heard()).prop_map(|(copy, heard)| Step::Leave { copy, heard }),
-        1 => Just(Step::Ring),
+        3 => (one(), answered()).prop_map(|(node, answered)| Step::Leave { node, answered }),
+        1 => Just(Step::Wake),
         8 => (any::<bool>(), one()).prop_map(|(drops, which)| Step::Resolve { drops, which }),
         2 => seldom().prop_map(|stale| Step::Snapshot { stale }),
         12 => one().prop_map(|back| Step::Late { back }),
-        3 => (one(), one()).prop_map(|(copy, from)| Step::LateStretch { copy, from }),
-        8 => one().prop_map(|copy| Step::Expire { copy }),
-        5 => (one(), prop::bool::weighted(0.4)).prop_map(|(copy, back)| Step::Connection { copy, back }),
-        2 => one().prop_map(|copy| Step::Ahead { copy }),
-        1 => one().prop_map(|copy| Step::Forget { copy }),
+        3 => (one(), one()).prop_map(|(node, from)| Step::LateStretch { node, from }),
+        8 => one().prop_map(|node| Step::Expire { node }),
+        5 => (one(), prop::bool::weighted(0.4)).prop_map(|(node, back)| Step::Connection { node, back }),
+        2 => one().prop_map(|node| Step::Ahead { node }),
+        1 => one().prop_map(|node| Step::Forget { node }),
         1 => one().prop_map(|how| Step::LoseEpoch { how }),
         1 => any::<bool>().prop_map(|ahead| Step::MoveDue { ahead }),
-        4 => Just(Step::HearBell),
+        4 => Just(Step::TakeWakeup),
         1 => Just(Step::OtherVersion),
     ]
 }

@@ -1,5 +1,7 @@
-//! Tells a story on a real Redis: turns each step into a call by what the simulated copies know, sends it, has the model
-//! make the same step, and compares.
+//! Runs a story on a real Redis.
+//!
+//! Each step becomes a call, according to what the simulated nodes know. This module sends the call, has the model make
+//! the same step, and compares the answer and every key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,20 +13,20 @@ use super::super::*;
 use super::accident::Accident;
 use super::answer::Answer;
 use super::call::{Call, Persona};
-use super::copy::Copy;
 use super::keyspace::{self, Keyspace};
 use super::laws;
 use super::model::{Clock, Ring, Span};
+use super::simulated_node::SimulatedNode;
 use super::step::Story;
 
-/// A Redis on which one story after another is told.
-pub(super) struct Stage {
+/// A Redis server on which one story after another runs.
+pub(super) struct StoryEnv {
     connection: redis::Connection,
-    /// By which all copies of a story show that they live, and hear that they are called.
+    /// The connection through which all nodes of a story show presence and are called to the office.
     presence: redis::Connection,
     connected: BTreeSet<String>,
     _redis: RedisServer,
-    /// The name of the script that reads everything.
+    /// The digest of the script that reads everything.
     dump: String,
     keys: Keys,
 }
@@ -32,29 +34,29 @@ pub(super) struct Stage {
 /// How often each kind of call had each kind of answer.
 pub(super) type Tally = BTreeMap<(&'static str, &'static str), u64>;
 
-/// What happened, to be read by people.
+/// One line of a story, as people read it.
 struct Line {
-    deed: Deed,
+    action: Action,
     late: bool,
-    heard: bool,
+    answered: bool,
     answer: Option<Answer>,
 }
 
-enum Deed {
+enum Action {
     Call(Call),
     Accident(Accident),
 }
 
-/// One story while it is told.
-pub(super) struct Telling<'a> {
-    pub stage: &'a mut Stage,
+/// One story while it runs.
+pub(super) struct StoryRun<'a> {
+    pub env: &'a mut StoryEnv,
     pub journal: bool,
     pub model: Ring,
-    pub copies: Vec<Copy>,
+    pub nodes: Vec<SimulatedNode>,
     pub identities: usize,
     pub sent: Vec<Call>,
-    pub sendings: u64,
-    /// The largest epoch that was given out.
+    pub tries: u64,
+    /// The highest epoch that was given out.
     pub top_epoch: u64,
     found: Keyspace,
     /// How many changes Redis has counted so far.
@@ -63,7 +65,7 @@ pub(super) struct Telling<'a> {
     tally: Tally,
 }
 
-impl Stage {
+impl StoryEnv {
     pub fn new() -> Self {
         let redis = RedisServer::start();
         let (mut connection, presence) = (redis.connect(), redis.connect());
@@ -71,44 +73,44 @@ impl Stage {
             redis::cmd("SCRIPT").arg("LOAD").arg(script.code()).exec(&mut connection).unwrap();
         }
         let dump = redis::cmd("SCRIPT").arg("LOAD").arg(keyspace::DUMP).query(&mut connection).unwrap();
-        let (keys, connected) = (Keys::new(&RingName::default()), BTreeSet::new());
+        let (keys, connected) = (Keys::new(&RingName::sample()), BTreeSet::new());
         Self { connection, presence, connected, _redis: redis, dump, keys }
     }
 
-    /// Tells a story to its end. What went wrong comes back as text that tells the story up to there.
-    pub fn tell(&mut self, story: &Story) -> Result<Tally, String> {
+    /// Runs a story to its end. If something goes wrong, returns the story up to that point as text.
+    pub fn run(&mut self, story: &Story) -> Result<Tally, String> {
         redis::cmd("FLUSHALL").exec(&mut self.connection).unwrap();
         for channel in std::mem::take(&mut self.connected) {
             self.subscription("UNSUBSCRIBE", &channel);
         }
         self.calls();
-        let mut telling = Telling {
+        let mut run = StoryRun {
             journal: story.journal,
             model: Ring::default(),
-            copies: Vec::new(),
+            nodes: Vec::new(),
             identities: 0,
             sent: Vec::new(),
-            sendings: 0,
+            tries: 0,
             top_epoch: 0,
             found: Keyspace::new(),
             changes: self.changes(),
             lines: Vec::new(),
             tally: Tally::new(),
-            stage: self,
+            env: self,
         };
         for step in &story.steps {
-            if let Err(broken) = telling.step(step) {
-                return Err(telling.print(&broken));
+            if let Err(broken) = run.step(step) {
+                return Err(run.print(&broken));
             }
         }
-        Ok(telling.tally)
+        Ok(run.tally)
     }
 
     fn ask<const N: usize>(&mut self, calls: [Cmd; N]) -> [Value; N] {
         self.try_to_ask(calls).expect("Redis answers")
     }
 
-    /// All in one round trip.
+    /// Sends all commands in one round trip.
     fn try_to_ask<const N: usize>(&mut self, calls: [Cmd; N]) -> Result<[Value; N], String> {
         let mut pipe = redis::pipe();
         for call in calls {
@@ -118,7 +120,7 @@ impl Stage {
         values.try_into().map_err(|values| format!("{values:?}"))
     }
 
-    /// Makes or ends a subscription, and returns when Redis has done so.
+    /// Starts or ends a subscription, and returns when Redis has confirmed it.
     fn subscription(&mut self, command: &str, channel: &str) {
         let mut call = redis::cmd(command);
         self.presence.send_packed_command(&call.arg(channel).get_packed_command()).unwrap();
@@ -134,13 +136,14 @@ impl Stage {
         }
     }
 
-    /// Who was called to the office since the last time, by channel.
+    /// The channels on which nodes were called to the office since the last look.
     fn calls(&mut self) -> Vec<String> {
         self.presence.send_packed_command(&redis::cmd("PING").get_packed_command()).unwrap();
         self.read_until("pong")
     }
 
-    /// Reads the answers of the second connection up to one of this kind; returns the channels that were called meanwhile.
+    /// Reads from the presence connection until a reply of this kind arrives. Returns the channels that were called
+    /// meanwhile.
     fn read_until(&mut self, kind: &str) -> Vec<String> {
         let mut called = Vec::new();
         loop {
@@ -182,36 +185,41 @@ impl Stage {
 /// What was broken, if anything.
 pub(super) type Outcome = Result<(), Vec<String>>;
 
-impl Telling<'_> {
-    pub fn happen(&mut self, accident: Accident) -> Outcome {
+impl StoryRun<'_> {
+    pub fn inject(&mut self, accident: Accident) -> Outcome {
         match accident {
-            Accident::Connected(who) => self.stage.connect(who, true),
-            Accident::Disconnected(who) => self.stage.connect(who, false),
+            Accident::Connected(who) => self.env.connect(who, true),
+            Accident::Disconnected(who) => self.env.connect(who, false),
             _ => {}
         }
-        let call = accident.build(&self.stage.keys);
-        let [_, told] = self.stage.ask([call, info()]);
-        self.changes = changes_in(told);
+        let call = accident.build(&self.env.keys);
+        let [_, info] = self.env.ask([call, info()]);
+        self.changes = changes_in(info);
         accident.apply(&mut self.model);
         *self.tally.entry(("accident", accident.kind())).or_default() += 1;
-        self.lines.push(Line { deed: Deed::Accident(accident), late: false, heard: true, answer: None });
-        self.found = self.stage.dump();
+        self.lines.push(Line {
+            action: Action::Accident(accident),
+            late: false,
+            answered: true,
+            answer: None,
+        });
+        self.found = self.env.dump();
         Ok(())
     }
 
-    pub fn send(&mut self, call: Call, heard: bool) -> Outcome {
+    pub fn send(&mut self, call: Call, answered: bool) -> Outcome {
         self.sent.push(call.clone());
-        self.call(call, false, heard)
+        self.call(call, false, answered)
     }
 
-    /// Makes a step in Redis and in the model, and compares all there is.
-    pub fn call(&mut self, call: Call, late: bool, heard: bool) -> Outcome {
+    /// Makes a step in Redis and in the model, and compares the results.
+    pub fn call(&mut self, call: Call, late: bool, answered: bool) -> Outcome {
         let script = call.script();
         let time = || redis::cmd("TIME");
-        let keys = &self.stage.keys;
+        let keys = &self.env.keys;
         let calls = [time(), call.build(keys).command, call.build_reading(keys), time(), info()];
-        let line = |answer| Line { deed: Deed::Call(call.clone()), late, heard, answer };
-        let [before, value, list, after, told] = match self.stage.try_to_ask(calls) {
+        let line = |answer| Line { action: Action::Call(call.clone()), late, answered, answer };
+        let [before, value, list, after, info] = match self.env.try_to_ask(calls) {
             Ok(values) => values,
             Err(error) => {
                 self.lines.push(line(None));
@@ -229,16 +237,16 @@ impl Telling<'_> {
         *self.tally.entry((script.name, answer.kind())).or_default() += 1;
         self.lines.push(line(Some(answer.clone())));
 
-        let changes = changes_in(told);
+        let changes = changes_in(info);
         let wrote = changes != self.changes;
         self.changes = changes;
-        let before = if wrote { Some(std::mem::replace(&mut self.found, self.stage.dump())) } else { None };
+        let before = if wrote { Some(std::mem::replace(&mut self.found, self.env.dump())) } else { None };
         let mut broken = self.check(&call, &answer, now, span, before.as_ref());
         if matches!(call, Call::Resign { .. } | Call::Leave(_)) {
             let expected = std::mem::take(&mut self.model.called);
             let expected: Vec<_> =
-                expected.iter().map(|who| self.stage.keys.alive(who.incarnation())).collect();
-            let called = self.stage.calls();
+                expected.iter().map(|who| self.env.keys.alive(who.incarnation())).collect();
+            let called = self.env.calls();
             if called != expected {
                 broken.push(format!("called to the office: {called:?}, expected {expected:?}"));
             }
@@ -249,10 +257,10 @@ impl Telling<'_> {
         {
             *self.tally.entry(("effect", "buried because it was missed")).or_default() += 1;
         }
-        if let (true, Some(sender)) = (heard, call.sender()) {
-            let copy = self.copies.iter_mut().find(|copy| copy.persona == sender);
-            if let Some(copy) = copy.filter(|_| !matches!(call, Call::Bury { .. })) {
-                copy.hear(&call, &answer);
+        if let (true, Some(sender)) = (answered, call.sender()) {
+            let node = self.nodes.iter_mut().find(|node| node.persona == sender);
+            if let Some(node) = node.filter(|_| !matches!(call, Call::Bury { .. })) {
+                node.receive(&call, &answer);
             }
         }
         if broken.is_empty() { Ok(()) } else { Err(broken) }
@@ -266,7 +274,7 @@ impl Telling<'_> {
         span: Span,
         before: Option<&Keyspace>,
     ) -> Vec<String> {
-        let keys = &self.stage.keys;
+        let keys = &self.env.keys;
         let mut broken = Vec::new();
         let mut clock = Clock { span, now };
         if now.is_some_and(|now| !(span.from..=span.to).contains(&now)) {
@@ -289,11 +297,11 @@ impl Telling<'_> {
             }
         }
         let waits = !keyspace::list(&self.found, &keys.ready).is_empty();
-        if waits && laws::must_ring(call, answer) && keyspace::list(&self.found, &keys.bell).is_empty() {
+        if waits && laws::must_wake(call, answer) && keyspace::list(&self.found, &keys.bell).is_empty() {
             broken.push("messages wait, and nobody rang".into());
         }
         if let Answer::Leads { epoch, .. } = answer {
-            // Whoever leads already and asks is told its own epoch again, and then nothing is written.
+            // A generator that repeats `lead` gets its own epoch again, and nothing is written.
             if before.is_some() && *epoch <= self.top_epoch {
                 broken.push(format!("epochs grow: {epoch} after {}", self.top_epoch));
             }
@@ -302,10 +310,10 @@ impl Telling<'_> {
         broken
     }
 
-    /// The moment that a step wrote into the errors it made, if it made any. One that was there before tells nothing, even
-    /// if it is from the same millisecond in which this step began.
+    /// The time that a step wrote into the errors it made, if it made any. An older error does not show that time, even
+    /// if it is from the millisecond in which this step began.
     fn stamp(&self, before: &Keyspace) -> Option<u64> {
-        let keys = &self.stage.keys;
+        let keys = &self.env.keys;
         let made = |keyspace| keyspace::number(keyspace, &keys.ledger, "failed");
         if made(&self.found) == made(before) {
             return None;
@@ -329,11 +337,11 @@ impl Telling<'_> {
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.deed {
-            Deed::Accident(accident) => write!(f, "({accident})"),
-            Deed::Call(call) => {
+        match &self.action {
+            Action::Accident(accident) => write!(f, "({accident})"),
+            Action::Call(call) => {
                 let late = if self.late { " [sent long ago, arrives now]" } else { "" };
-                let lost = if self.late || self.heard { "" } else { " [the sender does not hear it]" };
+                let lost = if self.late || self.answered { "" } else { " [the sender does not hear it]" };
                 let answer = self.answer.as_ref().map_or_else(|| "?".into(), ToString::to_string);
                 write!(f, "{call}{late}: {answer}{lost}")
             }
@@ -352,7 +360,7 @@ fn info() -> Cmd {
     call
 }
 
-/// Redis counts every change that a command makes, so whoever wrote the same again wrote all the same.
+/// Redis counts every change that a command makes, even if the command writes the same value again.
 fn changes_in(info: Value) -> u64 {
     let info = String::from_redis_value(info).expect("the answer of INFO");
     let count = info.split("rdb_changes_since_last_save:").nth(1).and_then(|rest| rest.lines().next());

@@ -1,13 +1,13 @@
-//! How members go, and what becomes of what they held.
+//! `suspects`, `bury` and `leave`: how members go, and what happens to what they held.
 
 use super::super::answer::Answer;
 use super::super::call::Persona;
 use super::{Clock, Failed, Member, Message, Ring};
 
-const GAVE_UP: &str = "gave up: every copy that handled it died or hung";
+const GAVE_UP: &str = "gave up: every node that handled it died or hung";
 
 impl Ring {
-    /// A look expects every member to be connected and to have the same lease. `bury` knows what each member said.
+    /// `suspects` assumes that every member has presence and the same lease. `bury` knows what each member registered.
     pub(super) fn suspects(&self, lease_ms: u64, clock: &Clock) -> Answer {
         let mut members: Vec<&Member> = self.members.values().collect();
         members.sort_by_key(|member| (member.deadline.from, member.persona.name()));
@@ -22,10 +22,11 @@ impl Ring {
         let suspects =
             members.iter().filter_map(|member| Some((member.persona.name(), state(member)?.to_owned())));
         let list = suspects.collect();
-        Answer::Suspects { unrung: !self.ready.is_empty() && !self.bell, list }
+        Answer::Suspects { needs_wakeup: !self.ready.is_empty() && !self.wakeup, list }
     }
 
-    /// Removes a member whose lease ran out, or that was missed for long enough, unless the judge overslept its own lease.
+    /// Removes a member whose lease ran out, or that was missed for the grace period. A judge whose own lease ran out
+    /// is ignored.
     pub(super) fn bury(
         &mut self,
         victim: Persona,
@@ -42,14 +43,14 @@ impl Ring {
         }
         let is_forgotten = member.is_forgotten;
         let number = member.known_number();
-        let state = self.looks(member, now);
+        let state = self.health(member, now);
         if state == "ahead" && !is_forgotten {
             self.extend_lease(victim, clock);
         }
         if !Self::is_dead(state, absent_since, now) {
             return Answer::Alive;
         }
-        // How many attempts its messages have was told by nobody else.
+        // Only its hash contained the limit of attempts.
         let max_attempts = (!is_forgotten).then_some(victim.max_attempts);
         let (returned, gave_up) = self.remove(victim, max_attempts, clock);
         self.add("buried", 1);
@@ -58,7 +59,7 @@ impl Ring {
         Answer::Buried { number, returned, gave_up }
     }
 
-    /// Whoever leaves in peace makes no message an error.
+    /// A member that leaves turns no message into an error.
     pub(super) fn leave(&mut self, me: Persona, clock: &Clock) -> Answer {
         let Some(member) = self.members.get(&me.index) else { return Answer::Left { returned: 0 } };
         let number = member.known_number();
@@ -71,8 +72,8 @@ impl Ring {
         Answer::Left { returned }
     }
 
-    /// What a member held goes back to the head of where it came from, in its old order. A message counts one attempt
-    /// more, and becomes an error instead if it had its last one.
+    /// Returns what a member held to the head of the list it came from, in the old order. A message gets one more
+    /// attempt. If it has used up its attempts, it becomes an error instead.
     fn remove(&mut self, who: Persona, max_attempts: Option<u32>, clock: &Clock) -> (u64, u64) {
         let number = self.members[&who.index].known_number();
         if self.office.holder.is_some_and(|(holder, _)| holder == who.index) {
@@ -108,7 +109,7 @@ impl Ring {
 }
 
 impl Member {
-    /// Its number, as far as anybody can still tell.
+    /// Its number, or 0 if its hash was deleted.
     fn known_number(&self) -> u64 {
         if self.is_forgotten { 0 } else { self.number }
     }

@@ -1,4 +1,4 @@
-//! How a ring lies in Redis, after `docs/keyspace.md`.
+//! How Redis stores a ring, according to `docs/keyspace.md`.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use super::super::keyspace::{Content, Keyspace, field, number, without_zeros};
 use super::queue::packs;
 use super::{Failed, Member, Message, Ring, Span};
 use crate::keys::Keys;
-use crate::steps::Kind;
+use crate::steps::MemberKind;
 
 impl Ring {
-    /// Looks up what Redis stamped while a step was made. What lies outside of the step stays unknown, and shows as a
+    /// Looks up the times that Redis stamped during a step. A time outside the step stays unknown, and shows as a
     /// difference.
     pub fn learn(&mut self, keys: &Keys, found: &Keyspace) {
         let learn = |span: &mut Span, ms: Option<u64>| {
@@ -34,14 +34,15 @@ impl Ring {
         };
         let members = || self.members.values();
         put(&keys.schema, Content::row(self.schema));
+        put(&keys.application, Content::row(self.application));
         let deadlines = members().map(|member| (member.persona.name(), member.deadline.text()));
         put(&keys.members, Content::table(deadlines));
-        let heirs = members().filter(|member| member.persona.kind == Kind::Member);
+        let heirs = members().filter(|member| member.persona.kind == MemberKind::Member);
         put(&keys.succession, Content::table(heirs.map(|heir| (heir.persona.name(), heir.number))));
         put(&keys.leader, self.leader());
         put(&keys.epoch, Content::row(self.epoch.map(|epoch| epoch.to_string())));
         put(&keys.ready, Content::row(elements(&self.ready)));
-        put(&keys.bell, Content::row(self.bell.then_some("1")));
+        put(&keys.bell, Content::row(self.wakeup.then_some("1")));
         put(&keys.errors, Content::row(self.errors.iter().map(Failed::element)));
         put(&keys.events, Content::row(self.events.iter().map(String::as_str)));
         put(&keys.journal, Content::row(self.journal.iter().map(String::as_str)));
@@ -52,8 +53,8 @@ impl Ring {
             }
             for (index, lane) in member.lanes.iter().enumerate() {
                 let list = match member.persona.kind {
-                    Kind::Member => Content::row(elements(&lane.holds)),
-                    Kind::Reader => Content::row(member.shows.iter().map(Failed::element)),
+                    MemberKind::Member => Content::row(elements(&lane.holds)),
+                    MemberKind::Reader => Content::row(member.shows.iter().map(Failed::element)),
                 };
                 put(&keys.inflight(who, index), list);
             }
@@ -90,7 +91,7 @@ impl Ring {
 impl Member {
     fn image(&self) -> Content {
         let me = self.persona;
-        let kind = if me.kind == Kind::Reader { "reader" } else { "member" };
+        let kind = if me.kind == MemberKind::Reader { "reader" } else { "member" };
         let mut fields: Vec<(String, String)> = [
             ("number", self.number.to_string()),
             ("kind", kind.to_owned()),
@@ -118,7 +119,7 @@ impl Member {
     }
 }
 
-/// The elements in which messages lie: packs, and messages alone.
+/// The elements that hold these messages: packs and single messages.
 pub(super) fn elements(messages: &[Message]) -> Vec<Vec<u8>> {
     packs(messages).map(element).collect()
 }

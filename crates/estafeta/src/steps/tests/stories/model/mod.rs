@@ -1,11 +1,12 @@
 //! The ring as it must be, in plain Rust: the executable specification of the scripts.
 //!
-//! Each step is a function of the ring before it, the call and Redis' time; it changes the ring and says what Redis has to
-//! answer. It is written after `docs/protocol.md`, not after the scripts. Nothing here knows keys or Lua; only `image`
-//! knows how a ring lies in Redis.
+//! Each step is a function of the ring before it, the call and Redis' time. It changes the ring and returns what Redis
+//! must answer. The model follows `docs/protocol.md`, not the scripts. Only `image` knows how Redis stores a ring. The
+//! other parts know neither keys nor Lua.
 //!
-//! Redis' clock runs while a step is made, so the model is told between which two moments that was, and the moment itself
-//! where the answer tells it. What Redis stamped in between is a [`Span`] until it was looked up.
+//! Redis' clock runs while a step is made. So the model gets the times right before and right after the step, and the
+//! exact time if the answer contains it. A time that Redis stamped in between is a [`Span`] until [`Ring::learn`] finds
+//! it in Redis.
 
 mod farewell;
 mod image;
@@ -16,29 +17,32 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::answer::Answer;
 use super::call::{Call, GRACE_MS, Persona};
-use crate::steps::Kind;
+use crate::steps::MemberKind;
 
 #[derive(Clone, Default)]
 pub(super) struct Ring {
     pub schema: Option<&'static str>,
-    /// By their place in the story.
+    pub application: Option<&'static str>,
+    /// By their number in the story.
     pub members: BTreeMap<usize, Member>,
     pub office: Office,
     pub epoch: Option<u64>,
     pub ready: Vec<Message>,
-    /// So many messages at the head of the queue are known to lie alone, because the pack they were in was opened.
+    /// How many messages at the head of the queue are known to be single, because their pack was opened.
     pub loose: usize,
-    pub bell: bool,
+    /// Whether there is a wakeup token.
+    pub wakeup: bool,
     pub errors: Vec<Failed>,
     pub ledger: BTreeMap<&'static str, u64>,
     pub events: Vec<String>,
     pub journal: Vec<String>,
-    /// Ids that were handled well, and of errors that were taken or dropped. Redis counts them, and forgets which.
+    /// The ids of messages that were handled without an error. Redis only counts them.
     pub done: Vec<u64>,
+    /// The ids of errors that were taken or dropped. Redis only counts them.
     pub taken: Vec<u64>,
-    /// Whose connection is there, by their place in the story, members or not.
+    /// The identities that are connected, by their number in the story, whether they are members or not.
     pub connected: BTreeSet<usize>,
-    /// Who was called to the office, and has not been looked for yet.
+    /// The nodes that were called to the office since the last comparison.
     pub called: Vec<Persona>,
 }
 
@@ -48,12 +52,12 @@ pub(super) struct Member {
     pub number: u64,
     pub started: u64,
     pub deadline: Span,
-    /// Somebody deleted what it told of itself: its name and what it holds are all that is left.
+    /// Its hash was deleted. Only its entry in the member list and what it holds are left.
     pub is_forgotten: bool,
     pub lanes: Vec<Lane>,
-    /// What a reader shows at the moment.
+    /// The errors that a reader holds.
     pub shows: Vec<Failed>,
-    /// Running totals, which begin with the first message of their kind.
+    /// Running totals. Each exists from the first message of its kind on.
     pub generated: Option<u64>,
     pub failed: Option<u64>,
 }
@@ -67,9 +71,9 @@ pub(super) struct Lane {
 
 #[derive(Clone, Default)]
 pub(super) struct Office {
-    /// Who is in office: place in the story, number.
+    /// The member in office: its number in the story, and its number as a member.
     pub holder: Option<(usize, u64)>,
-    /// The term of the holder or, in a vacant office, of the last one.
+    /// The term of the holder. If the office is vacant, the last term.
     pub term: Option<Term>,
     pub due: Option<u64>,
     pub last: Option<u64>,
@@ -91,7 +95,7 @@ pub(super) struct Message {
     pub epoch: u64,
     pub attempt: u32,
     pub body: Vec<u8>,
-    /// The first message of the pack that it lies in, if it does. Messages of a pack stand next to each other.
+    /// The first message of its pack, if it is in one. Messages of a pack are neighbours.
     pub pack: Option<u64>,
 }
 
@@ -103,7 +107,7 @@ pub(super) struct Failed {
     pub reason: String,
 }
 
-/// A moment of Redis' clock, as far as it is known.
+/// A time of Redis' clock, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Span {
     pub from: u64,
@@ -114,7 +118,7 @@ pub(super) struct Span {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     pub span: Span,
-    /// The moment itself, if it is known.
+    /// The exact time, if it is known.
     pub now: Option<u64>,
 }
 
@@ -137,14 +141,14 @@ impl Clock {
         self.now.unwrap_or(self.span.from)
     }
 
-    /// What is stamped now, `ms` from now.
+    /// The time `ms` after this step, as far as it is known.
     fn in_ms(&self, ms: u64) -> Span {
         self.now.map_or(self.span, Span::exactly).plus(ms)
     }
 }
 
 impl Ring {
-    /// Makes one step and says what has to be answered.
+    /// Makes one step and returns the answer that Redis must give.
     pub fn apply(&mut self, call: &Call, clock: &Clock) -> Answer {
         match call {
             Call::Join(me) => self.join(*me, clock),
@@ -152,18 +156,21 @@ impl Ring {
             Call::Lead { .. } => self.lead(call, clock),
             Call::Resign { me, epoch } => self.resign(*me, *epoch, clock),
             Call::Publish(publication) => self.publish(publication, clock),
-            // A member that a late join brought back is another one to whoever was told its former number.
+            // A late join may bring a member back with a new number. A sender that knows only the former number is
+            // lost.
             Call::Turn { me, number, .. } | Call::Take { me, number, .. } if !self.knows(*me, *number) => {
                 Answer::Lost
             }
-            Call::Turn { me, lane, sending, settles, .. } => self.turn(*me, *lane, *sending, settles, clock),
+            Call::Turn { me, lane, this_try, settles, .. } => {
+                self.turn(*me, *lane, *this_try, settles, clock)
+            }
             Call::Take { me, settles, .. } => self.take(*me, settles),
             Call::Suspects { lease_ms } => self.suspects(*lease_ms, clock),
             Call::Bury { victim, judge, absent_since } => self.bury(*victim, *judge, *absent_since, clock),
             Call::Leave(me) => self.leave(*me, clock),
-            Call::Ring => {
+            Call::Wake => {
                 self.wake();
-                Answer::Rung
+                Answer::Woken
             }
             Call::Resolve { drops, elements } => self.resolve(*drops, elements),
             Call::Snapshot { roll } => self.snapshot(roll, clock),
@@ -174,7 +181,7 @@ impl Ring {
         self.whole(me).is_some_and(|member| member.number == number)
     }
 
-    /// A member that is known by more than its name.
+    /// A member whose hash was not deleted.
     fn whole(&self, who: Persona) -> Option<&Member> {
         self.members.get(&who.index).filter(|member| !member.is_forgotten)
     }
@@ -199,24 +206,24 @@ impl Ring {
         self.events.push(format!("kind|{event}"));
     }
 
-    /// The bell is rung whenever something waits, and once is enough.
+    /// Leaves a wakeup token if messages wait. One token is enough.
     fn wake(&mut self) {
-        self.bell |= !self.ready.is_empty();
+        self.wakeup |= !self.ready.is_empty();
     }
 
-    /// Whether somebody who said that it would be connected is not.
+    /// Whether a node with presence is not connected.
     pub fn misses(&self, who: Persona) -> bool {
         who.presence && !self.connected.contains(&who.index)
     }
 
-    /// How a member looks to the others. Of one that was forgotten nobody knows that it would be connected, except who
-    /// finds it in office.
-    pub fn looks(&self, member: &Member, now: u64) -> &'static str {
+    /// The health of a member, as others see it. If its hash was deleted, only the office still shows whether it has
+    /// presence.
+    pub fn health(&self, member: &Member, now: u64) -> &'static str {
         let is_missed = self.misses(member.persona) && !member.is_forgotten;
-        self.looks_when(member, is_missed, now)
+        self.health_if(member, is_missed, now)
     }
 
-    fn looks_when(&self, member: &Member, is_missed: bool, now: u64) -> &'static str {
+    fn health_if(&self, member: &Member, is_missed: bool, now: u64) -> &'static str {
         if member.deadline.from < now {
             "expired"
         } else if is_missed {
@@ -224,25 +231,25 @@ impl Ring {
         } else if member.deadline.from > now + member.persona.lease_ms() {
             "ahead"
         } else {
-            "well"
+            "alive"
         }
     }
 
-    /// Those that may lead, in the order in which they joined.
+    /// The members that may lead, in the order in which they joined.
     fn succession(&self) -> Vec<&Member> {
         let mut heirs: Vec<_> =
-            self.members.values().filter(|member| member.persona.kind == Kind::Member).collect();
+            self.members.values().filter(|member| member.persona.kind == MemberKind::Member).collect();
         heirs.sort_by_key(|member| member.number);
         heirs
     }
 
-    /// Whether a member that looks so is dead to one that has missed it since then.
+    /// Whether a member in this state is dead to an observer that has missed it since `absent_since`.
     fn is_dead(state: &str, absent_since: u64, now: u64) -> bool {
         let missed_ms = now.checked_sub(absent_since).filter(|_| absent_since > 0);
         state == "expired" || (state == "absent" && missed_ms.is_some_and(|ms| ms >= GRACE_MS))
     }
 
-    /// Place in the line of succession; whoever leads does not stand in it.
+    /// The place in the line of succession, or -1. The generator does not count, except for its own place.
     fn rank(&self, me: Persona) -> i64 {
         let leader = self.office.holder.map(|(index, _)| index).filter(|leader| *leader != me.index);
         let mut line = self.succession().into_iter().filter(|member| Some(member.persona.index) != leader);

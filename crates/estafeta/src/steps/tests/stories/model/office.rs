@@ -1,24 +1,29 @@
-//! Who belongs to the ring, and who leads it.
+//! `join`, `beat`, `lead`, `resign` and `snapshot`: which members the ring has, and which of them leads.
 
 use super::super::answer::{Answer, Overview, Row};
 use super::super::call::{Call, HOST, Persona};
 use super::{Clock, Lane, Member, Ring, Term};
+use crate::inspect::EventKind;
 use crate::keys::SCHEMA;
-use crate::steps::Kind;
+use crate::steps::MemberKind;
 
 impl Ring {
     pub(super) fn join(&mut self, me: Persona, clock: &Clock) -> Answer {
-        let ours: &'static str = const { if SCHEMA == 2 { "2" } else { panic!("which is it now?") } };
+        let ours: &'static str = const { if SCHEMA == 3 { "3" } else { panic!("which is it now?") } };
         if let Some(theirs) = self.schema.filter(|theirs| *theirs != ours) {
             return Answer::Schema { theirs: theirs.into() };
+        }
+        if let Some(theirs) = self.application.filter(|theirs| !["", *theirs].contains(&me.application)) {
+            return Answer::Application { theirs: theirs.into() };
         }
         if let Some(known) = self.whole(me) {
             return Answer::Joined { number: known.number };
         }
         self.schema = Some(ours);
+        self.application = Some(me.application).filter(|ours| !ours.is_empty()).or(self.application);
         self.add("joined", 1);
         let number = self.count("joined");
-        // Of whom the name was left, what it holds is left too.
+        // If only its entry in the member list was left, it keeps what it held.
         let former = self.members.remove(&me.index).map(|former| (former.lanes, former.shows));
         let (lanes, shows) = former.unwrap_or_else(|| (vec![Lane::default(); me.lanes], Vec::new()));
         let member = Member {
@@ -33,7 +38,7 @@ impl Ring {
             failed: None,
         };
         self.members.insert(me.index, member);
-        let role = if me.kind == Kind::Reader { "reader" } else { "member" };
+        let role = if me.kind == MemberKind::Reader { "reader" } else { "member" };
         self.announce(format!("joined|member|{number}|role|{role}|host|{HOST}|pid|{}", std::process::id()));
         Answer::Joined { number }
     }
@@ -47,7 +52,7 @@ impl Ring {
             Some((index, _)) if index == me.index => ("me", me.name()),
             Some((index, _)) => {
                 let leader = &self.members[&index];
-                (self.looks_in_office(leader, now), leader.persona.name())
+                (self.health_in_office(leader, now), leader.persona.name())
             }
         };
         let rank = self.rank(me);
@@ -65,20 +70,21 @@ impl Ring {
         answer
     }
 
-    /// How the holder of the office looks. It said when it took office whether it would be connected.
-    fn looks_in_office(&self, leader: &Member, now: u64) -> &'static str {
+    /// The health of the member in office. The office itself records whether that member has presence.
+    fn health_in_office(&self, leader: &Member, now: u64) -> &'static str {
         let is_missed =
             self.office.term.as_ref().is_some_and(|term| term.presence) && self.misses(leader.persona);
-        self.looks_when(leader, is_missed, now)
+        self.health_if(leader, is_missed, now)
     }
 
-    /// Office goes to a member if nobody holds it, or if its holder is dead and the candidate's own lease runs.
+    /// A member gets the office if the office is vacant. It also gets it if the holder is dead and its own lease still
+    /// runs.
     pub(super) fn lead(&mut self, call: &Call, clock: &Clock) -> Answer {
         let Call::Lead { me, renew, known, interval, silence, absent_since } = *call else {
             unreachable!("{call}")
         };
         let now = clock.now();
-        let Some(candidate) = self.whole(me).filter(|_| me.kind == Kind::Member) else {
+        let Some(candidate) = self.whole(me).filter(|_| me.kind == MemberKind::Member) else {
             return Answer::Lost;
         };
         let (number, overslept) = (candidate.number, candidate.deadline.from < now);
@@ -92,7 +98,7 @@ impl Ring {
             }
             (Some((holder, _)), Some(term)) if holder != me.index => {
                 let incumbent = &self.members[&holder];
-                let state = self.looks_in_office(incumbent, now);
+                let state = self.health_in_office(incumbent, now);
                 if overslept || !Self::is_dead(state, absent_since, now) {
                     return Answer::Follows;
                 }
@@ -141,18 +147,18 @@ impl Ring {
         Answer::Resigned
     }
 
-    /// The first in line hears at once that the office is vacant, if it is connected.
+    /// Calls the heir to the vacant office, if it is connected.
     pub(super) fn call_heir(&mut self, leaving: Persona) {
         let heir = self.succession().into_iter().map(|heir| heir.persona).find(|heir| *heir != leaving);
         self.called.extend(heir.filter(|heir| self.connected.contains(&heir.index)));
     }
 
-    /// The next tick stays as it is; who led last is remembered while there is somebody to take over from it.
+    /// The next tick stays as it is. The last leader is remembered if another member can take over from it.
     pub(super) fn vacate(&mut self, number: u64, clock: &Clock) {
         let heirs = self.succession().len();
         self.office.holder = None;
         self.office.last = (heirs > 1).then_some(number);
-        // Stamped by a look at the clock of its own.
+        // The script reads the clock once more for this.
         self.office.vacated = Some(clock.span);
     }
 
@@ -171,7 +177,7 @@ impl Ring {
         let mut members: Vec<_> = self.members.values().collect();
         members.sort_by_key(|member| member.number);
         let leads = |member: &Member| self.office.holder.is_some_and(|(who, _)| who == member.persona.index);
-        let is_reader = |member: &&&Member| member.persona.kind == Kind::Reader;
+        let is_reader = |member: &&&Member| member.persona.kind == MemberKind::Reader;
         let held = |member: &Member| {
             let messages: usize = member.lanes.iter().map(|lane| lane.holds.len()).sum();
             (messages + member.shows.len()) as u64
@@ -181,7 +187,7 @@ impl Ring {
             let processed = member.lanes.iter().filter_map(|lane| lane.cursor).sum();
             [member.generated.unwrap_or(0), processed, member.failed.unwrap_or(0)]
         };
-        let in_readers_hands: u64 = members.iter().filter(is_reader).map(|member| held(member)).sum();
+        let held_by_readers: u64 = members.iter().filter(is_reader).map(|member| held(member)).sum();
         let all: u64 = members.iter().map(|member| held(member)).sum();
         let epoch = self.office.term.as_ref().map_or(0, |term| term.epoch);
         Answer::Snapshot(Box::new(Overview {
@@ -194,7 +200,7 @@ impl Ring {
                     host: HOST.into(),
                     started: member.started,
                     deadline: member.deadline.from,
-                    state: self.looks(member, clock.now()).into(),
+                    state: self.health(member, clock.now()).into(),
                     rank: rank(member),
                     held: held(member),
                     totals: totals(member),
@@ -204,10 +210,16 @@ impl Ring {
                 .map(|name| self.count(name)),
             readers: members.iter().filter(is_reader).count(),
             waiting: self.ready.len() as u64,
-            in_flight: all - in_readers_hands,
-            errors_kept: self.errors.len() as u64 + in_readers_hands,
+            in_flight: all - held_by_readers,
+            errors_kept: self.errors.len() as u64 + held_by_readers,
             balanced: true,
-            events: self.events.iter().rev().cloned().collect(),
+            events: self.events.iter().rev().map(|event| read_event(event)).collect(),
         }))
     }
+}
+
+/// Converts an entry of the event stream to the type of the library.
+fn read_event(entry: &str) -> EventKind {
+    let words: Vec<&str> = entry.split('|').collect();
+    EventKind::of_fields(words.chunks(2).map(|pair| (pair[0].to_owned(), pair[1].to_owned())).collect())
 }

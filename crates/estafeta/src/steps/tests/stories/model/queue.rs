@@ -1,4 +1,4 @@
-//! The way of a message: published, claimed, settled; an error's way out.
+//! The path of a message (publish, claim, settle) and of an error (take, retry, drop).
 
 use super::super::answer::Answer;
 use super::super::call::{LATE_MS, Persona, Publication, Settles};
@@ -51,7 +51,7 @@ impl Ring {
         Answer::Published { due }
     }
 
-    /// A refused publish is counted, and nothing else.
+    /// A fenced publish is counted, and changes nothing else.
     fn fence(&mut self) -> Answer {
         self.add("fenced", 1);
         Answer::Fenced
@@ -61,33 +61,33 @@ impl Ring {
         &mut self,
         me: Persona,
         lane: usize,
-        sending: u64,
+        this_try: u64,
         settles: &Settles,
         clock: &Clock,
     ) -> Answer {
         let Some(member) = self.members.get_mut(&me.index) else { return Answer::Lost };
         let number = member.number;
         let mine = &mut member.lanes[lane];
-        if sending <= mine.last_try.unwrap_or(0) {
+        if this_try <= mine.last_try.unwrap_or(0) {
             return Answer::Late;
         }
         let Some(new) = to_settle(mine.cursor.unwrap_or(0), settles, mine.holds.len()) else {
             return Answer::Lost;
         };
-        mine.last_try = Some(sending);
+        mine.last_try = Some(this_try);
         let cursor = mine.cursor.unwrap_or(0) + new as u64;
         mine.cursor = Some(cursor);
         let settled: Vec<Message> = mine.holds.drain(..new).collect();
         let still_holds = !mine.holds.is_empty();
         if new > 0 {
-            // What is left goes its own way.
+            // The messages that are left become single messages.
             open(&mut mine.holds);
             self.record(settled, settles, me, number, clock);
         }
         if !still_holds {
-            // Whatever was in the hands of one that died travels alone from then on.
+            // A message whose handler died or left travels alone from then on.
             let alone = self.ready.first().is_some_and(|next| next.attempt > 1);
-            // Whoever generates does not handle.
+            // The generator never claims.
             let generates = self.office.holder.is_some_and(|(holder, _)| holder == me.index);
             let most = if generates {
                 0
@@ -105,8 +105,8 @@ impl Ring {
         Answer::Turn { cursor, held: elements(&self.lane(me, lane).holds) }
     }
 
-    /// How many messages a lane gets: those of a pack that was opened, then whole packs, as many as fit. Only where it
-    /// would get nothing, the first pack is opened.
+    /// How many messages a lane gets: first those of an opened pack, then as many whole packs as fit. The first pack is
+    /// opened only if the lane would otherwise get nothing.
     fn fitting(&mut self, wants: usize) -> usize {
         let all_alone = self.ready.iter().all(|message| message.pack.is_none());
         if self.ready.len() <= wants || all_alone {
@@ -132,7 +132,7 @@ impl Ring {
         &mut self.members.get_mut(&me.index).expect("it was there before").lanes[lane]
     }
 
-    /// Each settled message gets its one outcome.
+    /// Records the one outcome of each settled message.
     fn record(&mut self, settled: Vec<Message>, settles: &Settles, me: Persona, number: u64, clock: &Clock) {
         let (mut ids, mut failed_ids) = (Vec::new(), Vec::new());
         let total = settled.len();
@@ -159,7 +159,7 @@ impl Ring {
         }
     }
 
-    /// An error leaves when the reader that holds it says that it was shown.
+    /// An error leaves Redis when the reader that holds it reports that it was shown.
     pub(super) fn take(&mut self, me: Persona, settles: &Settles) -> Answer {
         let Some(member) = self.members.get_mut(&me.index) else { return Answer::Lost };
         let stored = member.lanes[0].cursor.unwrap_or(0);
@@ -179,7 +179,8 @@ impl Ring {
         Answer::Turn { cursor, held }
     }
 
-    /// A retried error waits again as if it were new, a dropped one counts as taken; one that a reader holds is left alone.
+    /// A retried error waits again as if it were new. A dropped error counts as taken. An error that a reader holds
+    /// stays as it is.
     pub(super) fn resolve(&mut self, drops: bool, elements: &[Vec<u8>]) -> Answer {
         let mut resolved = Vec::new();
         for element in elements {
@@ -210,18 +211,18 @@ impl Ring {
     }
 }
 
-/// The messages of a list by the elements in which they lie.
+/// The messages of a list, grouped by element.
 pub(super) fn packs(messages: &[Message]) -> impl Iterator<Item = &[Message]> {
     messages.chunk_by(|one, next| one.pack.is_some() && one.pack == next.pack)
 }
 
-/// From now on these messages lie in an element each.
+/// Opens the packs of these messages. From now on each message has its own element.
 fn open(messages: &mut [Message]) {
     messages.iter_mut().for_each(|message| message.pack = None);
 }
 
-/// How many messages are to be settled now: none if they were before, nothing at all if the caller's picture of itself is
-/// wrong.
+/// How many messages are to be settled now. That is 0 if they were settled before, and `None` if the caller's view of
+/// its state is wrong.
 fn to_settle(stored: u64, settles: &Settles, held: usize) -> Option<usize> {
     if stored == settles.cursor + settles.count as u64 {
         Some(0)
@@ -232,8 +233,8 @@ fn to_settle(stored: u64, settles: &Settles, held: usize) -> Option<usize> {
     }
 }
 
-/// The beat keeps its phase. A tick that is further off than one interval is left over from a clock that jumped back;
-/// missed ones are passed over, or made up for.
+/// The ticks keep their phase. A tick further ahead than one interval is left over from a clock that jumped back.
+/// Missed ticks are skipped, or made up for if `catch_up` is set.
 fn next_due(due: u64, call: &Publication, now: u64) -> u64 {
     let interval = call.interval;
     if interval == 0 {

@@ -1,0 +1,165 @@
+//! Parses the command line. Each command reads only the variables that it uses, and lists only the options that it
+//! accepts.
+//!
+//! Clap reads a variable for every option that it knows, even if the command ignores the option. A bad
+//! `ESTAFETA_INTERVAL` would then fail `estafeta status`. So the command line is parsed twice: first without variables,
+//! to find the command, and then with the variables of that command.
+
+use std::ffi::OsString;
+
+use clap::builder::Resettable;
+use clap::{Arg, ArgMatches, Args as _, Command, CommandFactory as _};
+
+use crate::cli::{Cli, ReachArgs, RunArgs};
+
+/// Commands that never look for a ring.
+const WITHOUT_RING: [&str; 3] = ["redis", "completions", "man"];
+
+/// Parses the arguments and the environment of this process.
+pub fn parse() -> Result<ArgMatches, clap::Error> {
+    parse_from(std::env::args_os().collect())
+}
+
+fn parse_from(args: Vec<OsString>) -> Result<ArgMatches, clap::Error> {
+    let (reach, run) = (ids_of::<ReachArgs>(), ids_of::<RunArgs>());
+    let without_variable = |arg: Arg| arg.env(Resettable::Reset);
+    let first = match change_all(command(), &without_variable).try_get_matches_from(&args) {
+        // A help page shows the variables.
+        Err(help) if !help.use_stderr() => return command().try_get_matches_from(&args),
+        parsed => parsed?,
+    };
+    let named = first.subcommand_name();
+    let starts_node = matches!(named, Some("run" | "monitor"))
+        || named.is_none() && !first.get_flag("get_errors") && !first.get_flag("clean_temp");
+    let finds_ring = !named.is_some_and(|name| WITHOUT_RING.contains(&name));
+    let keep = |arg: Arg| {
+        let id = arg.get_id().to_string();
+        let is_used = (starts_node || !run.contains(&id)) && (finds_ring || !reach.contains(&id));
+        if is_used { arg } else { without_variable(arg) }
+    };
+    change_all(command(), &keep).try_get_matches_from(&args)
+}
+
+/// The whole command line. The options of `run` are accepted without a command, but not listed there.
+pub fn command() -> Command {
+    let (reach, run) = (ids_of::<ReachArgs>(), ids_of::<RunArgs>());
+    let mut command = Cli::command()
+        .mut_args(|arg| if run.contains(&arg.get_id().to_string()) { arg.hide(true) } else { arg });
+    // A global option reaches every command, unless the command has an option of the same name. So each of these
+    // commands gets a hidden option in its place.
+    for name in WITHOUT_RING {
+        command = hide(
+            command,
+            name,
+            reach.iter().filter(|id| !["config", "verbose", "log_format"].contains(&id.as_str())),
+        );
+    }
+    hide(command, "bench", [&"ring".to_owned()].into_iter())
+}
+
+/// Keeps these global options out of the help of a command and its subcommands.
+fn hide<'a>(command: Command, name: &str, ids: impl Iterator<Item = &'a String> + Clone) -> Command {
+    let globals: Vec<Arg> = command.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
+    let hidden = |id: &String| globals.iter().find(|arg| arg.get_id() == id.as_str()).cloned();
+    let hidden: Vec<Arg> = ids.filter_map(hidden).map(|arg| arg.hide(true).global(true)).collect();
+    command.mut_subcommand(name, |command| command.args(hidden))
+}
+
+/// Changes the options of a command and all its subcommands.
+fn change_all(command: Command, change: &impl Fn(Arg) -> Arg) -> Command {
+    command.mut_args(change).mut_subcommands(|subcommand| change_all(subcommand, change))
+}
+
+fn ids_of<A: clap::Args>() -> Vec<String> {
+    A::augment_args(Command::new("options")).get_arguments().map(|arg| arg.get_id().to_string()).collect()
+}
+
+/// The environment variable that a value came from, if this option was not on the command line.
+pub fn variable_of(option: &str, value: &str) -> Option<String> {
+    let long = option.split([' ', '=', '[']).next()?.trim_start_matches("--").to_owned();
+    let is_flag = |arg: OsString| {
+        let arg = arg.to_string_lossy().into_owned();
+        arg == format!("--{long}") || arg.starts_with(&format!("--{long}="))
+    };
+    if std::env::args_os().any(is_flag) {
+        return None;
+    }
+    let options = ReachArgs::augment_args(RunArgs::augment_args(Command::new("options")));
+    let option = options.get_arguments().find(|arg| arg.get_long() == Some(&long))?;
+    let variable = option.get_env()?.to_string_lossy().into_owned();
+    (std::env::var(&variable).ok()? == value).then_some(variable)
+}
+
+/// Whether this is an option of `run`, as clap shows it: `--interval <TIME>`.
+pub fn is_run_option(option: &str) -> bool {
+    let long = option.split([' ', '=', '[']).next().unwrap_or_default().trim_start_matches("--");
+    RunArgs::augment_args(Command::new("options")).get_arguments().any(|arg| arg.get_long() == Some(long))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The reference page: the help of every command, as the program prints it.
+    fn page() -> String {
+        fn add(page: &mut String, command: &mut Command, name: &str, level: usize) {
+            // The page lists options that every command has only once.
+            let is_repeated = |arg: &Arg| level > 2 && arg.get_help_heading() == Some("Ring and Redis");
+            let shown = command.clone().mut_args(|arg| if is_repeated(&arg) { arg.hide(true) } else { arg });
+            let help = shown.color(clap::ColorChoice::Never).render_long_help().to_string();
+            let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
+            *page +=
+                &format!("{} `{name}`\n\n```text\n{}\n```\n\n", "#".repeat(level), lines.join("\n").trim());
+            let subcommands: Vec<String> =
+                command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+            for subcommand in subcommands.iter().filter(|name| *name != "help") {
+                let child = command.find_subcommand_mut(subcommand).unwrap();
+                add(page, child, &format!("{name} {subcommand}"), level + 1);
+            }
+        }
+        let mut command = change_all(command(), &|arg| arg.hide_env_values(true)).term_width(100);
+        command.build();
+        let mut page = String::from(
+            "# Commands\n\nThis page is generated from the program: `ESTAFETA_UPDATE=1 cargo test -p estafeta-cli cli_md`. \
+             A test fails if it is\nout of date. The options under *Ring and Redis* work with every command that finds a \
+             ring.\n\nExit codes: 0 success, 1 failure, 2 wrong call, 3 Redis cannot be reached or refuses to serve, \
+             128 + n if signal n cut the command short.\n\n",
+        );
+        add(&mut page, &mut command, "estafeta", 2);
+        page.trim_end().to_owned() + "\n"
+    }
+
+    #[test]
+    fn cli_md_is_up_to_date() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
+        if std::env::var_os("ESTAFETA_UPDATE").is_some() {
+            std::fs::write(&path, page()).unwrap();
+        }
+        let written = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            written == page(),
+            "docs/cli.md is out of date: run ESTAFETA_UPDATE=1 cargo test -p estafeta-cli cli_md"
+        );
+    }
+
+    #[test]
+    fn the_command_line_definition_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn a_command_lists_only_the_options_it_accepts() {
+        let mut command = command();
+        command.build();
+        let mut help = |path: &[&str]| {
+            let start = &mut command;
+            let found = path.iter().fold(start, |command, name| command.find_subcommand_mut(name).unwrap());
+            found.render_long_help().to_string()
+        };
+        assert!(!help(&[]).contains("--interval") && help(&["run"]).contains("--interval"));
+        assert!(help(&["status"]).contains("--ring"));
+        assert!(!help(&["bench"]).contains("--ring") && help(&["bench"]).contains("--redis"));
+        assert!(!help(&["redis", "status"]).contains("--redis <URL>"), "{}", help(&["redis", "status"]));
+        assert!(!help(&["completions"]).contains("--ring"));
+    }
+}

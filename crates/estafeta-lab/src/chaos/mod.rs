@@ -1,0 +1,176 @@
+//! Chaos injects faults into a ring of real nodes, and judges whether the ring kept its promises.
+//!
+//! Every node is a separate process behind its own proxy. Chaos starts its own Redis, which writes everything to disk
+//! before it acknowledges it. The user may name another Redis instead. The seed decides all faults before the first
+//! node starts (`plan`). `phases` describes the phases of a run and runs them. `attack` injects and undoes the faults.
+//! `watch` looks at the ring from outside all the while. `judge` compares what the run left behind. `verdict` presents
+//! the findings, and `page` shows them as HTML.
+//!
+//! A phase that does not end well is a broken promise, and the verdict names it. Chaos itself fails only if there is
+//! nothing to judge: a stranger is in the ring, or Redis cannot be reached.
+//!
+//! All child processes end with chaos. If chaos itself is killed with SIGKILL, this holds only on Linux, where the
+//! kernel kills them. Chaos removes its ring from a Redis that the user named. It keeps the ring if a promise was
+//! broken, because the data shows why.
+
+mod attack;
+mod judge;
+mod node;
+mod page;
+mod phases;
+mod plan;
+mod reader;
+mod story;
+mod timeline;
+mod verdict;
+mod watch;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::proxy::{Proxy, Upstream};
+use anyhow::{Result, bail};
+use estafeta::{Address, Endpoint, Ring, RingName};
+
+pub use attack::InjectedFault;
+pub use page::page;
+pub use plan::{FaultKind, Wanted};
+pub use verdict::Verdict;
+
+use attack::Targets;
+use node::{ChaosNode, NodeTemplate};
+use phases::Phases;
+use watch::Seen;
+
+use crate::ephemeral_redis::{Disk, EphemeralRedis};
+use crate::record::RecordLine;
+
+/// The lease of the nodes. It is shorter than the default, so that more happens in a minute.
+pub const LEASE: Duration = Duration::from_secs(1);
+/// How long the ring may take to work again after the last fault.
+pub const RECOVERY: Duration = Duration::from_secs(10);
+/// How long the queue may take to become empty after the last fault.
+pub const DRAIN: Duration = Duration::from_secs(30);
+
+/// The options of one run.
+pub struct ChaosOptions {
+    pub nodes: usize,
+    pub length: Duration,
+    pub kinds: Vec<FaultKind>,
+    pub seed: u64,
+    pub ring: RingName,
+    /// None: chaos starts its own server.
+    pub redis: Option<Endpoint>,
+}
+
+impl ChaosOptions {
+    /// Describes the Redis under attack.
+    pub fn place(&self) -> String {
+        self.redis.as_ref().map_or_else(|| "a Redis of their own".to_owned(), ToString::to_string)
+    }
+
+    /// The command line that gives the same plan again.
+    pub fn call(&self) -> String {
+        let kinds: Vec<&str> = self.kinds.iter().map(|kind| kind.name()).collect();
+        let length = humantime::format_duration(self.length).to_string().replace(' ', "");
+        let faults = if self.kinds == FaultKind::ALL { "all".to_owned() } else { kinds.join(",") };
+        format!("estafeta chaos --nodes {} --for {length} --faults {faults} --seed {}", self.nodes, self.seed)
+    }
+}
+
+/// Receives the progress of a run, and shows it to the user.
+pub trait ChaosObserver: Clone + Send + 'static {
+    fn injected(&self, what: &str);
+    fn phase(&self, what: &str);
+    fn progress(&self, published: u64);
+}
+
+/// How long the parts of a run took. None if one did not end in time.
+#[derive(Clone, Copy, Default)]
+pub struct Times {
+    pub recovery: Option<Duration>,
+    pub drain: Option<Duration>,
+    /// When the ring had recovered.
+    pub recovered_ms: Option<u64>,
+    /// The longest time in which chaos itself could not run, because of a busy disk or a paused virtual machine.
+    pub standstill: Duration,
+}
+
+/// The result of one run.
+pub struct ChaosOutcome {
+    pub verdict: Verdict,
+    pub faults: Vec<InjectedFault>,
+    pub seen: Seen,
+    pub records: Vec<Vec<RecordLine>>,
+    pub began_ms: u64,
+    pub redis_version: String,
+}
+
+/// Runs all phases, with all files in `directory`. Returns None if `stop` was ready before the end.
+pub async fn run(
+    options: &ChaosOptions,
+    directory: &Path,
+    observer: impl ChaosObserver,
+    stop: impl Future<Output = ()>,
+) -> Result<Option<ChaosOutcome>> {
+    let mut stop = std::pin::pin!(stop);
+    let phases = tokio::select! {
+        phases = prepare(options, directory, observer) => phases?,
+        () = &mut stop => return Ok(None),
+    };
+    let outcome = tokio::select! {
+        outcome = phases.run() => Some(outcome?),
+        () = stop => None,
+    };
+    let is_good = outcome.as_ref().is_none_or(|outcome| outcome.verdict.is_good());
+    phases.end(options.redis.is_some() && is_good).await?;
+    Ok(outcome)
+}
+
+async fn prepare<'a, S: ChaosObserver>(
+    options: &'a ChaosOptions,
+    directory: &Path,
+    observer: S,
+) -> Result<Phases<'a, S>> {
+    let place = directory.to_owned();
+    let own = match options.redis {
+        Some(_) => None,
+        None => Some(
+            tokio::task::spawn_blocking(move || EphemeralRedis::start(&place, Disk::Everything)).await??,
+        ),
+    };
+    let endpoint = match (&own, &options.redis) {
+        (Some(own), _) => own.endpoint()?,
+        (None, Some(given)) => given.clone(),
+        (None, None) => bail!("no Redis to attack"),
+    };
+    let upstream = match endpoint.address() {
+        Some(Address::Tcp(host, port)) => Upstream::Tcp(host, port),
+        Some(Address::Unix(path)) => Upstream::Unix(path),
+        None => {
+            bail!("chaos stands between the nodes and Redis, and cannot do that over TLS: expected redis://")
+        }
+    };
+    let ring = Ring::connect(endpoint.clone(), options.ring.clone()).await?;
+    if !ring.is_untouched().await? {
+        bail!(
+            "the ring '{}' at {endpoint} has members or data: chaos needs a ring of its own (--ring NAME; what an \
+             earlier chaos left goes with `estafeta reset`)",
+            options.ring
+        );
+    }
+    let template = NodeTemplate {
+        directory: directory.to_owned(),
+        endpoint,
+        ring: options.ring.clone(),
+        pids: Arc::default(),
+        closed: Arc::default(),
+    };
+    let mut nodes = Vec::new();
+    for index in 0..options.nodes {
+        nodes.push(ChaosNode::new(index, template.clone(), upstream.clone()).await?);
+    }
+    let clear_proxy = Proxy::start(upstream).await?;
+    Ok(Phases { options, ring, template, targets: Arc::new(Targets::new(nodes, own)), clear_proxy, observer })
+}

@@ -1,0 +1,173 @@
+//! One node under attack: a real process behind its own proxy.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use crate::proxy::{Proxy, Upstream};
+use anyhow::{Context as _, Result, bail};
+use estafeta::{Endpoint, MemberView, RingName, Snapshot};
+use nix::sys::signal::Signal;
+
+use super::LEASE;
+use crate::child_process::{self, ChildProcess};
+
+/// The ids of all processes that chaos has started. Any other member of the ring is a stranger.
+pub type Pids = Arc<Mutex<BTreeSet<u32>>>;
+
+/// What all nodes have in common.
+#[derive(Clone)]
+pub struct NodeTemplate {
+    pub directory: PathBuf,
+    pub endpoint: Endpoint,
+    pub ring: RingName,
+    pub pids: Pids,
+    /// Set at the end of a run. No more processes are started then.
+    pub closed: Arc<AtomicBool>,
+}
+
+impl NodeTemplate {
+    /// Starts a child process of this program.
+    pub fn start(&self, args: &[&str], url: &str, stdout: &Path, stderr: &Path) -> Result<ChildProcess> {
+        let open = |path: &Path| File::options().append(true).create(true).open(path);
+        let mut command = child_process::this_program(&self.ring, url)?;
+        command.args(args).stdin(Stdio::null()).stdout(open(stdout)?).stderr(open(stderr)?);
+        let mut pids = self.pids.lock().expect("no panic while held");
+        if self.closed.load(Ordering::Relaxed) {
+            bail!("chaos has ended");
+        }
+        let child = ChildProcess::spawn(command).context("cannot start a node of this program")?;
+        pids.insert(child.pid());
+        Ok(child)
+    }
+
+    /// Returns a member that chaos has not started. The host must match too, because machines that share a Redis may
+    /// have the same process ids.
+    pub fn stranger_in<'a>(&self, snapshot: &'a Snapshot) -> Option<&'a MemberView> {
+        let pids = self.pids.lock().expect("no panic while held");
+        let host = nix::unistd::gethostname().unwrap_or_default();
+        let is_ours = |member: &&MemberView| {
+            let is_here = member.host == host.to_string_lossy();
+            is_here && u32::try_from(member.pid).is_ok_and(|pid| pids.contains(&pid))
+        };
+        snapshot.members.iter().find(|member| !is_ours(member))
+    }
+}
+
+pub struct ChaosNode {
+    pub index: usize,
+    pub proxy: Proxy,
+    template: NodeTemplate,
+    child: Mutex<Option<ChildProcess>>,
+}
+
+impl ChaosNode {
+    pub async fn new(index: usize, template: NodeTemplate, upstream: Upstream) -> Result<Self> {
+        let proxy = Proxy::start(upstream).await.context("cannot listen on a port of this machine")?;
+        Ok(Self { index, proxy, template, child: Mutex::new(None) })
+    }
+
+    /// The path of the record that all processes of this node write.
+    pub fn record(&self) -> PathBuf {
+        self.template.directory.join(format!("node-{}.record", self.index + 1))
+    }
+
+    fn log(&self) -> PathBuf {
+        self.template.directory.join(format!("node-{}.log", self.index + 1))
+    }
+
+    /// Starts the process with these options besides the usual ones, unless it is running.
+    pub fn start(&self, options: &[&str]) -> Result<()> {
+        let (record, lease) = (self.record().display().to_string(), format!("{}ms", LEASE.as_millis()));
+        // The work is quick and runs in several lanes, so a node holds a few messages whenever it is killed. Every
+        // second node has a single lane, because the steps of a single lane take another path.
+        let lanes = if self.index.is_multiple_of(2) { "4" } else { "1" };
+        let usual = ["run", "--interval", "0", "--max-waiting", "1000", "--concurrency", lanes, "--journal"];
+        let own = ["--work-per-char", "100us", "--lease", &lease, "--record", &record];
+        let args = [&usual[..], &own, options].concat();
+        let url = self.template.endpoint.secret_url_through(self.proxy.port());
+        let mut child = self.child();
+        // A second call finds the process running.
+        let runs =
+            child.as_mut().map(ChildProcess::exit_status).transpose()?.is_some_and(|ended| ended.is_none());
+        if !runs {
+            *child = Some(self.template.start(&args, &url, &self.log(), &self.log())?);
+        }
+        Ok(())
+    }
+
+    pub fn pid(&self) -> Option<u32> {
+        self.child().as_ref().map(ChildProcess::pid)
+    }
+
+    /// Kills all these nodes at once with SIGKILL, even frozen ones.
+    pub fn kill_all<'a>(nodes: impl Iterator<Item = &'a Self>) -> Result<()> {
+        // The children are taken out first, so that `ended` does not report them.
+        let mut children: Vec<ChildProcess> = nodes.filter_map(|node| node.child().take()).collect();
+        children.iter_mut().try_for_each(|child| child.signal(Signal::SIGKILL))?;
+        children.iter_mut().try_for_each(|child| child.kill().map(drop))?;
+        Ok(())
+    }
+
+    /// Sends a signal, unless the process has ended. Its id may belong to another process by then.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        if let Some(child) = &mut *self.child() {
+            child.signal(signal)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the exit status of a process that ended although chaos did not kill it.
+    pub fn ended(&self) -> Result<Option<ExitStatus>> {
+        Ok(match &mut *self.child() {
+            Some(child) => child.exit_status()?,
+            None => None,
+        })
+    }
+
+    /// Whether the process that was started last has joined the ring.
+    pub fn has_joined(&self) -> Result<bool> {
+        let mut record = File::open(self.record())?;
+        // A process that has joined and works has written more than this. A process that has not joined has written
+        // less.
+        record.seek(SeekFrom::Start(record.metadata()?.len().saturating_sub(4096)))?;
+        let mut tail = Vec::new();
+        record.read_to_end(&mut tail)?;
+        let tail = String::from_utf8_lossy(&tail);
+        Ok(tail.rsplit_once(" started ").is_none_or(|(_, since)| since.contains(" joined ")))
+    }
+
+    /// The size of the record. It grows with every step of the node.
+    pub fn record_length(&self) -> u64 {
+        std::fs::metadata(self.record()).map_or(0, |record| record.len())
+    }
+
+    /// Waits until the process ends by itself. Fails if it ends with an error or after the deadline.
+    pub async fn finish(&self, deadline: Instant) -> Result<()> {
+        loop {
+            match self.ended()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => bail!("node {} ended with {status}: {}", self.index + 1, self.last_line()),
+                None if Instant::now() > deadline => {
+                    bail!("node {} did not end in time: {}", self.index + 1, self.last_line())
+                }
+                None => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    }
+
+    /// The last line that the node logged.
+    pub fn last_line(&self) -> String {
+        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+        log.lines().next_back().unwrap_or("it logged nothing").to_owned()
+    }
+
+    fn child(&self) -> MutexGuard<'_, Option<ChildProcess>> {
+        self.child.lock().expect("no panic while held")
+    }
+}

@@ -1,0 +1,333 @@
+//! The verdict on a run of chaos, for people and for programs.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use estafeta::Snapshot;
+use serde_json::{Value, json};
+
+use super::attack::InjectedFault;
+use super::judge::{self, Breach, Evidence, Findings};
+use super::plan::FaultKind;
+use super::story::{cause, cause_of_take_over, story};
+use super::watch::Seen;
+use super::{ChaosOptions, DRAIN, LEASE, RECOVERY, Times};
+use crate::paint::{BAD, FAINT, GOOD, NOTABLE, Paint};
+use crate::quantile::quantile;
+use crate::text::{counted, grouped};
+
+/// How many broken promises are printed.
+const SHOWN: usize = 20;
+/// For how many messages the story is printed.
+const STORIES: usize = 5;
+const JSON_BREACHES: usize = 100;
+
+pub struct Verdict {
+    /// The command line that gives the same plan again.
+    pub call: String,
+    pub seed: u64,
+    pub nodes: usize,
+    /// The Redis under attack.
+    pub place: String,
+    pub length: Duration,
+    rows: Vec<FaultRow>,
+    pub published: u64,
+    pub errors: u64,
+    bodies_compared: u64,
+    terms: u64,
+    snapshots: usize,
+    unbalanced: usize,
+    readers: usize,
+    times: Times,
+    pub breaches: Vec<Breach>,
+    /// What is known about the first messages with a broken promise.
+    pub stories: Vec<(u64, Vec<String>)>,
+}
+
+/// One kind of fault and its effects. None: effects that no fault explains.
+struct FaultRow {
+    kind: Option<FaultKind>,
+    injected: usize,
+    /// How long no node published before each take-over, in ms, sorted.
+    take_overs: Vec<u64>,
+    repeats: usize,
+}
+
+impl Verdict {
+    /// `failure` is the reason why the run did not reach its end, if it did not.
+    pub fn new(
+        options: &ChaosOptions,
+        evidence: &Evidence,
+        seen: &Seen,
+        last: &Snapshot,
+        faults: &[InjectedFault],
+        times: Times,
+        failure: Option<String>,
+    ) -> Self {
+        let findings = judge::judge(evidence);
+        let rows = rows(options, &findings, faults, times.recovered_ms.unwrap_or(u64::MAX));
+        let mut breaches: Vec<Breach> = failure.into_iter().map(Breach::of_the_ring).collect();
+        if let Some((before, after)) = seen.fell {
+            breaches.push(Breach::of_the_ring(format!(
+                "Redis forgot what it had: {} messages were published, and then only {}",
+                grouped(before),
+                grouped(after)
+            )));
+        }
+        if let Some(first) = seen.unbalanced.first() {
+            let count = counted(seen.unbalanced.len() as u64, "snapshot");
+            breaches.push(Breach::of_the_ring(format!("{count} did not add up, first: {first}")));
+        }
+        if evidence.complete && last.waiting + last.in_flight + last.errors_kept > 0 {
+            let (waiting, in_flight, errors) = (last.waiting, last.in_flight, last.errors_kept);
+            breaches.push(Breach::of_the_ring(format!(
+                "at the end {waiting} messages wait, {in_flight} are in flight, {errors} errors are kept"
+            )));
+        }
+        breaches.extend(findings.breaches);
+        let mut broken: Vec<u64> = breaches.iter().filter_map(|breach| breach.message).collect();
+        broken.dedup();
+        Self {
+            call: options.call(),
+            seed: options.seed,
+            nodes: options.nodes,
+            place: options.place(),
+            length: options.length,
+            rows,
+            published: evidence.published,
+            errors: findings.errors,
+            bodies_compared: findings.bodies_compared,
+            terms: findings.epochs,
+            snapshots: seen.samples.len(),
+            unbalanced: seen.unbalanced.len(),
+            readers: evidence.readers.len(),
+            times,
+            stories: broken.iter().take(STORIES).map(|id| (*id, story(evidence, faults, *id))).collect(),
+            breaches,
+        }
+    }
+
+    pub fn is_good(&self) -> bool {
+        self.breaches.is_empty()
+    }
+
+    pub fn kinds(&self) -> impl Iterator<Item = FaultKind> {
+        self.rows.iter().filter_map(|row| row.kind)
+    }
+
+    pub fn injected(&self) -> usize {
+        self.rows.iter().map(|row| row.injected).sum()
+    }
+
+    fn repeats(&self) -> usize {
+        self.rows.iter().map(|row| row.repeats).sum()
+    }
+
+    fn take_overs(&self) -> Vec<u64> {
+        let mut all: Vec<u64> = self.rows.iter().flat_map(|row| row.take_overs.iter().copied()).collect();
+        all.sort_unstable();
+        all
+    }
+
+    pub fn sentence(&self) -> String {
+        match self.breaches.len() {
+            0 => format!("each of {} messages has exactly one outcome", grouped(self.published)),
+            count => {
+                format!(
+                    "{} broken; the same again is planned by: {}",
+                    counted(count as u64, "promise"),
+                    self.call
+                )
+            }
+        }
+    }
+
+    /// The faults and their effects: a header, one row per kind, and a total.
+    pub fn table(&self) -> Vec<[String; 7]> {
+        let header = ["fault", "injected", "take-overs", "p50", "p99", "max", "repeats"];
+        let shown = self.rows.iter().filter(|row| row.kind.is_some() || row.happened());
+        let all = FaultRow {
+            kind: None,
+            injected: self.injected(),
+            take_overs: self.take_overs(),
+            repeats: self.repeats(),
+        };
+        let mut table = vec![header.map(str::to_owned)];
+        table.extend(shown.map(|row| row.cells(row.kind.map_or("none of them", FaultKind::name))));
+        table.push(all.cells("all"));
+        table
+    }
+
+    /// What was checked, and the result. Each fact has a name and a sentence.
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
+        let balance = match self.unbalanced {
+            0 => "all of them added up".to_owned(),
+            count => format!("{count} of them did NOT add up"),
+        };
+        let time = |time: Option<Duration>| {
+            time.map_or_else(|| "never".to_owned(), |time| format!("{:.1} s", time.as_secs_f64()))
+        };
+        let (recovery, drain) = (time(self.times.recovery), time(self.times.drain));
+        let (recovery_limit, drain_limit) = (RECOVERY.as_secs(), DRAIN.as_secs());
+        let (published, terms) = (grouped(self.published), counted(self.terms, "term"));
+        let (errors, readers) = (grouped(self.errors), counted(self.readers as u64, "reader"));
+        let repeats = grouped(self.repeats() as u64);
+        let mut facts = vec![
+            (
+                "messages",
+                format!("{published} published in {terms}; {errors} became errors, taken by {readers}"),
+            ),
+            ("repeats", format!("{repeats} times handling began again because the first node was lost")),
+            ("snapshots", format!("{} looked at, {balance}", grouped(self.snapshots as u64))),
+            ("bodies", format!("{} were seen by two or more and compared", grouped(self.bodies_compared))),
+            (
+                "recovery",
+                format!("all worked again {recovery} after the last fault (at most {recovery_limit} s)"),
+            ),
+            ("queue", format!("empty {drain} after the last fault (at most {drain_limit} s)")),
+            (
+                "settings",
+                format!("lease {} s, 4 lanes or 1 a node, 1 to 3 ms of work a message", LEASE.as_secs()),
+            ),
+        ];
+        let standstill = self.times.standstill.as_secs_f64();
+        if standstill >= 1.0 {
+            facts.push(("machine", format!("it stood still for {standstill:.1} s; the times contain that")));
+        }
+        facts
+    }
+
+    pub fn write(&self, out: &mut impl Write, paint: Paint) -> io::Result<()> {
+        let (seconds, faults) = (self.length.as_secs_f64(), counted(self.injected() as u64, "fault"));
+        let (nodes, seed, place) = (self.nodes, self.seed, &self.place);
+        writeln!(out, "{nodes} nodes on {place} for {seconds:.0} s, seed {seed}: {faults}\n")?;
+        for (index, [fault, injected, take_overs, p50, p99, max, repeats]) in self.table().iter().enumerate()
+        {
+            let row = format!(
+                "{fault:<13} {injected:>8}  {take_overs:>10}  {p50:>8}  {p99:>8}  {max:>8}  {repeats:>7}"
+            );
+            let row = if index == 0 { paint.paint(FAINT, &row) } else { row };
+            writeln!(out, "{row}")?;
+        }
+        let legend = "times: for how long nobody published before a take-over, by what hit its generator";
+        writeln!(out, "{}\n", paint.paint(FAINT, legend))?;
+        for (name, fact) in self.facts() {
+            writeln!(out, "{name:<10} {fact}")?;
+        }
+        self.write_breaches(out, paint)?;
+        let (style, word) = if self.is_good() { (GOOD, "GOOD") } else { (BAD, "BROKEN") };
+        writeln!(out, "\n{} {}", paint.paint(style, &format!("{word}:")), self.sentence())
+    }
+
+    fn write_breaches(&self, out: &mut impl Write, paint: Paint) -> io::Result<()> {
+        if !self.is_good() {
+            writeln!(out)?;
+        }
+        for breach in self.breaches.iter().take(SHOWN) {
+            writeln!(out, "{}", paint.paint(BAD, &breach.what))?;
+        }
+        if self.breaches.len() > SHOWN {
+            writeln!(out, "... and {} more", grouped((self.breaches.len() - SHOWN) as u64))?;
+        }
+        for (id, story) in &self.stories {
+            writeln!(out, "\n{}", paint.paint(NOTABLE, &format!("the story of #{id}")))?;
+            story.iter().try_for_each(|line| writeln!(out, "  {line}"))?;
+        }
+        Ok(())
+    }
+
+    pub fn json(&self) -> Value {
+        let take_overs = self.take_overs();
+        let ms = |time: Option<Duration>| time.map(|time| time.as_millis() as u64);
+        let breach = |breach: &Breach| json!({"what": breach.what, "message": breach.message});
+        let story = |(id, story): &(u64, Vec<String>)| json!({"message": id, "story": story});
+        json!({
+            "verdict": if self.is_good() { "good" } else { "broken" },
+            "call": self.call,
+            "seed": self.seed,
+            "nodes": self.nodes,
+            "redis": self.place,
+            "forMs": self.length.as_millis() as u64,
+            "messages": self.published,
+            "errors": self.errors,
+            "terms": self.terms,
+            "faultsInjected": self.injected(),
+            "faults": self.rows.iter().map(FaultRow::json).collect::<Vec<_>>(),
+            "repeats": self.repeats(),
+            "takeovers": take_overs.len(),
+            "takeoverMs": quantiles_json(&take_overs),
+            "snapshots": self.snapshots,
+            "unbalanced": self.unbalanced,
+            "bodiesCompared": self.bodies_compared,
+            "readers": self.readers,
+            "recoveryMs": ms(self.times.recovery),
+            "drainMs": ms(self.times.drain),
+            "standstillMs": self.times.standstill.as_millis() as u64,
+            "broken": self.breaches.len(),
+            "breaches": self.breaches.iter().take(JSON_BREACHES).map(breach).collect::<Vec<_>>(),
+            "stories": self.stories.iter().map(story).collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl Breach {
+    /// A breach that concerns no message in particular.
+    fn of_the_ring(what: String) -> Self {
+        Self { what, message: None }
+    }
+}
+
+fn rows(
+    options: &ChaosOptions,
+    findings: &Findings,
+    faults: &[InjectedFault],
+    until_ms: u64,
+) -> Vec<FaultRow> {
+    let kinds = options.kinds.iter().copied().map(Some).chain([None]);
+    let empty = |kind| FaultRow { kind, injected: 0, take_overs: Vec::new(), repeats: 0 };
+    let mut rows: Vec<FaultRow> = kinds.map(empty).collect();
+    let place =
+        |kind| options.kinds.iter().position(|known| Some(*known) == kind).unwrap_or(options.kinds.len());
+    for fault in faults {
+        rows[place(Some(fault.kind))].injected += 1;
+    }
+    // When the nodes stop, the office passes from one to the next. Those take-overs do not count.
+    for take_over in findings.take_overs.iter().filter(|take_over| take_over.at_ms <= until_ms) {
+        rows[place(cause_of_take_over(faults, take_over))].take_overs.push(take_over.silence_ms);
+    }
+    for repeat in &findings.repeats {
+        rows[place(cause(faults, repeat.first, repeat.at_ms))].repeats += 1;
+    }
+    rows.iter_mut().for_each(|row| row.take_overs.sort_unstable());
+    rows
+}
+
+impl FaultRow {
+    fn happened(&self) -> bool {
+        self.injected > 0 || !self.take_overs.is_empty() || self.repeats > 0
+    }
+
+    fn cells(&self, name: &str) -> [String; 7] {
+        let ms = |share| quantile(&self.take_overs, share).map_or("-".to_owned(), |ms| format!("{ms} ms"));
+        let (injected, take_overs) = (grouped(self.injected as u64), grouped(self.take_overs.len() as u64));
+        [name.to_owned(), injected, take_overs, ms(0.5), ms(0.99), ms(1.0), grouped(self.repeats as u64)]
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "kind": self.kind.map(FaultKind::name),
+            "injected": self.injected,
+            "takeovers": self.take_overs.len(),
+            "takeoverMs": quantiles_json(&self.take_overs),
+            "repeats": self.repeats,
+        })
+    }
+}
+
+fn quantiles_json(sorted: &[u64]) -> Value {
+    json!({"p50": quantile(sorted, 0.5), "p99": quantile(sorted, 0.99), "max": quantile(sorted, 1.0)})
+}
+
+#[cfg(test)]
+#[path = "verdict_tests.rs"]
+mod tests;

@@ -1,0 +1,206 @@
+use estafeta::{JournalEntry, MemberId};
+
+use super::super::judge::ReaderOutput;
+use super::super::watch::CountSample;
+use super::*;
+use crate::record::{RecordLine, Step};
+
+/// What a flawless run of two nodes left: node 1 was killed, and node 2 took over.
+struct FlawlessRun {
+    options: ChaosOptions,
+    evidence: Evidence,
+    seen: Seen,
+    last: Snapshot,
+    faults: Vec<InjectedFault>,
+    times: Times,
+    failure: Option<String>,
+}
+
+fn flawless_run() -> FlawlessRun {
+    let line = |at_ms, step| RecordLine { at_ms, step };
+    let began = |id, attempt, epoch| Step::Began { id, attempt, epoch, digest: id };
+    let settled = |done: &[u64], failed: &[u64]| Step::Settled {
+        member: 2,
+        done: done.to_vec(),
+        failed: failed.to_vec(),
+    };
+    let office = |epoch, from| Step::TookOffice { epoch, from, silence_ms: 0 };
+    let entry = |ids: &[u64], errors: &[u64]| JournalEntry {
+        member: MemberId(2),
+        ids: ids.to_vec(),
+        errors: errors.to_vec(),
+    };
+    let last = r#"{"ring": "x", "timeMs": 9000, "generator": null, "members": [], "waiting": 0, "inFlight": 0,
+        "published": 3, "done": 2, "errorsKept": 0, "errorsTaken": 1, "balanced": true, "takeovers": 1,
+        "returned": 1, "fenced": 0, "buried": 1, "retried": 0, "dropped": 0, "events": []}"#;
+    FlawlessRun {
+        options: ChaosOptions {
+            nodes: 2,
+            length: Duration::from_secs(5),
+            kinds: vec![FaultKind::Kill, FaultKind::RedisKill],
+            seed: 7,
+            ring: "x".parse().unwrap(),
+            redis: None,
+        },
+        evidence: Evidence {
+            published: 3,
+            journal: vec![entry(&[1, 2], &[2]), entry(&[3], &[])],
+            records: vec![
+                vec![
+                    line(10, Step::Joined { member: 1 }),
+                    line(20, office(1, None)),
+                    line(30, Step::Published { epoch: 1, messages: vec![(1, 1), (2, 2), (3, 3)] }),
+                    line(40, began(3, 1, 1)),
+                ],
+                vec![
+                    line(10, Step::Joined { member: 2 }),
+                    line(35, began(1, 1, 1)),
+                    line(36, began(2, 1, 1)),
+                    line(37, settled(&[1], &[2])),
+                    line(1300, office(2, Some(1))),
+                    line(1310, began(3, 2, 1)),
+                    line(1320, settled(&[3], &[])),
+                    line(8000, Step::Left),
+                ],
+            ],
+            readers: vec![ReaderOutput { errors: vec![(2, 2)], whole: true }],
+            complete: true,
+        },
+        seen: Seen {
+            samples: vec![CountSample { at_ms: 50, published: 3, settled: 2 }],
+            fell: None,
+            unbalanced: Vec::new(),
+        },
+        last: serde_json::from_str(last).unwrap(),
+        faults: vec![InjectedFault {
+            kind: FaultKind::Kill,
+            from_ms: 1000,
+            until_ms: 2000,
+            victims: vec![0],
+            what: "node 1 killed".into(),
+        }],
+        times: Times {
+            recovery: Some(Duration::from_millis(1500)),
+            drain: Some(Duration::from_millis(2500)),
+            recovered_ms: Some(7000),
+            standstill: Duration::ZERO,
+        },
+        failure: None,
+    }
+}
+
+/// The verdict on a flawless run after one change.
+fn verdict(change: impl FnOnce(&mut FlawlessRun)) -> Verdict {
+    let mut run = flawless_run();
+    change(&mut run);
+    Verdict::new(&run.options, &run.evidence, &run.seen, &run.last, &run.faults, run.times, run.failure)
+}
+
+fn breaches(change: impl FnOnce(&mut FlawlessRun)) -> Vec<String> {
+    let verdict = verdict(change);
+    assert_eq!(verdict.is_good(), verdict.breaches.is_empty());
+    verdict.breaches.into_iter().map(|breach| breach.what).collect()
+}
+
+#[test]
+fn each_thing_that_is_wrong_with_a_run_is_a_breach() {
+    assert_eq!(breaches(|_| {}), [""; 0]);
+    assert_eq!(breaches(|run| run.failure = Some("it hung".into())), ["it hung"]);
+    assert_eq!(
+        breaches(|run| run.seen.fell = Some((5000, 3))),
+        ["Redis forgot what it had: 5,000 messages were published, and then only 3"]
+    );
+    assert_eq!(
+        breaches(|run| run.seen.unbalanced = vec!["a".into(), "b".into()]),
+        ["2 snapshots did not add up, first: a"],
+        "even if the last snapshot is balanced"
+    );
+    type Leave = fn(&mut Snapshot);
+    let leaves: [(Leave, &str); 3] = [
+        (|last| last.waiting = 1, "at the end 1 messages wait, 0 are in flight, 0 errors are kept"),
+        (|last| last.in_flight = 1, "at the end 0 messages wait, 1 are in flight, 0 errors are kept"),
+        (|last| last.errors_kept = 1, "at the end 0 messages wait, 0 are in flight, 1 errors are kept"),
+    ];
+    for (leave, expected) in leaves {
+        assert_eq!(breaches(|run| leave(&mut run.last)), [expected]);
+        let broken_off = |run: &mut FlawlessRun| {
+            leave(&mut run.last);
+            run.evidence.complete = false;
+        };
+        assert_eq!(breaches(broken_off), [""; 0], "a run that broke off may leave something");
+    }
+    assert_eq!(breaches(|run| run.evidence.published = 4), ["#4 has no outcome"]);
+}
+
+#[test]
+fn all_breaches_are_reported_and_the_run_is_called_broken() {
+    let broken = verdict(|run| {
+        run.failure = Some("it hung".into());
+        run.seen.unbalanced = vec!["a".into()];
+        run.evidence.published = 4;
+    });
+    let reported: Vec<&str> = broken.breaches.iter().map(|breach| breach.what.as_str()).collect();
+    assert_eq!(reported, ["it hung", "1 snapshot did not add up, first: a", "#4 has no outcome"]);
+    assert!(broken.sentence().starts_with("3 promises broken"), "{}", broken.sentence());
+    let json = broken.json();
+    assert_eq!((&json["verdict"], &json["broken"]), (&json!("broken"), &json!(3)));
+    assert_eq!(json["breaches"][2], json!({"what": "#4 has no outcome", "message": 4}));
+    assert_eq!(broken.stories.len(), 1);
+    let mut text = Vec::new();
+    broken.write(&mut text, Paint(false)).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.contains("BROKEN: 3 promises") && text.contains("it hung"), "{text}");
+}
+
+#[test]
+fn losses_count_for_the_fault_that_explains_them_and_take_overs_only_until_the_recovery() {
+    let cells = |verdict: &Verdict| -> Vec<String> {
+        verdict.table().iter().skip(1).map(|row| row.join(" ")).collect()
+    };
+    let good = verdict(|_| {});
+    assert_eq!(
+        cells(&good),
+        ["kill 1 1 1270 ms 1270 ms 1270 ms 1", "redis-kill 0 0 - - - 0", "all 1 1 1270 ms 1270 ms 1270 ms 1",]
+    );
+    let unexplained = verdict(|run| run.faults.clear());
+    assert_eq!(cells(&unexplained)[2], "none of them 0 1 1270 ms 1270 ms 1270 ms 1");
+    let afterwards = verdict(|run| run.times.recovered_ms = Some(1299));
+    assert_eq!(cells(&afterwards)[0], "kill 1 0 - - - 1", "the office passes on when all nodes stop");
+    let at_the_end = verdict(|run| run.times.recovered_ms = Some(1300));
+    assert_eq!(cells(&at_the_end)[0], cells(&good)[0]);
+    let never = verdict(|run| run.times.recovered_ms = None);
+    assert_eq!(cells(&never)[0], cells(&good)[0]);
+}
+
+#[test]
+fn a_good_run_is_reported_in_full() {
+    let good = verdict(|run| run.times.standstill = Duration::from_millis(1500));
+    let json = good.json();
+    let expected = json!({
+        "verdict": "good", "call": "estafeta chaos --nodes 2 --for 5s --faults kill,redis-kill --seed 7",
+        "seed": 7, "nodes": 2, "redis": "a Redis of their own", "forMs": 5000, "messages": 3, "errors": 1,
+        "terms": 2, "faultsInjected": 1,
+        "faults": [
+            {"kind": "kill", "injected": 1, "takeovers": 1,
+             "takeoverMs": {"p50": 1270, "p99": 1270, "max": 1270}, "repeats": 1},
+            {"kind": "redis-kill", "injected": 0, "takeovers": 0,
+             "takeoverMs": {"p50": null, "p99": null, "max": null}, "repeats": 0},
+            {"kind": null, "injected": 0, "takeovers": 0,
+             "takeoverMs": {"p50": null, "p99": null, "max": null}, "repeats": 0},
+        ],
+        "repeats": 1, "takeovers": 1, "takeoverMs": {"p50": 1270, "p99": 1270, "max": 1270}, "snapshots": 1,
+        "unbalanced": 0, "bodiesCompared": 3, "readers": 1, "recoveryMs": 1500, "drainMs": 2500,
+        "standstillMs": 1500, "broken": 0, "breaches": [], "stories": [],
+    });
+    assert_eq!(json, expected);
+    assert_eq!(good.sentence(), "each of 3 messages has exactly one outcome");
+    let facts = |verdict: &Verdict| -> Vec<String> {
+        verdict.facts().into_iter().map(|(name, fact)| format!("{name}: {fact}")).collect()
+    };
+    let seen = facts(&good);
+    assert!(seen.contains(&"recovery: all worked again 1.5 s after the last fault (at most 10 s)".into()));
+    assert!(seen.contains(&"queue: empty 2.5 s after the last fault (at most 30 s)".into()), "{seen:?}");
+    assert!(seen.contains(&"machine: it stood still for 1.5 s; the times contain that".into()), "{seen:?}");
+    let unbalanced = verdict(|run| run.seen.unbalanced = vec!["a".into()]);
+    assert!(facts(&unbalanced).contains(&"snapshots: 1 looked at, 1 of them did NOT add up".into()));
+}

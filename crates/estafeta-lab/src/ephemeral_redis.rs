@@ -1,0 +1,115 @@
+//! A Redis server that the program starts for itself. Chaos attacks it and bench measures it, so no Redis that other
+//! programs use is at risk. The server ends with the run.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use estafeta::Endpoint;
+use nix::sys::signal::Signal;
+
+use crate::child_process::ChildProcess;
+use crate::redis_program::{self, cut_torn_tail, socket_in, socket_url};
+
+/// How long the server may take to start. A busy disk can delay it for long.
+const START: Duration = Duration::from_secs(60);
+
+/// What the server writes to disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disk {
+    Nothing,
+    /// Every write, before the server acknowledges it. So each acknowledged write survives a kill -9 of Redis. The
+    /// promises of a ring assume this.
+    Everything,
+}
+
+/// A Redis server. Dropping this value kills it.
+pub struct EphemeralRedis {
+    directory: PathBuf,
+    program: PathBuf,
+    disk: Disk,
+    server: Mutex<ChildProcess>,
+}
+
+impl EphemeralRedis {
+    pub fn start(directory: &Path, disk: Disk) -> Result<Self> {
+        let program = redis_program::find()?;
+        let server = launch(&program, directory, disk).context("cannot start redis-server")?;
+        let redis = Self { directory: directory.to_owned(), program, disk, server: Mutex::new(server) };
+        redis.wait_until_ready()?;
+        Ok(redis)
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        socket_in(&self.directory)
+    }
+
+    pub fn endpoint(&self) -> Result<Endpoint> {
+        Ok(socket_url(&self.socket()).parse()?)
+    }
+
+    /// Opens a connection for administrative commands.
+    pub fn connect(&self) -> redis::RedisResult<redis::Connection> {
+        let connection = redis::Client::open(socket_url(&self.socket()))?.get_connection()?;
+        connection.set_read_timeout(Some(START))?;
+        Ok(connection)
+    }
+
+    /// Kills the server with SIGKILL.
+    pub fn kill(&self) -> io::Result<()> {
+        self.server.lock().expect("no panic while held").kill().map(drop)
+    }
+
+    /// Starts the server again, unless it is running.
+    pub fn start_again(&self) -> Result<()> {
+        let mut server = self.server.lock().expect("no panic while held");
+        if server.exit_status()?.is_some() {
+            cut_torn_tail(&self.program, &self.directory);
+            *server = launch(&self.program, &self.directory, self.disk)?;
+        }
+        drop(server);
+        self.wait_until_ready()
+    }
+
+    /// Brings the server back after any fault: thaws it if it is frozen, and starts it if it was killed.
+    pub fn revive(&self) -> Result<()> {
+        self.signal(Signal::SIGCONT)?;
+        self.start_again()
+    }
+
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        self.server.lock().expect("no panic while held").signal(signal)
+    }
+
+    fn wait_until_ready(&self) -> Result<()> {
+        let deadline = Instant::now() + START;
+        let answers = || self.connect().and_then(|mut connection| redis::cmd("PING").exec(&mut connection));
+        while let Err(error) = answers() {
+            if let Some(status) = self.server.lock().expect("no panic while held").exit_status()? {
+                bail!("redis-server ended ({status}); see {}", self.directory.join(LOG).display());
+            }
+            if Instant::now() > deadline {
+                return Err(error).context("redis-server does not answer");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+const LOG: &str = "redis.log";
+
+fn launch(program: &Path, directory: &Path, disk: Disk) -> io::Result<ChildProcess> {
+    let log = File::options().append(true).create(true).open(directory.join(LOG))?;
+    let (append, sync) = match disk {
+        Disk::Nothing => ("no", "everysec"),
+        Disk::Everything => ("yes", "always"),
+    };
+    let settings = [("appendonly", append), ("appendfsync", sync)];
+    let mut command = redis_program::command(program, directory, 0, &settings);
+    command.stdout(log.try_clone()?).stderr(log);
+    ChildProcess::spawn(command)
+}

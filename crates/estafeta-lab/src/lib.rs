@@ -1,0 +1,26 @@
+//! Attacks and measures rings of estafeta.
+//!
+//! [`chaos`] injects faults into a ring and judges the result. [`mod@bench`] measures a ring. The other modules have one
+//! job each: child processes, Redis servers, a misbehaving proxy, the records of nodes, and text for people. The
+//! program uses them as well.
+
+#![allow(missing_docs)] // These are parts of the program, not a public interface.
+
+pub mod bench;
+pub mod chaos;
+pub mod child_process;
+pub mod clock;
+pub mod ephemeral_redis;
+pub mod escape;
+pub mod exit_code;
+pub mod fleet;
+pub mod paint;
+pub mod printer;
+pub mod proxy;
+pub mod quantile;
+pub mod record;
+pub mod redis_program;
+pub mod report;
+pub mod scratch_dir;
+pub mod server;
+pub mod text;

@@ -1,0 +1,234 @@
+//! The reports of a node to the program that started it, one JSON object per line on stdout. On stdin, a node accepts
+//! commands.
+//!
+//! Other monitors know the protocol of `createdTaskId`, `switchedToGeneratorMode`, `generated` and `processed`, word
+//! for word. The other kinds report more. The node writes reports, and the monitor and the benchmarks read them. All of
+//! them use the same type.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use estafeta::{DeadLetter, Epoch, MemberId, Message};
+use serde::{Deserialize, Serialize};
+
+use crate::escape::escape_json;
+use crate::text::moment;
+
+/// One report of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "msg", rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[allow(missing_docs)] // docs/json.md describes each one.
+pub enum Report {
+    CreatedTaskId {
+        task_id: MemberId,
+    },
+    DeclaredDead,
+    SwitchedToGeneratorMode,
+    TookOffice {
+        epoch: Epoch,
+        from: Option<MemberId>,
+        silence_ms: u64,
+    },
+    BecameHandler,
+    GeneratedMessage {
+        id: u64,
+        epoch: Epoch,
+        attempt: u32,
+        #[serde(flatten)]
+        body: Body,
+    },
+    HandledMessage {
+        id: u64,
+        epoch: Epoch,
+        attempt: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    },
+    Generated {
+        total: u64,
+    },
+    Processed {
+        total: u64,
+        errors: u64,
+    },
+    Skipped {
+        objects: u64,
+    },
+    Buried {
+        member: MemberId,
+        returned: u64,
+        gave_up: u64,
+    },
+    LimitReached {
+        limit: u64,
+    },
+    RedisLost {
+        reason: String,
+    },
+    RedisBack,
+    Stopping,
+    Left {
+        returned: u64,
+    },
+    /// A kind that this version does not know.
+    #[serde(other)]
+    Other,
+}
+
+/// A command that a node accepts on stdin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "msg", rename_all = "camelCase")]
+pub enum Control {
+    /// Stop as after SIGTERM.
+    Stop,
+}
+
+/// A message body in JSON: as text if it is UTF-8, otherwise in base64 under another name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Body {
+    #[serde(rename = "body")]
+    Text(String),
+    /// Bytes that are not UTF-8.
+    #[serde(rename = "bodyBase64")]
+    Base64(String),
+}
+
+/// A dead letter, as `getErrors --json` and `errors list --json` print it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)] // docs/json.md describes each one.
+pub struct DeadLetterObject {
+    pub id: u64,
+    pub reason: String,
+    pub attempt: u32,
+    pub member: MemberId,
+    pub epoch: Epoch,
+    pub published_ms: u64,
+    pub failed_ms: u64,
+    pub published: String,
+    pub failed: String,
+    #[serde(flatten)]
+    pub body: Body,
+}
+
+impl From<&DeadLetter> for DeadLetterObject {
+    fn from(letter: &DeadLetter) -> Self {
+        Self {
+            id: letter.id,
+            reason: letter.reason.clone(),
+            attempt: letter.attempt,
+            member: letter.member,
+            epoch: letter.epoch,
+            published_ms: letter.published_ms,
+            failed_ms: letter.failed_ms,
+            published: moment(letter.published_ms),
+            failed: moment(letter.failed_ms),
+            body: Body::new(letter.body()),
+        }
+    }
+}
+
+impl Body {
+    /// Returns the bytes. None if they are not valid base64.
+    pub fn bytes(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Text(text) => Some(text.as_bytes().to_vec()),
+            Self::Base64(encoded) => STANDARD.decode(encoded).ok(),
+        }
+    }
+
+    /// Encodes the body of a message.
+    pub fn new(bytes: &[u8]) -> Self {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Self::Text(text.to_owned()),
+            Err(_) => Self::Base64(STANDARD.encode(bytes)),
+        }
+    }
+}
+
+impl Report {
+    /// Reports that a message was published.
+    pub fn generated(message: &Message) -> Self {
+        let Message { id, epoch, attempt, .. } = *message;
+        Self::GeneratedMessage { id, epoch, attempt, body: Body::new(message.body()) }
+    }
+
+    /// Reports the outcome of a message.
+    pub fn handled(message: &Message, error: Option<String>) -> Self {
+        let Message { id, epoch, attempt, .. } = *message;
+        Self::HandledMessage { id, epoch, attempt, error }
+    }
+
+    /// The line that a node prints.
+    pub fn line(&self) -> Vec<u8> {
+        line(self)
+    }
+
+    /// Parses a line. None if it is no report.
+    pub fn parse(line: &[u8]) -> Option<Self> {
+        serde_json::from_slice(line.trim_ascii()).ok()
+    }
+}
+
+impl Control {
+    /// The line that a node reads.
+    pub fn line(self) -> Vec<u8> {
+        line(&self)
+    }
+}
+
+fn line(object: &impl Serialize) -> Vec<u8> {
+    format!("{}\r\n", json_line(object)).into_bytes()
+}
+
+/// Formats an object as one line of JSON that cannot control a terminal.
+pub fn json_line(object: &impl Serialize) -> String {
+    escape_json(serde_json::to_string(object).expect("a report is plain data"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_protocol_that_other_monitors_know_is_written_and_read_word_for_word() {
+        let cases = [
+            (Report::CreatedTaskId { task_id: MemberId(7) }, r#"{"msg":"createdTaskId","taskId":7}"#),
+            (Report::SwitchedToGeneratorMode, r#"{"msg":"switchedToGeneratorMode"}"#),
+            (Report::Generated { total: 3 }, r#"{"msg":"generated","total":3}"#),
+            (Report::Processed { total: 5, errors: 1 }, r#"{"msg":"processed","total":5,"errors":1}"#),
+        ];
+        for (report, line) in cases {
+            assert_eq!(report.line(), format!("{line}\r\n").into_bytes());
+            assert_eq!(Report::parse(line.as_bytes()), Some(report));
+        }
+        assert_eq!(Control::Stop.line(), b"{\"msg\":\"stop\"}\r\n");
+    }
+
+    #[test]
+    fn every_report_is_read_back_as_written_and_other_lines_are_recognised() {
+        let message = |body: &[u8]| Message::sample(9, body);
+        let reports = [
+            Report::generated(&message("привет".as_bytes())),
+            Report::generated(&message(b"\xff\0")),
+            Report::handled(&message(b""), None),
+            Report::handled(&message(b""), Some("too \u{9b}31m loud".into())),
+            Report::TookOffice { epoch: Epoch(2), from: None, silence_ms: 210 },
+            Report::RedisLost { reason: "gone".into() },
+        ];
+        for report in reports {
+            assert_eq!(Report::parse(&report.line()), Some(report));
+        }
+        assert_eq!(Report::parse(br#"{"msg":"fromTheFuture","x":1}"#), Some(Report::Other));
+        assert_eq!(Report::parse(b"Segmentation fault"), None);
+    }
+
+    #[test]
+    fn a_body_that_is_not_text_is_encoded_in_base64() {
+        let json = |body: &[u8]| json_line(&Body::new(body));
+        assert_eq!(json("привет".as_bytes()), r#"{"body":"привет"}"#);
+        assert_eq!(json(b"\xff\0"), r#"{"bodyBase64":"/wA="}"#);
+        for body in ["привет".as_bytes(), b"\xff\0"] {
+            assert_eq!(Body::new(body).bytes().unwrap(), body);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Numbers and times in a form that people can read.
+
+/// Formats a count with its noun: `1 error`, `2 errors`.
+pub fn counted(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", grouped(number))
+}
+
+/// Formats a number with commas between its thousands.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Formats a time of Redis' clock, given in milliseconds since 1970.
+pub fn moment(ms: u64) -> String {
+    // The format ends with the year 9999. Only foreign data holds a later time.
+    const LAST: u64 = 253_402_300_799_999;
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_millis(ms.min(LAST));
+    humantime::format_rfc3339_millis(time).to_string()
+}
+
+/// Formats a length of time in at most two units, such as `1m05s`.
+pub fn age(ms: u64) -> String {
+    match ms / 1000 {
+        0 => format!("{ms}ms"),
+        seconds @ 1..60 => format!("{seconds}s"),
+        seconds @ 60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        seconds @ 3600..86_400 => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+        seconds => format!("{}d{:02}h", seconds / 86_400, seconds / 3600 % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commas_separate_thousands() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+    }
+
+    #[test]
+    fn a_time_after_the_year_9999_is_shown_as_the_last_moment_of_that_year() {
+        assert_eq!(moment(u64::MAX), "9999-12-31T23:59:59.999Z");
+    }
+}

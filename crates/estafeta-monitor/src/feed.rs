@@ -1,0 +1,192 @@
+//! Reads the ring for the monitor, in two tasks with one connection each. A slow search for errors therefore never
+//! delays a poll.
+//!
+//! [`RingFeed`] polls the ring five times per second. A successful poll sends the snapshot, the new events and the newest
+//! errors. If any call of a poll fails, the poll sends only the reason, and the next one follows after a pause. No
+//! event is skipped then: the position in the events advances only after all calls of a poll succeeded.
+//!
+//! [`serve`] executes the requests of the errors view, one after the other. If a request fails, `serve` sends the
+//! reason and continues with the next request.
+//!
+//! Both tasks end when the receiver of their updates is gone.
+
+use std::time::{Duration, Instant};
+
+use estafeta::{DeadLetter, Event, Result, Ring, Selection};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+
+use crate::model::errors_view::Page;
+use crate::model::history::failed;
+use crate::model::{ErrorsRequest, RingUpdate};
+use estafeta_lab::escape::escape;
+use estafeta_lab::text::counted;
+
+/// The time between two polls.
+const POLL_PERIOD: Duration = Duration::from_millis(200);
+/// The time between two polls while Redis does not answer.
+const RETRY_PERIOD: Duration = Duration::from_millis(500);
+/// The most events that one poll fetches. The next poll fetches the rest.
+const MAX_EVENTS: usize = 200;
+/// The most errors that the main view shows.
+const LAST_ERRORS: u64 = 20;
+/// The shortest time between two fetches of them, because their bodies may be large.
+const ERRORS_PERIOD: Duration = Duration::from_secs(1);
+/// The most errors that the errors view shows.
+const MAX_PAGE: usize = 500;
+/// The most errors that one search reads, and its time limit. Both spare Redis.
+const MAX_SEARCHED: u64 = 20_000;
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(2);
+/// The most errors that one call of a search reads.
+const CHUNK: u64 = 100;
+/// The time limit of one call. The monitor treats a slower Redis as lost.
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What the feed sends to the app.
+pub enum FeedUpdate {
+    Ring(Box<RingUpdate>),
+    /// Why the last poll failed.
+    Lost(String),
+    Errors(Page),
+    /// The result of a request, in words.
+    Answer(String),
+    /// Why a request failed.
+    Failed(String),
+}
+
+/// Polls the ring.
+pub struct RingFeed {
+    ring: Ring,
+    /// The id of the last event that was sent.
+    last_event: String,
+    /// Events from before the start. The first poll sends them.
+    past: Vec<Event>,
+    /// The newest errors, as they were last fetched.
+    errors: Vec<DeadLetter>,
+    /// How many errors were kept, and how many there ever were, at that time.
+    counts: (u64, u64),
+    /// When `errors` was last fetched.
+    fetched: Option<Instant>,
+}
+
+impl RingFeed {
+    /// Begins to watch. The polls will send all events from now on, and the last `past` events from before.
+    pub async fn begin(ring: Ring, past: usize) -> Result<Self> {
+        let mut past_events = ring.snapshot(past.max(1)).await?.events;
+        let last_event = past_events.last().map_or_else(String::new, |event| event.id.clone());
+        if past == 0 {
+            past_events.clear();
+        }
+        let (errors, counts, fetched) = (Vec::new(), (0, 0), None);
+        Ok(Self { ring, last_event, past: past_events, errors, counts, fetched })
+    }
+
+    /// Polls until the receiver of `out` is gone.
+    pub async fn run(mut self, out: UnboundedSender<FeedUpdate>) {
+        loop {
+            let (update, pause) = match self.poll().await {
+                Ok(update) => (FeedUpdate::Ring(Box::new(update)), POLL_PERIOD),
+                Err(error) => (FeedUpdate::Lost(error.to_string()), RETRY_PERIOD),
+            };
+            if out.send(update).is_err() {
+                return;
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    async fn poll(&mut self) -> Result<RingUpdate> {
+        let ring = &self.ring;
+        let snapshot = ring.snapshot(1).await?;
+        let newest = snapshot.events.last().map_or("", |event| &event.id);
+        let mut new_events = Vec::new();
+        if newest != self.last_event {
+            // If the newest id went back, the stream was wiped, and this poll reads it from its beginning.
+            let was_wiped = numeric_id(newest) < numeric_id(&self.last_event);
+            let after = if was_wiped { "" } else { &self.last_event };
+            new_events = ring.events_after(after, MAX_EVENTS).await?;
+        }
+        let counts = (snapshot.errors_kept, failed(&snapshot));
+        let is_due = self.fetched.is_none_or(|fetched| fetched.elapsed() >= ERRORS_PERIOD);
+        if counts != self.counts && is_due {
+            let from = ring.error_count().await?.saturating_sub(LAST_ERRORS);
+            self.errors = ring.errors(from, LAST_ERRORS).await?;
+            (self.counts, self.fetched) = (counts, Some(Instant::now()));
+        }
+        // This comes after the last call that can fail. Otherwise a failed poll would lose its events.
+        if newest != self.last_event {
+            self.last_event = new_events.last().map_or_else(String::new, |event| event.id.clone());
+        }
+        let mut events = std::mem::take(&mut self.past);
+        events.append(&mut new_events);
+        Ok(RingUpdate { snapshot, events, errors: self.errors.clone() })
+    }
+}
+
+/// The id of an event as two numbers, which grow from event to event.
+fn numeric_id(id: &str) -> (u64, u64) {
+    let (ms, sequence) = id.split_once('-').unwrap_or((id, ""));
+    (ms.parse().unwrap_or(0), sequence.parse().unwrap_or(0))
+}
+
+/// Executes one request after the other. Skips a list request if another request already waits behind it.
+pub async fn serve(
+    ring: Ring,
+    mut requests: UnboundedReceiver<ErrorsRequest>,
+    out: UnboundedSender<FeedUpdate>,
+) {
+    while let Some(mut request) = requests.recv().await {
+        while matches!(request, ErrorsRequest::List(_)) {
+            match requests.try_recv() {
+                Ok(next) => request = next,
+                Err(_) => break,
+            }
+        }
+        let done = answer(&ring, request).await;
+        let done = done.unwrap_or_else(|error| FeedUpdate::Failed(escape(error.to_string().as_bytes())));
+        if out.send(done).is_err() {
+            return;
+        }
+    }
+}
+
+async fn answer(ring: &Ring, request: ErrorsRequest) -> Result<FeedUpdate> {
+    Ok(match request {
+        ErrorsRequest::List(text) => FeedUpdate::Errors(list(ring, &text).await?),
+        ErrorsRequest::Retry(ids) => {
+            let count = ring.retry_errors(&Selection::Ids(ids)).await?;
+            FeedUpdate::Answer(format!("{} put back into the queue", counted(count, "error")))
+        }
+        ErrorsRequest::Drop(ids) => {
+            let count = ring.drop_errors(&Selection::Ids(ids)).await?;
+            FeedUpdate::Answer(format!("{} dropped", counted(count, "error")))
+        }
+    })
+}
+
+/// Fetches the newest errors that contain the text. Stops early at the limits above.
+async fn list(ring: &Ring, text: &str) -> Result<Page> {
+    let kept = ring.error_count().await?;
+    let mut page = Page { text: text.to_owned(), errors: Vec::new(), kept, searched: 0 };
+    let (wanted, started) = (text.to_lowercase(), Instant::now());
+    while page.errors.len() < MAX_PAGE
+        && page.searched < kept.min(MAX_SEARCHED)
+        && started.elapsed() < SEARCH_TIMEOUT
+    {
+        let end = kept - page.searched;
+        let from = end.saturating_sub(CHUNK);
+        let chunk = ring.errors(from, end - from).await?;
+        page.searched += end - from;
+        page.errors.extend(chunk.into_iter().rev().filter(|error| contains(error, &wanted)));
+    }
+    page.errors.truncate(MAX_PAGE);
+    Ok(page)
+}
+
+/// Whether the shown fields of the error contain the text. Ignores case. `wanted` is in lower case.
+fn contains(error: &DeadLetter, wanted: &str) -> bool {
+    let shown = || {
+        let (reason, body) = (escape(error.reason.as_bytes()), escape(error.body()));
+        format!("#{} {} {reason} {body}", error.id, error.member).to_lowercase()
+    };
+    wanted.is_empty() || shown().contains(wanted)
+}

@@ -1,0 +1,303 @@
+//! The commands of the user: each one changes the model and returns effects.
+//!
+//! A command that kills, freezes or stops works only on an own node that still runs. Otherwise the footer shows why the
+//! model refuses it. A paused or quitting monitor ignores most commands.
+
+use estafeta::Role;
+
+use crate::model::errors_view::ErrorsView;
+use crate::model::log::Tone;
+use crate::model::own_node::OwnNode;
+use crate::model::rows::{Condition, Key, MemberRow};
+use crate::model::{Effect, ErrorsRequest, Model, RESPAWN_MS, View, name_of};
+use estafeta_lab::fleet::NodeKey;
+
+/// The most own nodes that can run at the same time.
+pub const MAX_NODES: usize = 200;
+
+/// A command from a key, the mouse or a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MonitorCommand {
+    Quit,
+    KillGenerator,
+    KillSelected,
+    Freeze,
+    Add,
+    Stop,
+    Restart,
+    Errors,
+    Pause,
+    Help,
+    /// Returns to the previous view. In the table, lets the selection follow the generator again.
+    Back,
+    Move(Movement),
+    /// Selects the row with this index, by mouse.
+    Choose(usize),
+    Suspend,
+    Search,
+    /// Appends a character to the search text.
+    Type(char),
+    /// Deletes its last character.
+    Erase,
+    Enter,
+    Retry {
+        all: bool,
+    },
+    Drop {
+        all: bool,
+    },
+    /// Answers a question: true is yes.
+    Confirm(bool),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Movement {
+    Up,
+    Down,
+    PageUp,
+    PageDown,
+    First,
+    Last,
+}
+
+impl Movement {
+    /// The index that this movement leads to, from the index `at` in a list of `count`.
+    pub fn from(self, at: usize, count: usize) -> usize {
+        const PAGE: usize = 10;
+        let last = count.saturating_sub(1);
+        match self {
+            Self::Up => at.saturating_sub(1),
+            Self::Down => at + 1,
+            Self::PageUp => at.saturating_sub(PAGE),
+            Self::PageDown => at + PAGE,
+            Self::First => 0,
+            Self::Last => last,
+        }
+        .min(last)
+    }
+}
+
+impl Model {
+    /// Executes a command and returns its effects.
+    pub fn command(&mut self, now_ms: u64, command: MonitorCommand) -> Vec<Effect> {
+        let effects = self.execute(now_ms, command);
+        // The table must show the change at once and not only after the next poll.
+        self.refresh_rows(now_ms);
+        effects
+    }
+
+    /// Whether a command changes anything on the screen. While the screen is paused, few commands do.
+    pub fn changes_screen(&self, command: MonitorCommand) -> bool {
+        !self.paused || matches!(command, MonitorCommand::Quit | MonitorCommand::Pause)
+    }
+
+    fn execute(&mut self, now_ms: u64, command: MonitorCommand) -> Vec<Effect> {
+        match command {
+            MonitorCommand::Quit if self.quitting => return vec![Effect::QuitNow],
+            MonitorCommand::Quit => {
+                self.quitting = true;
+                return vec![Effect::Quit];
+            }
+            MonitorCommand::Suspend => return vec![Effect::Suspend],
+            MonitorCommand::Pause => {
+                self.paused = !self.paused;
+                return vec![Effect::Mouse(!self.paused)];
+            }
+            // A paused screen would not show the effect of the command.
+            _ if self.paused || self.quitting => return Vec::new(),
+            _ if self.help => {
+                self.help = false;
+                return Vec::new();
+            }
+            MonitorCommand::Help => {
+                self.help = true;
+                return Vec::new();
+            }
+            _ => {}
+        }
+        match &mut self.view {
+            View::Errors(view) => {
+                let closes =
+                    matches!(command, MonitorCommand::Back | MonitorCommand::Errors) && !view.is_busy();
+                let request = view.command(command, self.info.attach);
+                if closes {
+                    self.view = View::Ring;
+                }
+                request.map(Effect::Errors).into_iter().collect()
+            }
+            View::Ring => self.command_ring(now_ms, command),
+        }
+    }
+
+    fn command_ring(&mut self, now_ms: u64, command: MonitorCommand) -> Vec<Effect> {
+        match command {
+            MonitorCommand::Errors => {
+                self.view = View::Errors(Box::default());
+                return vec![Effect::Errors(ErrorsRequest::List(String::new()))];
+            }
+            MonitorCommand::Back => self.pinned = None,
+            MonitorCommand::Move(step) => {
+                let at = self.selected().unwrap_or(0);
+                self.pin(step.from(at, self.rows.len()));
+            }
+            MonitorCommand::Choose(index) => self.pin(index),
+            MonitorCommand::KillGenerator => {
+                let generator = self.generator().cloned();
+                return self.act_on_own(now_ms, generator.as_ref(), "generator", Self::kill);
+            }
+            MonitorCommand::KillSelected => {
+                let row = self.chosen_row();
+                return self.act_on_own(now_ms, row.as_ref(), "node", Self::kill);
+            }
+            MonitorCommand::Freeze => {
+                let row = self.chosen_row();
+                // Pins the row, so that the same key thaws the same node.
+                self.pinned = row.as_ref().map(|row| row.key);
+                let is_frozen = row.as_ref().is_some_and(|row| row.condition == Condition::Frozen);
+                let act = if is_frozen { Self::thaw } else { Self::freeze };
+                return self.act_on_own(now_ms, row.as_ref(), "node", act);
+            }
+            MonitorCommand::Add => return self.add(now_ms),
+            MonitorCommand::Stop => return self.stop_one(now_ms),
+            MonitorCommand::Restart => return self.restart(now_ms),
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    fn pin(&mut self, index: usize) {
+        self.pinned = self.rows.get(index).map(|row| row.key);
+    }
+
+    fn chosen_row(&self) -> Option<MemberRow> {
+        self.selected().map(|index| self.rows[index].clone())
+    }
+
+    /// Calls `act` with the own node of this row, or shows why that is impossible.
+    fn act_on_own(
+        &mut self,
+        now_ms: u64,
+        row: Option<&MemberRow>,
+        what: &str,
+        act: impl Fn(&mut Self, u64, NodeKey) -> Vec<Effect>,
+    ) -> Vec<Effect> {
+        let refusal = match row {
+            None => format!("there is no {what} at the moment"),
+            Some(row) if !row.mine => format!(
+                "the {what} {} was not started here: this monitor can only watch it",
+                self.name_of_row(row)
+            ),
+            Some(MemberRow { node: Some(node), condition, .. }) if !condition.is_gone() => {
+                return act(self, now_ms, *node);
+            }
+            Some(row) => format!("{} is dead already", self.name_of_row(row)),
+        };
+        self.show_notice(now_ms, refusal);
+        Vec::new()
+    }
+
+    fn name_of_row(&self, row: &MemberRow) -> String {
+        match row.key {
+            Key::Member(member) => member.to_string(),
+            Key::Node(_) => format!("with pid {}", row.pid),
+        }
+    }
+
+    fn kill(&mut self, now_ms: u64, node: NodeKey) -> Vec<Effect> {
+        let Some(own) = self.own.get_mut(&node).filter(|own| !own.killed) else {
+            return Vec::new();
+        };
+        own.killed = true;
+        self.log_action(now_ms, node, "killed");
+        vec![Effect::Kill(node)]
+    }
+
+    fn freeze(&mut self, now_ms: u64, node: NodeKey) -> Vec<Effect> {
+        if let Some(own) = self.own.get_mut(&node) {
+            own.frozen = true;
+        }
+        self.log_action(now_ms, node, "froze");
+        vec![Effect::Freeze(node)]
+    }
+
+    fn thaw(&mut self, now_ms: u64, node: NodeKey) -> Vec<Effect> {
+        if let Some(own) = self.own.get_mut(&node) {
+            own.frozen = false;
+        }
+        self.log_action(now_ms, node, "thawed");
+        vec![Effect::Thaw(node)]
+    }
+
+    fn log_action(&mut self, now_ms: u64, node: NodeKey, effect: &str) {
+        if let Some(own) = self.own.get(&node) {
+            self.log.add(now_ms, Tone::Action, format!("{effect} {}", name_of(own)));
+        }
+    }
+
+    fn add(&mut self, now_ms: u64) -> Vec<Effect> {
+        let refusal = if self.info.attach {
+            "this monitor only watches; nodes are started elsewhere".to_owned()
+        } else if self.running().count() >= MAX_NODES {
+            format!("{MAX_NODES} nodes run, and that is the most")
+        } else {
+            self.log.add(now_ms, Tone::Action, "started one more node");
+            return vec![Effect::Start { pause_ms: RESPAWN_MS }];
+        };
+        self.show_notice(now_ms, refusal);
+        Vec::new()
+    }
+
+    /// Asks the selected node to stop, or the youngest handler if no live row is selected.
+    fn stop_one(&mut self, now_ms: u64) -> Vec<Effect> {
+        let pinned = self.pinned.and_then(|_| self.chosen_row()).filter(|row| !row.condition.is_gone());
+        let row = pinned.or_else(|| self.dispensable().cloned());
+        self.act_on_own(now_ms, row.as_ref(), "node", |model, now_ms, node| {
+            let Some(own) = model.own.get_mut(&node).filter(|own| !own.stopping) else {
+                model.show_notice(now_ms, "it was asked to stop already; K kills it");
+                return Vec::new();
+            };
+            own.stopping = true;
+            // A frozen node cannot receive the request, so it is thawed first.
+            own.frozen = false;
+            model.log_action(now_ms, node, "asked to stop:");
+            vec![Effect::Thaw(node), Effect::Stop(node)]
+        })
+    }
+
+    /// The youngest own node that handles messages, or else the youngest own node that is not ending.
+    fn dispensable(&self) -> Option<&MemberRow> {
+        let mut ours = self.rows.iter().rev().filter(|row| {
+            let is_going = row.condition.is_gone() || row.condition == Condition::Dying;
+            row.node.is_some() && !is_going
+        });
+        let handles = |row: &&MemberRow| {
+            let is_well = matches!(row.condition, Condition::Alive | Condition::Starting);
+            is_well && row.role != Some(Role::Generator)
+        };
+        ours.clone().find(handles).or_else(|| ours.next())
+    }
+
+    /// Starts a node in place of the selected one if that is dead, or else in place of the one that died last.
+    fn restart(&mut self, now_ms: u64) -> Vec<Effect> {
+        let dead = |own: &&OwnNode| own.ended.is_some();
+        let chosen = self.chosen_row().and_then(|row| row.node);
+        let chosen = chosen.and_then(|node| self.own.get(&node)).filter(dead);
+        let last = || self.own.values().filter(dead).max_by_key(|own| own.ended.map(|ended| ended.at_ms));
+        let Some(own) = chosen.or_else(last) else {
+            self.show_notice(now_ms, "no dead node was started here; + starts one more");
+            return Vec::new();
+        };
+        let (node, who) = (own.node, name_of(own));
+        self.log.add(now_ms, Tone::Action, format!("started a node in place of {who}"));
+        self.forget(node);
+        vec![Effect::Start { pause_ms: RESPAWN_MS }]
+    }
+
+    /// The errors view, while it is open.
+    pub fn errors_view(&mut self) -> Option<&mut ErrorsView> {
+        match &mut self.view {
+            View::Errors(view) => Some(view),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The plain output, one line per second, for a monitor without a terminal.
+
+use crate::model::Model;
+use estafeta_lab::text::{counted, grouped, moment};
+
+/// The current line. Names and figures alternate, so that a program can read it too.
+pub fn line(model: &Model, now_ms: u64) -> String {
+    let when = moment(now_ms);
+    let ring = &model.info.ring;
+    if let Some(reason) = &model.lost {
+        return format!("{when} ring {ring} Redis does not answer: {reason}");
+    }
+    let Some(snapshot) = &model.snapshot else {
+        return format!("{when} ring {ring} was not read yet");
+    };
+    let generator = snapshot.generator.as_ref();
+    let generator = generator.map_or_else(|| "none".to_owned(), |generator| generator.member.to_string());
+    let epoch = snapshot.generator.as_ref().map_or(0, |generator| generator.epoch.0);
+    let rates = model.history.now().unwrap_or_default();
+    format!(
+        "{when} ring {ring} generator {generator} epoch {epoch} take-overs {} members {} mine {} generated/s {:.1} \
+         handled/s {:.1} errors/s {:.1} published {} waiting {} in-flight {} done {} errors-kept {} errors-taken {} \
+         balance {}",
+        snapshot.takeovers,
+        snapshot.members.len(),
+        model.running().count(),
+        rates.generated,
+        rates.handled,
+        rates.errors,
+        snapshot.published,
+        snapshot.waiting,
+        snapshot.in_flight,
+        snapshot.done,
+        snapshot.errors_kept,
+        snapshot.errors_taken,
+        if snapshot.balanced { "adds-up" } else { "DOES-NOT-ADD-UP" },
+    )
+}
+
+/// What is left to say when the screen is gone.
+pub fn summary(model: &Model) -> String {
+    let ring = &model.info.ring;
+    let Some(snapshot) = &model.snapshot else {
+        return format!("ring {ring}: Redis was never read");
+    };
+    let balance = if snapshot.balanced { "the balance adds up" } else { "THE BALANCE DOES NOT ADD UP" };
+    format!(
+        "ring {ring}: {} published, {} done, {}, {}; {balance}",
+        grouped(snapshot.published),
+        grouped(snapshot.done),
+        counted(snapshot.errors_kept + snapshot.errors_taken, "error"),
+        counted(snapshot.takeovers, "take-over"),
+    )
+}

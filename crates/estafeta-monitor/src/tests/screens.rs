@@ -1,0 +1,183 @@
+//! Tests of the screens.
+
+use estafeta::{EventKind, MemberId};
+use ratatui::style::{Color, Modifier};
+
+use super::*;
+use crate::model::actions::Movement;
+use crate::model::errors_view::Page;
+
+/// Compares the screens of three windows with their snapshots: a usual, a large and a tiny one.
+fn assert_screens(story: &Story, name: &str) {
+    for (width, height) in [(80, 24), (120, 40), (20, 5)] {
+        insta::assert_snapshot!(format!("{name}-{width}x{height}"), story.screen(width, height, COLOURED));
+    }
+}
+
+#[test]
+fn a_ring_at_work_shows_own_and_foreign_nodes() {
+    assert_screens(&Story::begin().owning(&[1, 2, 3]).until(6), "at-work");
+}
+
+#[test]
+fn a_killed_generator_is_shown_as_dead_and_another_node_as_generator() {
+    let mut story = Story::begin().owning(&[1, 2, 3]).until(6);
+    story.command(MonitorCommand::KillGenerator);
+    story.end(1, 9);
+    assert_screens(&story.until(8), "dead");
+}
+
+#[test]
+fn a_frozen_node_is_shown_as_frozen_before_and_after_it_is_buried() {
+    let mut story = Story::begin().owning(&[2, 3]).until(10);
+    story.command(MonitorCommand::Freeze);
+    assert_screens(&story.until(13), "frozen");
+    // Node 5 is foreign, so only its silence shows that it is frozen.
+    assert_screens(&Story::begin().until(18), "frozen-foreign");
+}
+
+#[test]
+fn a_balance_that_does_not_add_up_is_shown_in_red_and_reversed() {
+    let mut story = Story::begin().owning(&[2]).until(9);
+    let mut wrong = story.snapshots[9].clone();
+    (wrong.done, wrong.balanced) = (wrong.done - 3, false);
+    story.receive(wrong);
+    assert_screens(&story, "unbalanced");
+
+    let screen = story.screen(80, 24, COLOURED);
+    let cell = &screen.buffer()[(0, 2)];
+    assert_eq!((cell.symbol(), cell.fg), ("B", Color::Red));
+    assert!(cell.modifier.contains(Modifier::REVERSED));
+}
+
+#[test]
+fn a_table_of_two_hundred_members_scrolls() {
+    let mut story = Story::begin().owning(&[2]).until(8);
+    let mut crowd = story.snapshots[8].clone();
+    let pattern = crowd.members[1].clone();
+    for number in 0..196 {
+        let mut member = pattern.clone();
+        member.id = MemberId(10 + number);
+        member.rank = Some(3 + number);
+        member.host = format!("worker-{:03}.example.org", number % 40);
+        member.pid += number;
+        member.processed = number.pow(3);
+        crowd.members.push(member);
+    }
+    story.receive(crowd);
+    assert_screens(&story, "crowd");
+    story.command(MonitorCommand::Move(Movement::Last));
+    insta::assert_snapshot!("crowd-end-80x24", story.screen(80, 24, COLOURED));
+}
+
+#[test]
+fn the_help_and_the_errors_view_match_their_snapshots() {
+    let mut story = Story::begin().owning(&[1, 2]).until(6);
+    story.command(MonitorCommand::Help);
+    insta::assert_snapshot!("help-80x24", story.screen(80, 24, COLOURED));
+    story.command(MonitorCommand::Back);
+
+    story.command(MonitorCommand::Errors);
+    let now = story.now();
+    let errors = (1..=30).rev().map(|number| dead_letter(now, number)).collect();
+    story.model.errors_view().unwrap().show(Page { text: String::new(), errors, kept: 1234, searched: 30 });
+    story.command(MonitorCommand::Move(Movement::Down));
+    insta::assert_snapshot!("errors-80x24", story.screen(80, 24, COLOURED));
+    story.command(MonitorCommand::Drop { all: true });
+    insta::assert_snapshot!("errors-question-80x24", story.screen(80, 24, COLOURED));
+}
+
+#[test]
+fn the_screen_of_a_lost_redis_shows_the_reason_and_keeps_the_last_figures() {
+    let mut story = Story::begin().owning(&[1, 2]).until(6);
+    story.model.lost(story.now(), "connection refused");
+    insta::assert_snapshot!("lost-80x24", story.screen(80, 24, COLOURED));
+}
+
+#[test]
+fn the_header_shows_a_frozen_generator_and_whether_any_other_node_is_alive() {
+    let mut story = Story::begin().owning(&[1, 2, 3]).until(6);
+    story.command(MonitorCommand::Freeze);
+    let shown = story.screen(80, 24, COLOURED).to_string();
+    assert!(shown.contains("generator ◆ 1 IS FROZEN on"), "{shown}");
+    // No other node is left that could take over.
+    let mut alone = story.snapshots[6].clone();
+    alone.members.truncate(1);
+    story.receive(alone);
+    let shown = story.screen(80, 24, COLOURED).to_string();
+    assert!(shown.contains("IS FROZEN AND NOBODY ELSE IS ALIVE"), "{shown}");
+}
+
+#[test]
+fn the_plain_theme_draws_only_ascii_and_no_colours() {
+    let plain = Theme { colour: false, ascii: true };
+    let mut story = Story::begin().owning(&[1, 2, 3]).until(6);
+    story.command(MonitorCommand::KillGenerator);
+    story.end(1, 9);
+    let story = story.until(8);
+    let screen = story.screen(80, 24, plain);
+    insta::assert_snapshot!("plain-80x24", screen);
+    for cell in screen.buffer().content() {
+        assert_eq!((cell.fg, cell.bg), (Color::Reset, Color::Reset));
+        assert!(cell.symbol().is_ascii(), "{cell:?}");
+    }
+}
+
+fn page(errors: Vec<DeadLetter>) -> Page {
+    let count = errors.len() as u64;
+    Page { text: String::new(), errors, kept: count, searched: count }
+}
+
+#[test]
+fn no_window_is_too_small_to_draw() {
+    let mut story = Story::begin().owning(&[1, 2, 3]).until(8);
+    for view in [MonitorCommand::Back, MonitorCommand::Help, MonitorCommand::Errors, MonitorCommand::Enter] {
+        story.command(view);
+        if let Some(errors) = story.model.errors_view() {
+            errors.show(page((1..=30).map(|number| dead_letter(1_794_796_080_000, number)).collect()));
+        }
+        for (width, height) in (0..60).step_by(3).flat_map(|width| (0..30).map(move |height| (width, height)))
+        {
+            story.screen(width, height, COLOURED);
+        }
+        if view == MonitorCommand::Help {
+            story.command(MonitorCommand::Back);
+        }
+    }
+}
+
+#[test]
+fn foreign_text_cannot_control_the_terminal() {
+    let mut story = Story::begin().until(5);
+    let mut hostile = story.snapshots[5].clone();
+    let text = "\u{1b}[2J\u{202e}evil\u{9b}31m\r\n\u{2066}";
+    for member in &mut hostile.members {
+        member.host = text.to_owned();
+    }
+    hostile.generator.as_mut().unwrap().host = text.to_owned();
+    hostile.events[0].id = "9999999999999-0".to_owned();
+    let details = [(text.to_owned(), text.to_owned())].into();
+    hostile.events[0].kind = EventKind::Other { name: text.to_owned(), details };
+    let element = format!("1 2 1 1000 2000 3 {} {text} {text}", text.len()).into_bytes();
+    let error = DeadLetter::parse(element);
+    let time = hostile.time_ms;
+    let update = RingUpdate {
+        events: vec![hostile.events[0].clone()],
+        snapshot: hostile,
+        errors: vec![error.clone()],
+    };
+    story.model.updated(time, update);
+    story.model.lost(time, text);
+    let assert_harmless = |story: &Story| {
+        for (width, height) in [(80, 24), (120, 40), (200, 60)] {
+            let shown = story.screen(width, height, COLOURED).to_string();
+            assert!(shown.contains("evil"), "{shown}");
+            let controls = |c: &char| (c.is_control() && *c != '\n') || "\u{202e}\u{2066}".contains(*c);
+            assert_eq!(shown.chars().find(controls), None, "{shown}");
+        }
+    };
+    assert_harmless(&story);
+    story.command(MonitorCommand::Errors);
+    story.model.errors_view().unwrap().show(page(vec![error]));
+    assert_harmless(&story);
+}

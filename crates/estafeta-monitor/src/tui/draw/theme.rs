@@ -1,0 +1,109 @@
+//! The styles of the screen, named by their meaning.
+
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::symbols;
+use ratatui::text::{Line, Span};
+
+use crate::model::log::Tone;
+use crate::model::rows::Condition;
+
+/// What the terminal can show.
+#[derive(Clone, Copy, Debug)]
+pub struct Theme {
+    /// Whether to use colours.
+    pub colour: bool,
+    /// Whether to draw only ASCII characters.
+    pub ascii: bool,
+}
+
+impl Theme {
+    fn coloured(self, colour: Color) -> Style {
+        if self.colour { Style::new().fg(colour) } else { Style::new() }
+    }
+
+    pub fn good(self) -> Style {
+        self.coloured(Color::Green)
+    }
+
+    pub fn bad(self) -> Style {
+        self.coloured(Color::Red).add_modifier(Modifier::BOLD)
+    }
+
+    pub fn notable(self) -> Style {
+        self.coloured(Color::Yellow)
+    }
+
+    pub fn office(self) -> Style {
+        self.coloured(Color::Cyan).add_modifier(Modifier::BOLD)
+    }
+
+    pub fn cold(self) -> Style {
+        self.coloured(Color::Blue)
+    }
+
+    pub fn faint(self) -> Style {
+        Style::new().add_modifier(Modifier::DIM)
+    }
+
+    pub fn strong(self) -> Style {
+        Style::new().add_modifier(Modifier::BOLD)
+    }
+
+    pub fn selected(self) -> Style {
+        Style::new().add_modifier(Modifier::REVERSED)
+    }
+
+    pub fn tone(self, tone: Tone) -> Style {
+        match tone {
+            Tone::Plain => Style::new(),
+            Tone::Good => self.good(),
+            Tone::Notable => self.notable(),
+            Tone::Bad => self.coloured(Color::Red),
+            Tone::Office => self.office(),
+            Tone::Action => self.strong(),
+        }
+    }
+
+    pub fn condition(self, condition: Condition) -> Style {
+        match condition {
+            Condition::Alive => self.good(),
+            Condition::Frozen => self.cold(),
+            Condition::Dying => self.notable(),
+            Condition::Dead => self.bad(),
+            Condition::Starting | Condition::Left => self.faint(),
+        }
+    }
+
+    /// The mark of the generator.
+    pub fn mark(self) -> &'static str {
+        if self.ascii { "*" } else { "◆" }
+    }
+
+    pub fn bars(self) -> symbols::bar::Set<'static> {
+        if !self.ascii {
+            return symbols::bar::NINE_LEVELS;
+        }
+        symbols::bar::Set {
+            full: "#",
+            seven_eighths: "#",
+            three_quarters: "*",
+            five_eighths: "+",
+            half: "=",
+            three_eighths: "-",
+            one_quarter: ":",
+            one_eighth: ".",
+            empty: " ",
+        }
+    }
+
+    /// A horizontal rule with a title in it.
+    pub fn title(self, title: &str, width: u16) -> Line<'static> {
+        let rule = if self.ascii { "-" } else { "─" };
+        let rest = usize::from(width).saturating_sub(title.chars().count() + 4);
+        Line::from(vec![
+            Span::styled(format!("{rule} "), self.faint()),
+            Span::styled(title.to_owned(), self.strong()),
+            Span::styled(format!(" {}", rule.repeat(rest + 1)), self.faint()),
+        ])
+    }
+}

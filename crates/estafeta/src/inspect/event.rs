@@ -1,0 +1,220 @@
+//! The ring's event stream: what happened to its members, its office and its dead letters.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::identity::{Epoch, MemberId};
+use crate::redis::Reply;
+use crate::steps::Health;
+
+/// An entry of the ring's event stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Event {
+    /// Its name in the stream, such as `1794776990426-0`. [`Ring::events_after`](crate::Ring::events_after) continues
+    /// from there.
+    pub id: String,
+    /// The time of the event, in milliseconds of Redis' clock.
+    pub time_ms: u64,
+    /// What happened.
+    #[serde(flatten)]
+    pub kind: EventKind,
+}
+
+/// What happened to a ring. Its `Display` form is a sentence that may contain foreign text, such as a host name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[non_exhaustive]
+pub enum EventKind {
+    /// A node or a reader joined.
+    Joined {
+        /// Its number.
+        member: MemberId,
+        /// Whether it reads dead letters. Otherwise it is a node.
+        reader: bool,
+        /// Its host.
+        host: String,
+        /// Its process.
+        pid: u64,
+    },
+    /// A member left by itself.
+    Left {
+        /// Its number.
+        member: MemberId,
+        /// Messages that it held, which went back to the queue.
+        returned: u64,
+    },
+    /// A member was declared dead.
+    Buried {
+        /// Its number.
+        member: MemberId,
+        /// Why: [`Health::Expired`] or [`Health::Absent`].
+        why: Health,
+        /// Messages that it held, which went back to the queue.
+        returned: u64,
+        /// Messages that it held, which became dead letters because too many of their handlers had died.
+        gave_up: u64,
+    },
+    /// A member took a vacant office.
+    TookOffice {
+        /// Its number.
+        member: MemberId,
+        /// Its term.
+        epoch: Epoch,
+    },
+    /// A member took the office of a dead generator.
+    TookOver {
+        /// Its number.
+        member: MemberId,
+        /// The former generator.
+        from: MemberId,
+        /// For how long no member could publish.
+        silence_ms: u64,
+        /// Its term.
+        epoch: Epoch,
+    },
+    /// A generator gave up its office.
+    Resigned {
+        /// Its number.
+        member: MemberId,
+    },
+    /// Dead letters were put back into the queue.
+    Retried {
+        /// How many.
+        count: u64,
+    },
+    /// Dead letters were deleted.
+    Dropped {
+        /// How many.
+        count: u64,
+    },
+    /// Redis lost acknowledged writes, as after a restart without its latest data.
+    RolledBack {
+        /// The generator that noticed it.
+        member: MemberId,
+        /// How many messages had been published.
+        known: u64,
+        /// How many of them Redis still knew.
+        found: u64,
+    },
+    /// An entry that this version does not know.
+    Other {
+        /// What the entry calls itself.
+        name: String,
+        /// Its fields.
+        details: BTreeMap<String, String>,
+    },
+}
+
+impl fmt::Display for EventKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Joined { member, reader, host, pid } => {
+                let role = if *reader { "reader" } else { "node" };
+                write!(f, "{member} joined as {role} ({host}, pid {pid})")
+            }
+            Self::Left { member, returned } => write!(f, "{member} left, {} returned", messages(*returned)),
+            Self::Buried { member, why, returned, .. } => {
+                write!(f, "{member} died ({why}), {} returned", messages(*returned))
+            }
+            Self::TookOffice { member, .. } => write!(f, "{member} became generator"),
+            Self::TookOver { member, from, silence_ms, .. } => {
+                write!(f, "{member} took over from {from} in {:.2} s", *silence_ms as f64 / 1000.0)
+            }
+            Self::Resigned { member } => write!(f, "{member} resigned as generator"),
+            Self::Retried { count } => write!(f, "{} retried", errors(*count)),
+            Self::Dropped { count } => write!(f, "{} dropped", errors(*count)),
+            Self::RolledBack { known, found, .. } => {
+                write!(f, "Redis lost writes: {known} messages were published, {found} are left")
+            }
+            Self::Other { name, details } => write!(f, "{name} {details:?}"),
+        }
+    }
+}
+
+fn messages(count: u64) -> String {
+    format!("{count} message{}", if count == 1 { "" } else { "s" })
+}
+
+fn errors(count: u64) -> String {
+    format!("{count} error{}", if count == 1 { "" } else { "s" })
+}
+
+impl Event {
+    /// Reads a list of stream entries.
+    pub(crate) fn parse_all(mut entries: Reply) -> Result<Vec<Self>> {
+        let mut events = Vec::new();
+        while !entries.is_empty() {
+            events.push(Self::parse(entries.list()?)?);
+        }
+        Ok(events)
+    }
+
+    fn parse(mut entry: Reply) -> Result<Self> {
+        let id = entry.text()?;
+        let time_ms = id.split('-').next().and_then(|ms| ms.parse().ok()).unwrap_or(0);
+        Ok(Self { id, time_ms, kind: EventKind::of_fields(entry.pairs()?.into_iter().collect()) })
+    }
+}
+
+impl EventKind {
+    pub(crate) fn of_fields(mut fields: BTreeMap<String, String>) -> Self {
+        let name = fields.remove("kind").unwrap_or_default();
+        Self::known(&name, &fields).unwrap_or(Self::Other { name, details: fields })
+    }
+
+    /// None if the kind is unknown or lacks one of its fields.
+    fn known(name: &str, fields: &BTreeMap<String, String>) -> Option<Self> {
+        let fields = Fields(fields);
+        Some(match name {
+            "joined" => Self::Joined {
+                member: fields.member("member")?,
+                reader: fields.0.get("role")? == "reader",
+                host: fields.0.get("host")?.clone(),
+                pid: fields.parse("pid")?,
+            },
+            "left" => Self::Left { member: fields.member("member")?, returned: fields.parse("returned")? },
+            "buried" => Self::Buried {
+                member: fields.member("member")?,
+                why: Health::from_word(fields.0.get("why")?)?,
+                returned: fields.parse("returned")?,
+                gave_up: fields.parse("gave-up")?,
+            },
+            "took-office" => {
+                Self::TookOffice { member: fields.member("member")?, epoch: Epoch(fields.parse("epoch")?) }
+            }
+            "took-over" => Self::TookOver {
+                member: fields.member("member")?,
+                from: fields.member("from")?,
+                // Negative if Redis' clock was set back meanwhile.
+                silence_ms: u64::try_from(fields.parse::<i64>("silence")?).unwrap_or(0),
+                epoch: Epoch(fields.parse("epoch")?),
+            },
+            "resigned" => Self::Resigned { member: fields.member("member")? },
+            "retried" => Self::Retried { count: fields.parse("count")? },
+            "dropped" => Self::Dropped { count: fields.parse("count")? },
+            "rolled-back" => Self::RolledBack {
+                member: fields.member("member")?,
+                known: fields.parse("known")?,
+                found: fields.parse("found")?,
+            },
+            _ => return None,
+        })
+    }
+}
+
+struct Fields<'a>(&'a BTreeMap<String, String>);
+
+impl Fields<'_> {
+    fn parse<T: FromStr>(&self, name: &str) -> Option<T> {
+        self.0.get(name)?.parse().ok()
+    }
+
+    fn member(&self, name: &str) -> Option<MemberId> {
+        self.parse(name).map(MemberId)
+    }
+}

@@ -1,0 +1,259 @@
+//! Turns the steps of a story into calls, according to what the simulated nodes know at that point.
+
+use super::super::MemberKind;
+use super::accident::Accident;
+use super::call::{Call, GRACE_MS, Persona};
+use super::simulated_node::SimulatedNode;
+use super::step::{Missed, Step};
+use super::world::{Outcome, StoryRun};
+
+/// With more nodes, most of them would never affect each other.
+const MAX_NODES: usize = 6;
+/// How many calls a delayed connection delivers.
+const STRETCH: usize = 5;
+
+impl StoryRun<'_> {
+    /// Makes one step. A step that no node can make at this point is skipped.
+    pub fn step(&mut self, step: &Step) -> Outcome {
+        match *step {
+            Step::Join { reader, foreign, lanes, max_attempts, presence } => {
+                if self.nodes.iter().filter(|node| !node.gone).count() >= MAX_NODES {
+                    return Ok(());
+                }
+                let kind = if reader { MemberKind::Reader } else { MemberKind::Member };
+                let persona = Persona {
+                    application: application(kind, foreign),
+                    ..self.new_persona(kind, lanes, max_attempts, presence)
+                };
+                self.nodes.push(SimulatedNode::new(persona));
+                if presence {
+                    self.inject(Accident::Connected(persona))?;
+                }
+                self.send(Call::Join(persona), true)
+            }
+            Step::JoinAgain { node } => self.by(node, |node| Call::Join(node.persona), true),
+            Step::Beat { node, answered } => self.by(node, |node| Call::Beat(node.persona), answered),
+            Step::Lead { node, renew, more_known, missed, answered } => {
+                let (interval, since) = (interval(node), self.since(missed));
+                self.by(node, |node| node.lead(renew, more_known, interval, since), answered)
+            }
+            Step::Resign { node, answered } => self.by_leader(node, |node| node.resign(), answered),
+            Step::Publish { node, count, room, flaw, answered } => self.by_leader(
+                node,
+                |node| node.publish(count, room, flaw, interval(room)),
+                answered && flaw.is_none(),
+            ),
+            Step::Turn { node, lane, settles, fails, wants, flaw, answered } => {
+                self.tries += 1;
+                let this_try = self.tries;
+                let turn = |node: &mut SimulatedNode| node.turn(lane, this_try, settles, fails, wants, flaw);
+                self.by_kind(node, MemberKind::Member, turn, answered && flaw.is_none())
+            }
+            Step::Take { node, settles, wants, flaw, answered } => {
+                let take = |node: &mut SimulatedNode| node.take(settles, wants, flaw);
+                self.by_kind(node, MemberKind::Reader, take, answered && flaw.is_none())
+            }
+            Step::Suspects { short_leases } => {
+                let lease_ms = if short_leases { 2_000 } else { 4_000_000 };
+                self.send(Call::Suspects { lease_ms }, true)
+            }
+            Step::Bury { victim, judge, missed } => self.bury(victim, judge, missed),
+            Step::Leave { node, answered } => self.by(node, |node| Call::Leave(node.persona), answered),
+            Step::Wake => self.send(Call::Wake, true),
+            Step::Resolve { drops, which } => self.resolve(drops, which),
+            Step::Snapshot { stale } => {
+                let mut roll: Vec<_> = self.model.members.values().map(|member| member.persona).collect();
+                if stale {
+                    roll.pop();
+                }
+                self.send(Call::Snapshot { roll }, true)
+            }
+            Step::Late { back } => {
+                let Some(at) = self.sent.len().checked_sub(1 + usize::from(back) % self.sent.len().max(1))
+                else {
+                    return Ok(());
+                };
+                let call = self.sent[at].clone();
+                self.call(call, true, false)
+            }
+            Step::LateStretch { node, from } => self.late_stretch(node, from),
+            _ => self.accident(step),
+        }
+    }
+
+    fn late_stretch(&mut self, node: u8, from: u8) -> Outcome {
+        let Some(sender) = self.nodes.get(usize::from(node) % self.nodes.len().max(1)) else {
+            return Ok(());
+        };
+        let sender = Some(sender.persona);
+        let its: Vec<_> = self.sent.iter().filter(|call| call.sender() == sender).cloned().collect();
+        // Every second sequence begins with the first call, which is the join.
+        let skip = if from.is_multiple_of(2) { 0 } else { usize::from(from) % its.len().max(1) };
+        its.into_iter().skip(skip).take(STRETCH).try_for_each(|call| self.call(call, true, false))
+    }
+
+    /// The time since which the sender has missed a member. None of these times is near the end of the grace period, so
+    /// the duration of the step does not matter.
+    fn since(&mut self, missed: Missed) -> u64 {
+        match missed {
+            Missed::Never => 0,
+            Missed::LongSince => self.env.now() - 3 * GRACE_MS,
+            Missed::JustNow => self.env.now() + 3_600_000,
+        }
+    }
+
+    fn new_persona(&mut self, kind: MemberKind, lanes: u8, max_attempts: u8, presence: bool) -> Persona {
+        self.identities += 1;
+        let lanes = if kind == MemberKind::Reader { 1 } else { lanes.into() };
+        Persona {
+            index: self.identities,
+            kind,
+            application: application(kind, false),
+            lanes,
+            max_attempts: max_attempts.into(),
+            journal: self.journal,
+            presence,
+        }
+    }
+
+    /// Sends a call from a node that has not learned that it is gone. If there is none, the step is skipped.
+    fn by(&mut self, node: u8, make: impl FnOnce(&mut SimulatedNode) -> Call, answered: bool) -> Outcome {
+        self.by_one(node, |node| !node.gone, make, answered)
+    }
+
+    fn by_kind(
+        &mut self,
+        node: u8,
+        kind: MemberKind,
+        make: impl FnOnce(&mut SimulatedNode) -> Call,
+        answered: bool,
+    ) -> Outcome {
+        self.by_one(node, |node| !node.gone && node.persona.kind == kind, make, answered)
+    }
+
+    /// Sends a call from a node that believes it is in office, if there is one. In one case of 16, any member sends it.
+    fn by_leader(
+        &mut self,
+        node: u8,
+        make: impl FnOnce(&mut SimulatedNode) -> Call,
+        answered: bool,
+    ) -> Outcome {
+        if node % 16 == 15 {
+            return self.by_kind(node, MemberKind::Member, make, answered);
+        }
+        self.by_one(node, |node| !node.gone && node.leads(), make, answered)
+    }
+
+    fn by_one(
+        &mut self,
+        node: u8,
+        fits: impl Fn(&SimulatedNode) -> bool,
+        make: impl FnOnce(&mut SimulatedNode) -> Call,
+        answered: bool,
+    ) -> Outcome {
+        let mut fitting: Vec<_> = self.nodes.iter_mut().filter(|node| fits(node)).collect();
+        if fitting.is_empty() {
+            return Ok(());
+        }
+        let chosen = usize::from(node) % fitting.len();
+        let call = make(fitting[chosen]);
+        self.send(call, answered)
+    }
+
+    fn bury(&mut self, victim: u8, judge: Option<u8>, missed: Missed) -> Outcome {
+        let absent_since = self.since(missed);
+        // In three cases of four the victim is dead, or few members would ever be buried. Otherwise it is any node,
+        // even one that is long gone.
+        let dead = |node: &&SimulatedNode| {
+            let member = self.model.members.get(&node.persona.index);
+            member.is_some_and(|member| member.deadline.from == 1 || self.model.misses(node.persona))
+        };
+        let mut candidates: Vec<_> = self.nodes.iter().filter(dead).map(|node| node.persona).collect();
+        if candidates.is_empty() || victim % 4 == 3 {
+            candidates = self.nodes.iter().map(|node| node.persona).collect();
+        }
+        let judges: Vec<_> = self.nodes.iter().filter(|node| !node.gone).map(|node| node.persona).collect();
+        let pick = |list: &[Persona], at: u8| list.get(usize::from(at) % list.len().max(1)).copied();
+        match pick(&candidates, victim) {
+            Some(victim) => {
+                let judge = judge.and_then(|judge| pick(&judges, judge));
+                self.send(Call::Bury { victim, judge, absent_since }, true)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Retries or drops some of the errors, including those that readers hold.
+    fn resolve(&mut self, drops: bool, which: u8) -> Outcome {
+        let shown = self.model.members.values().flat_map(|member| &member.shows);
+        let all = self.model.errors.iter().chain(shown).map(|error| error.element());
+        let elements: Vec<_> = all
+            .enumerate()
+            .filter(|(at, _)| which >> (at % 8) & 1 == 1)
+            .map(|(_, element)| element)
+            .collect();
+        if elements.is_empty() { Ok(()) } else { self.send(Call::Resolve { drops, elements }, true) }
+    }
+
+    fn accident(&mut self, step: &Step) -> Outcome {
+        let living: Vec<_> = self.model.members.values().map(|member| member.persona).collect();
+        let one = |node: u8| living.get(usize::from(node) % living.len().max(1)).copied();
+        let now = self.env.now();
+        let accident = match *step {
+            Step::Expire { node } => one(node).map(Accident::Expired),
+            Step::Connection { node, back } => one(node)
+                .filter(|who| who.presence)
+                .map(|who| if back { Accident::Connected(who) } else { Accident::Disconnected(who) }),
+            Step::Ahead { node } => one(node).map(|who| Accident::Ahead(who, now + 100 * 3_600_000)),
+            Step::Forget { node } => one(node).map(Accident::Forgotten),
+            Step::LoseEpoch { how } => self.lost_epoch(how, now),
+            Step::MoveDue { ahead } => self
+                .model
+                .office
+                .due
+                .map(|_| Accident::Due(if ahead { now + 7_200_000 } else { now - 1_000_000 })),
+            Step::TakeWakeup => self.model.wakeup.then_some(Accident::WakeupTaken),
+            Step::OtherVersion => {
+                let before = self.model.schema;
+                self.inject(Accident::Schema(Some("1")))?;
+                let stranger = Persona {
+                    index: 999,
+                    lanes: 1,
+                    max_attempts: 1,
+                    ..self.new_persona(MemberKind::Member, 1, 1, false)
+                };
+                self.call(Call::Join(stranger), false, false)?;
+                Some(Accident::Schema(before))
+            }
+            _ => None,
+        };
+        accident.map_or(Ok(()), |accident| self.inject(accident))
+    }
+
+    /// Redis forgets the last epoch, or comes back with another one. Epochs are promised to grow even then, as soon as
+    /// Redis' clock has moved on. So the story waits for that.
+    fn lost_epoch(&mut self, how: u8, now: u64) -> Option<Accident> {
+        let last = self.model.epoch?;
+        if how % 8 == 7 {
+            return Some(Accident::Epoch(Some(last.max(now) + 1_000_000)));
+        }
+        if self.top_epoch > now + 1_000 {
+            return None;
+        }
+        while self.env.now() <= self.top_epoch {}
+        Some(Accident::Epoch(if how.is_multiple_of(2) { None } else { Some(110) }))
+    }
+}
+
+fn interval(choice: u8) -> u64 {
+    if choice.is_multiple_of(3) { 0 } else { 500 }
+}
+
+/// Readers have no application.
+fn application(kind: MemberKind, foreign: bool) -> &'static str {
+    match kind {
+        MemberKind::Reader => "",
+        MemberKind::Member if foreign => "theirs",
+        MemberKind::Member => "ours",
+    }
+}
