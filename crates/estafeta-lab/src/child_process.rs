@@ -55,24 +55,6 @@ impl ChildProcess {
         }
     }
 
-    /// Stops the process with SIGSTOP, and returns when it has stopped. Until then it might still act.
-    pub fn freeze(&mut self) -> io::Result<()> {
-        self.signal(Signal::SIGSTOP)?;
-        #[cfg(target_os = "linux")]
-        {
-            use nix::sys::wait::{Id, WaitPidFlag, waitid};
-            // If the process exits first, WNOWAIT leaves its status in place for `exit_status`.
-            let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
-            let _ = waitid(Id::Pid(self.nix_pid()), flags);
-        }
-        Ok(())
-    }
-
-    /// Lets a frozen process continue.
-    pub fn thaw(&mut self) -> io::Result<()> {
-        self.signal(Signal::SIGCONT)
-    }
-
     /// Kills the process with SIGKILL, frozen or not, and waits for its end.
     pub fn kill(&mut self) -> io::Result<ExitStatus> {
         self.signal(Signal::SIGKILL)?;

@@ -91,7 +91,7 @@ async fn steps_use_the_shortcut_while_it_is_free_and_their_own_connection_otherw
     let waiting = listener.await_wakeup(LEASE);
     let step = async {
         until("the shortcut is taken", async || shortcut.free().is_none()).await;
-        assert_eq!(connection_of(&store).await, own, "while somebody waits there");
+        assert_eq!(connection_of(&store).await, own, "while a command waits there");
         bench.ask::<u64>(&["RPUSH", "{estafeta}:bell", "1"])
     };
     let (received, _) = tokio::join!(waiting, step);
@@ -122,7 +122,7 @@ async fn the_listener_waits_only_while_a_lane_is_idle() {
     let (wakeup, connection, end) = listening(&bench).await;
     for _ in 0..2 {
         let wake = async {
-            until("somebody listens", async || connection.free().is_none()).await;
+            until("a command waits", async || connection.free().is_none()).await;
             bench.ask::<u64>(&["RPUSH", "{estafeta}:bell", "1"]);
         };
         tokio::join!(wakeup.wait(), wake);
@@ -141,7 +141,7 @@ async fn a_wakeup_that_no_lane_wants_any_more_is_passed_on() {
     let (wakeup, connection, end) = listening(&bench).await;
     let mut lane = Box::pin(wakeup.wait());
     let is_listening = async || connection.free().is_none() || futures_util::poll!(&mut lane).is_ready();
-    until("somebody listens", is_listening).await;
+    until("a command waits", is_listening).await;
     drop(lane);
     bench.ask::<u64>(&["RPUSH", "{estafeta}:ready", "a message waits"]);
     bench.ask::<u64>(&["RPUSH", "{estafeta}:bell", "1"]);
@@ -211,7 +211,7 @@ async fn a_trouble_is_reported_once_until_the_last_waiting_call_is_served_and_th
     let first = trouble().expect("a trouble");
     assert!(first.contains("first"), "{first}");
     drop(one);
-    assert_eq!(trouble(), Some(first), "somebody still waits");
+    assert_eq!(trouble(), Some(first), "a caller still waits");
     assert!(connection.is_settled(SETTLING));
     let start = Instant::now();
     drop(other);

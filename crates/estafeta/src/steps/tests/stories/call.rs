@@ -258,7 +258,7 @@ impl fmt::Display for Call {
             Self::Bury { victim, judge: Some(judge), .. } => write!(f, "{judge} buries {victim}"),
             Self::Bury { victim, judge: None, .. } => write!(f, "somebody outside buries {victim}"),
             Self::Leave(me) => write!(f, "{me} leaves"),
-            Self::Wake => f.write_str("somebody rings"),
+            Self::Wake => f.write_str("a lane is woken"),
             Self::Resolve { drops, elements } => {
                 write!(f, "somebody {} {}", if *drops { "drops" } else { "retries" }, listed(elements))
             }
