@@ -6,9 +6,10 @@ max_line_length = 120
 -- A script is put together from the shared pieces it names and its own file, so a function that one file defines as
 -- local is used by the next. Redis itself refuses a script that uses a function it was not given.
 local shared = {
-  "now_ms", "text", "announce", "ring_bell", "split_message", "join_message", "error_element", "retried_message",
-  "push_all", "size_of", "is_short", "open", "messages_of", "reversed", "to_settle", "claim", "note_outcomes", "checked",
-  "forget_packs", "check_counts", "identify", "collect", "give_back", "state_of", "look_at", "is_dead", "vacate", "call_heir",
+  "now_ms", "text", "announce", "wake_one", "split_message", "join_message", "error_element", "retried_message",
+  "push_all", "reversed", "packs", "read_queue", "save_queue", "count_of", "push", "give_back", "read_messages",
+  "read_list", "to_settle", "settle", "allowed", "claim", "note_outcomes", "checked", "check_counts", "identify",
+  "collect", "hand_back", "state_of", "look_at", "is_dead", "vacate", "call_heir",
 }
 for _, name in ipairs(shared) do
   read_globals[#read_globals + 1] = name

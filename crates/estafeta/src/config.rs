@@ -198,8 +198,8 @@ mod tests {
             for value in bad {
                 let mut config = config();
                 set(&mut config, *value);
-                let told = config.validate().expect_err(name).to_string();
-                assert!(told.starts_with(&format!("{name}: expected ")), "{told}");
+                let message = config.validate().expect_err(name).to_string();
+                assert!(message.starts_with(&format!("{name}: expected ")), "{message}");
             }
         }
         let mut config = Config { interval: Duration::from_micros(999), ..config() };

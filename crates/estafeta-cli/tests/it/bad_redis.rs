@@ -133,7 +133,7 @@ fn a_foreign_value_at_a_key_of_the_ring_is_reported_with_the_key() {
         ("leader", "hash"),
         ("epoch", "string"),
         ("ready", "list"),
-        ("bell", "list"),
+        ("wakeup", "list"),
         ("errors", "list"),
         ("ledger", "hash"),
         ("events", "stream"),

@@ -46,7 +46,7 @@ fn a_foreign_value_at_a_key_of_normal_work_stops_the_ring_only_while_it_is_there
         "succession",
         "leader",
         "ready",
-        "bell",
+        "wakeup",
         "errors",
         "ledger",
         "journal",

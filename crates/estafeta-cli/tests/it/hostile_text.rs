@@ -22,7 +22,7 @@ fn hostile_ring() -> TestRing {
     let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut ring.redis.connect()).unwrap();
     let later = ((seconds + 3600) * 1000).to_string();
     ring.redis_cli(&["ZADD", "{estafeta}:members", &later, "00000000000000aa"]);
-    let facts = ["number", "7", "kind", "member", "lanes", "1", "presence", "0", "lease", "3600000"];
+    let facts = ["number", "7", "kind", "node", "lanes", "1", "presence", "0", "lease", "3600000"];
     let place = ["host", HOSTILE, "pid", "1", "started", "0"];
     ring.redis_cli(&[&["HSET", "{estafeta}:member:00000000000000aa"], &facts[..], &place].concat());
     for kind in ["joined", HOSTILE] {

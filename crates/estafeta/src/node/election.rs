@@ -1,4 +1,4 @@
-//! Decides when a node tries to take office.
+//! Decides when a node tries to take office, and so when a take-over happens.
 //!
 //! Nodes do not ask each other, and no votes are counted. The scripts decide atomically, and `lead` checks the
 //! incumbent itself before it hands over the office. This module decides only *when to try*. Every beat reports the
@@ -12,10 +12,10 @@
 //!
 //! A node believes that an incumbent is dead only if its own connection has settled and its own lease had not run out.
 //! After a restart of Redis, every member looks dead to the first node that reconnects. After a pause of the whole
-//! machine, every member looks dead to the first node that beats. A wrong try costs nothing, because `lead` returns `follows`. A
-//! right try that comes too late costs a tick. So the heir looks most often, and the second in line looks less often.
-//! All other nodes look only as often as they beat anyway. The cost of watching therefore does not grow with the ring,
-//! and the office stays empty only if all nodes die.
+//! machine, every member looks dead to the first node that beats. A wrong try costs nothing, because `lead` returns
+//! `follows`. A right try that comes too late costs a tick. So the heir looks most often, and the second in line looks
+//! less often. All other nodes look only as often as they beat anyway. The cost of watching therefore does not grow
+//! with the ring, and the office stays empty only if all nodes die.
 
 use std::time::{Duration, Instant};
 

@@ -62,7 +62,7 @@ impl<O: Observer> Heartbeat<O> {
                 return Ok(());
             }
             self.observer.notice(Notice::DeclaredDead);
-            me = join(&self.store, &self.config, MemberKind::Member).await?;
+            me = join(&self.store, &self.config, MemberKind::Node).await?;
             if self.quiet.is_cancelled() {
                 return self.store.leave(me.incarnation, self.config.concurrency).await.map(drop);
             }

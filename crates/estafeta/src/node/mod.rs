@@ -43,7 +43,7 @@ use crate::error::{Error, Result};
 use crate::handler::Handler;
 use crate::identity::Identity;
 use crate::observer::{Notice, Observer};
-use crate::redis::{Keeper, ManagedConnection, Store};
+use crate::redis::{CallError, Keeper, ManagedConnection, Store};
 use crate::source::Source;
 use crate::steps::MemberKind;
 use control_thread::ControlThread;
@@ -72,8 +72,8 @@ impl<S: Source, H: Handler, O: Observer> Node<S, H, O> {
 
     /// Joins the ring and works in it until `stop` is ready, or until all work is done if the settings request that.
     ///
-    /// Fails if Redis cannot be reached or refuses the node at the start. Once it has joined, the node survives any
-    /// trouble with Redis. The runtime that polls this future must have its timers and its I/O enabled.
+    /// Fails if Redis cannot be reached or refuses the node at the start. Once it has joined, the node survives every
+    /// outage of Redis. The runtime that polls this future must have its timers and its I/O enabled.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<()> {
         self.config.validate()?;
         let control =
@@ -98,7 +98,7 @@ impl<S: Source, H: Handler, O: Observer> Node<S, H, O> {
         let (wakeup_connection, wakeup_keeper) = open(wakeup_home, &config).await?;
         let wakeup_keeper = wakeup_keeper.beside(&connection);
         let store = Store::new(Arc::clone(&connection), config.ring.clone());
-        let me = join(&store, &config, MemberKind::Member).await?;
+        let me = join(&store, &config, MemberKind::Node).await?;
         observer.notice(Notice::Joined { member: me.number });
 
         let (state_sender, state) = watch::channel(MemberState::Handler(me));
@@ -139,7 +139,7 @@ impl<S: Source, H: Handler, O: Observer> Node<S, H, O> {
         let late = tokio::select! {
             late = workers.all_to_end() => late,
             () = tokio::time::sleep(config.stop_deadline) => None,
-            () = stays_away(connection.trouble(), config.lease) => None,
+            () = stays_away(connection.outage(), config.lease) => None,
         };
         if let Some(returned) = leave(&store, &state, &config).await {
             observer.notice(Notice::Left { returned });
@@ -173,8 +173,8 @@ impl<O: Observer> Shared<O> {
         (connection, keeper): (Arc<ManagedConnection>, Keeper),
         done: CancellationToken,
     ) {
-        let (trouble, observer) = (connection.trouble(), Arc::clone(&self.observer));
-        parts.start("connection", report_trouble(trouble, observer, self.end.clone()));
+        let (outage, observer) = (connection.outage(), Arc::clone(&self.observer));
+        parts.start("connection", report_outages(outage, observer, self.end.clone()));
         parts.start("connection", keep(connection, keeper, self.end.clone()));
         let heartbeat = Heartbeat {
             store: self.store.clone(),
@@ -310,19 +310,19 @@ async fn leave(store: &Store, state: &watch::Receiver<MemberState>, config: &Con
 
 /// Waits until Redis has been away for `time` without a break. The node can then settle nothing, and the ring has given
 /// this node up anyway.
-async fn stays_away(mut trouble: watch::Receiver<Option<String>>, time: Duration) {
+async fn stays_away(mut outage: watch::Receiver<Option<CallError>>, time: Duration) {
     loop {
-        if trouble.wait_for(Option::is_some).await.is_err() {
+        if outage.wait_for(Option::is_some).await.is_err() {
             std::future::pending::<()>().await;
         }
-        if tokio::time::timeout(time, trouble.wait_for(Option::is_none)).await.is_err() {
+        if tokio::time::timeout(time, outage.wait_for(Option::is_none)).await.is_err() {
             return;
         }
     }
 }
 
-async fn report_trouble<O: Observer>(
-    mut trouble: watch::Receiver<Option<String>>,
+async fn report_outages<O: Observer>(
+    mut outage: watch::Receiver<Option<CallError>>,
     observer: Arc<O>,
     end: CancellationToken,
 ) -> Result<()> {
@@ -330,15 +330,15 @@ async fn report_trouble<O: Observer>(
     loop {
         tokio::select! {
             () = end.cancelled() => return Ok(()),
-            changed = trouble.changed() => if changed.is_err() { return Ok(()) },
+            changed = outage.changed() => if changed.is_err() { return Ok(()) },
         }
-        let reason = trouble.borrow_and_update().clone();
-        match reason {
-            Some(reason) => observer.notice(Notice::RedisLost { reason: &reason }),
+        let error = outage.borrow_and_update().clone();
+        match error {
+            Some(error) => observer.notice(Notice::RedisLost { reason: &error.to_string() }),
             None if lost => observer.notice(Notice::RedisBack),
             None => {}
         }
-        lost = trouble.borrow().is_some();
+        lost = outage.borrow().is_some();
     }
 }
 
@@ -357,23 +357,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_is_told_that_redis_is_back_who_was_not_told_that_it_was_lost() {
-        let (sender, trouble) = watch::channel(None);
-        // The trouble is over before the task looks.
-        sender.send_replace(Some("a moment".to_owned()));
+    async fn redis_back_is_reported_only_after_redis_lost() {
+        let (sender, outage) = watch::channel(None);
+        // The outage is over before the task looks.
+        sender.send_replace(Some(CallError::Broken("a moment".to_owned())));
         sender.send_replace(None);
         let (observer, end) = (Arc::new(NoticeRecorder::default()), CancellationToken::new());
-        let telling = tokio::spawn(report_trouble(trouble, Arc::clone(&observer), end.clone()));
-        let told = || observer.0.lock().unwrap().clone();
-        for (trouble, notice) in [(Some("gone"), "RedisLost { reason: \"gone\" }"), (None, "RedisBack")] {
+        let reporting = tokio::spawn(report_outages(outage, Arc::clone(&observer), end.clone()));
+        let notices = || observer.0.lock().unwrap().clone();
+        for (reason, notice) in [(Some("gone"), "RedisLost { reason: \"gone\" }"), (None, "RedisBack")] {
             tokio::task::yield_now().await;
-            sender.send_replace(trouble.map(ToOwned::to_owned));
-            while told().last().is_none_or(|last| last != notice) {
+            sender.send_replace(reason.map(|reason| CallError::Broken(reason.to_owned())));
+            while notices().last().is_none_or(|last| last != notice) {
                 tokio::task::yield_now().await;
             }
         }
-        assert_eq!(told().len(), 2, "{:?}", told());
+        assert_eq!(notices().len(), 2, "{:?}", notices());
         end.cancel();
-        telling.await.unwrap().unwrap();
+        reporting.await.unwrap().unwrap();
     }
 }

@@ -55,8 +55,8 @@ impl FailureDetector {
     /// Looks at all members once. Returns which ones were buried, and whether any is missed whose grace period is not
     /// over.
     pub async fn look(&mut self) -> Result<(Vec<Burial>, bool)> {
-        let Suspects { now_ms, unrung, list } = self.store.suspects(self.config.lease).await?;
-        if unrung {
+        let Suspects { now_ms, needs_wakeup, list } = self.store.suspects(self.config.lease).await?;
+        if needs_wakeup {
             self.store.wake().await?;
         }
         self.suspected.retain(|member, _| list.iter().any(|(suspect, _)| suspect == member));

@@ -1,6 +1,6 @@
 //! Wakes idle lanes without polling.
 //!
-//! `publish` leaves one token in the list `bell`, and one listener in the whole ring receives it. A node listens on a
+//! `publish` leaves one token in the list `wakeup`, and one listener in the whole ring receives it. A node listens on a
 //! separate connection, with one `BLPOP` for all of its lanes, and only while one of them is idle. The lane that wakes
 //! claims messages, and `turn` sends another wakeup if more are waiting. A wakeup carries no message, so no message can
 //! be lost with it. If a frozen node swallows a wakeup, it is delayed until the generator's next sweep.

@@ -17,7 +17,7 @@ pub(crate) enum CallError {
 
 impl From<RedisError> for CallError {
     fn from(error: RedisError) -> Self {
-        let told = || error.detail().map_or_else(|| error.category().to_owned(), ToOwned::to_owned);
+        let detail = || error.detail().map_or_else(|| error.category().to_owned(), ToOwned::to_owned);
         match (error.kind(), error.code()) {
             (ErrorKind::Server(ServerErrorKind::NoScript), _) => Self::NoScript,
             (_, Some("WRONGTYPE")) => Self::WrongType,
@@ -27,9 +27,9 @@ impl From<RedisError> for CallError {
             }
             (_, Some("NOAUTH")) => Self::Refused("NOAUTH: it wants a password, and none was given".into()),
             (ErrorKind::AuthenticationFailed, _) => {
-                Self::Refused(format!("authentication failed: {}", told()))
+                Self::Refused(format!("authentication failed: {}", detail()))
             }
-            (_, Some(code)) => Self::Refused(format!("{code} {}", told())),
+            (_, Some(code)) => Self::Refused(format!("{code} {}", detail())),
             _ if error.is_unrecoverable_error() => Self::Broken(error.to_string()),
             _ => Self::Refused(error.to_string()),
         }
@@ -70,14 +70,14 @@ mod tests {
         assert!(matches!(odd.into(), CallError::Refused(_)), "a new connection would not");
         assert!(matches!(refusal("-NOSCRIPT No matching script.\r\n"), CallError::NoScript));
         assert!(matches!(refusal("-WRONGTYPE Operation against a key\r\n"), CallError::WrongType));
-        let told = |error: CallError| match error {
-            CallError::Refused(told) => told,
+        let reason = |error: CallError| match error {
+            CallError::Refused(reason) => reason,
             other => panic!("{other:?}"),
         };
-        let no_password = told(refusal("-NOAUTH Authentication required.\r\n"));
+        let no_password = reason(refusal("-NOAUTH Authentication required.\r\n"));
         assert_eq!(no_password, "NOAUTH: it wants a password, and none was given");
         let wrong = RedisError::from((ErrorKind::AuthenticationFailed, "wrong", "user or password".into()));
-        assert_eq!(told(wrong.into()), "authentication failed: user or password");
-        assert_eq!(told(refusal("-OOM command not allowed\r\n")), "OOM command not allowed");
+        assert_eq!(reason(wrong.into()), "authentication failed: user or password");
+        assert_eq!(reason(refusal("-OOM command not allowed\r\n")), "OOM command not allowed");
     }
 }

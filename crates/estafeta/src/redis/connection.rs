@@ -42,7 +42,8 @@ pub(crate) struct ManagedConnection {
     session: watch::Sender<Option<Session>>,
     reports: mpsc::UnboundedSender<u64>,
     called: Notify,
-    trouble: watch::Sender<Option<String>>,
+    /// The call error that keeps callers waiting, if there is one.
+    outage: watch::Sender<Option<CallError>>,
     /// The number of calls that wait for Redis, including attempts to reconnect.
     waiting: Mutex<usize>,
     /// The time since which observations of other members may be trusted, apart from the age of the session.
@@ -76,13 +77,13 @@ impl ManagedConnection {
             session: watch::Sender::new(None),
             reports,
             called: Notify::new(),
-            trouble: watch::Sender::new(None),
+            outage: watch::Sender::new(None),
             waiting: Mutex::new(0),
             // A new connection has not missed anything while asleep.
             awake_since: Mutex::new(Instant::now() - Duration::from_secs(3600)),
         };
         let first = connection.connect(1, FIRST.max(response_timeout)).await;
-        let (session, pushes) = first.map_err(|trouble| connection.error(trouble))?;
+        let (session, pushes) = first.map_err(|error| connection.error(error))?;
         connection.session.send_replace(Some(session));
         Ok((connection, Keeper { reports: reported, pushes, beside: None }))
     }
@@ -120,8 +121,8 @@ impl ManagedConnection {
                         self.session.send_replace(Some(session));
                         break;
                     }
-                    Err(trouble) => {
-                        self.report_trouble(&trouble);
+                    Err(error) => {
+                        self.report_outage(error);
                         let pause = pauses.next().unwrap_or_default();
                         tokio::select! {
                             () = stop.cancelled() => return,
@@ -160,7 +161,7 @@ impl ManagedConnection {
         match tokio::time::timeout(patience, attempt).await {
             Ok(Ok(connected)) => Ok(connected),
             Ok(Err(Attempt::NoResp3)) => Err(CallError::Refused("it speaks neither RESP3 nor RESP2".into())),
-            Ok(Err(Attempt::Failed(trouble))) => Err(trouble),
+            Ok(Err(Attempt::Failed(error))) => Err(error),
             Err(_) if self.endpoint.uses_tls() => Err(CallError::Broken(format!(
                 "no answer to a TLS greeting for {patience:?}; perhaps this port expects redis:// without TLS"
             ))),
@@ -217,16 +218,16 @@ impl ManagedConnection {
 
     /// The current session, or the next one, or the reason why the last attempt to reconnect failed.
     pub async fn session_or_error(&self) -> Result<Session> {
-        let mut trouble = self.trouble();
+        let mut outage = self.outage();
         tokio::select! {
             biased;
             session = self.session() => Ok(session),
-            reason = async {
-                let reason = trouble.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
-                // The reason may be from before this call. The keeper tries again within this time.
+            error = async {
+                let error = outage.wait_for(Option::is_some).await.ok().and_then(|error| error.clone());
+                // The error may be from before this call. The keeper tries again within this time.
                 tokio::time::sleep(NEXT_TRY).await;
-                reason
-            } => Err(self.error(CallError::Broken(reason.unwrap_or_default()))),
+                error
+            } => Err(self.error(error.unwrap_or_else(|| CallError::Broken("no answer".into())))),
         }
     }
 
@@ -284,7 +285,7 @@ impl ManagedConnection {
                 }
                 Ok(true)
             }
-            Err(trouble @ CallError::Broken(_)) => Err(trouble),
+            Err(error @ CallError::Broken(_)) => Err(error),
             Err(_) => Ok(false),
         }
     }
@@ -319,25 +320,23 @@ impl ManagedConnection {
     }
 
     /// Reports a call error once. Further ones are ignored until no caller waits any more.
-    pub fn report_trouble(&self, trouble: &CallError) {
-        self.trouble.send_if_modified(|told| {
-            let first = told.is_none();
-            if first {
-                *told = Some(trouble.to_string());
-            }
-            first
+    pub fn report_outage(&self, error: CallError) {
+        self.outage.send_if_modified(|reported| {
+            let is_first = reported.is_none();
+            reported.get_or_insert(error);
+            is_first
         });
     }
 
     /// The call error that currently keeps callers waiting, if there is one.
-    pub fn trouble(&self) -> watch::Receiver<Option<String>> {
-        self.trouble.subscribe()
+    pub fn outage(&self) -> watch::Receiver<Option<CallError>> {
+        self.outage.subscribe()
     }
 
     /// Turns a call error into an error for the user of the library.
-    pub fn error(&self, trouble: CallError) -> Error {
+    pub fn error(&self, error: CallError) -> Error {
         let address = self.endpoint.to_string();
-        match trouble {
+        match error {
             CallError::Broken(reason) => Error::Unreachable { address, reason },
             other => Error::Refused { address, reason: other.to_string() },
         }
@@ -351,7 +350,7 @@ impl Drop for WaitingCall<'_> {
     fn drop(&mut self) {
         let mut waiting = self.0.waiting.lock().expect("no panic while held");
         *waiting -= 1;
-        if *waiting == 0 && self.0.trouble.send_if_modified(|told| told.take().is_some()) {
+        if *waiting == 0 && self.0.outage.send_if_modified(|reported| reported.take().is_some()) {
             self.0.unsettle();
         }
     }
@@ -394,8 +393,8 @@ impl From<RedisError> for Attempt {
 }
 
 impl From<CallError> for Attempt {
-    fn from(trouble: CallError) -> Self {
-        Self::Failed(trouble)
+    fn from(error: CallError) -> Self {
+        Self::Failed(error)
     }
 }
 

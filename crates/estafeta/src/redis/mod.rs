@@ -12,10 +12,8 @@ mod server_info;
 mod session;
 mod store;
 
+pub(crate) use call_error::CallError;
 pub(crate) use connection::{Keeper, ManagedConnection, pauses};
 pub use endpoint::{Address, Endpoint};
 pub(crate) use reply::Reply;
 pub(crate) use store::Store;
-
-#[cfg(test)]
-pub(crate) use call_error::CallError;

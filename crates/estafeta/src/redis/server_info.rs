@@ -51,8 +51,8 @@ mod tests {
             assert!(server(good).check_version().is_ok(), "{good}");
         }
         for old in ["6.2.14", "6.9", "", "unknown"] {
-            let told = server(old).check_version().expect_err(old).to_string();
-            assert_eq!(told, format!("expected Redis 7.0 or newer, got {old}"));
+            let message = server(old).check_version().expect_err(old).to_string();
+            assert_eq!(message, format!("expected Redis 7.0 or newer, got {old}"));
         }
     }
 }

@@ -101,10 +101,10 @@ impl Session {
         answer.extract_error().map_err(|error| self.report(error.into()))
     }
 
-    fn report(&self, trouble: CallError) -> CallError {
-        if matches!(trouble, CallError::Broken(_)) {
+    fn report(&self, error: CallError) -> CallError {
+        if matches!(error, CallError::Broken(_)) {
             let _ = self.reports.send(self.generation);
         }
-        trouble
+        error
     }
 }

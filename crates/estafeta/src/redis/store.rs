@@ -169,7 +169,7 @@ impl Store {
                 return Err(self.explain(error).await);
             };
             waiting.get_or_insert_with(|| self.connection.wait_along());
-            self.connection.report_trouble(&error);
+            self.connection.report_outage(error);
             tokio::select! {
                 () = end.cancelled() => return Err(Error::Stopped),
                 () = tokio::time::sleep(pauses.next().unwrap_or_default()) => {}

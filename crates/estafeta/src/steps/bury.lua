@@ -1,19 +1,19 @@
 -- bury: removes a dead member. What it held goes back where it came from.
--- KEYS   members succession member leader ready bell errors ledger events journal inflight...
--- ARGV   incarnation channel-prefix absent-since grace-ms judge
---        absent-since: Redis time at which the failure detector first missed the member (0: never). judge: the member
---        that runs the failure detector; empty if no member does.
+-- KEYS   members succession member leader ready wakeup errors ledger events journal inflight...
+-- ARGV   incarnation channel-prefix absent-since grace-ms detector
+--        absent-since: Redis time at which the failure detector first missed the member (0: never). detector: the
+--        member that runs the failure detector; empty if no member does.
 -- Answer {'buried', number, returned, given-up} · {'alive'} · {'gone'}
 -- Invariant: a member that looks alive now is not touched, whatever the failure detector saw before. Only a deadline
--- that a clock jump left too far off is cut to one lease. A judge whose own lease ran out is ignored.
+-- that a clock jump left too far off is cut to one lease. A detector whose own lease ran out is ignored.
 local members, succession, member, leader, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[9]
-local victim, judge = ARGV[1], ARGV[5]
+local victim, detector = ARGV[1], ARGV[5]
 
 if not redis.call('ZSCORE', members, victim) then
   return { 'gone' }
 end
 local now = now_ms()
-if judge ~= '' and tonumber(redis.call('ZSCORE', members, judge) or 0) < now then
+if detector ~= '' and tonumber(redis.call('ZSCORE', members, detector) or 0) < now then
   return { 'alive' }
 end
 local facts = redis.call('HMGET', member, 'number', 'kind', 'presence', 'lease', 'max-attempts', 'journal')
@@ -34,7 +34,7 @@ local leads = redis.call('HGET', leader, 'member') == victim
 redis.call('LLEN', KEYS[6])
 redis.call('XLEN', events)
 
-local returned = give_back(held, keys, number, now)
+local returned = hand_back(held, keys, number, now)
 if leads then
   vacate(leader, succession, number)
 end
@@ -43,5 +43,5 @@ redis.call('ZREM', succession, victim)
 redis.call('DEL', member)
 redis.call('HINCRBY', keys.ledger, 'buried', 1)
 announce(events, 'buried', 'member', number, 'why', state, 'returned', returned, 'gave-up', #held.spent)
-ring_bell(keys.ready, KEYS[6])
+wake_one(keys.ready, KEYS[6])
 return { 'buried', tonumber(number), returned, #held.spent }

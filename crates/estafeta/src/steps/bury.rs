@@ -8,7 +8,10 @@ use crate::identity::{Incarnation, MemberId};
 use crate::keys::Keys;
 use crate::redis::{Reply, Store};
 
-script!("bury" " flags=allow-oom" uses "clock" "events" "wakeup" "elements" "ledger" "presence" "office" "give_back");
+script!(
+    "bury" " flags=allow-oom"
+    uses "clock" "events" "wakeup" "lists" "elements" "ledger" "queue" "presence" "office" "hand_back"
+);
 
 /// The facts about a member that never change and that `bury` needs.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +33,7 @@ pub(super) fn call(
     facts: &Facts,
     absent_since_ms: u64,
     grace: Duration,
-    judge: Option<Incarnation>,
+    detector: Option<Incarnation>,
 ) -> Call {
     let mut names = farewell_keys(keys, victim);
     names.push(("journal", keys.journal.clone()));
@@ -40,7 +43,7 @@ pub(super) fn call(
         .arg("channel-prefix", &keys.channels)
         .arg("absent-since", absent_since_ms)
         .arg("grace-ms", millis(grace))
-        .arg("judge", judge.map(|judge| judge.to_string()).unwrap_or_default());
+        .arg("detector", detector.map(|detector| detector.to_string()).unwrap_or_default());
     call
 }
 
@@ -52,7 +55,7 @@ pub(super) fn farewell_keys(keys: &Keys, member: Incarnation) -> Vec<(&'static s
         ("member", keys.member(member)),
         ("leader", keys.leader.clone()),
         ("ready", keys.ready.clone()),
-        ("bell", keys.bell.clone()),
+        ("wakeup", keys.wakeup.clone()),
         ("errors", keys.errors.clone()),
         ("ledger", keys.ledger.clone()),
         ("events", keys.events.clone()),
@@ -80,16 +83,16 @@ fn read(mut reply: Reply) -> Result<Bury> {
 }
 
 impl Store {
-    /// `judge` is the member that runs the failure detector, or None if the caller is not a member.
+    /// `detector` is the member that runs the failure detector, or None if the caller is not a member.
     pub async fn bury(
         &self,
         victim: Incarnation,
         facts: &Facts,
         absent_since_ms: u64,
         grace: Duration,
-        judge: Option<Incarnation>,
+        detector: Option<Incarnation>,
     ) -> Result<Bury> {
-        let call = call(self.keys(), victim, facts, absent_since_ms, grace, judge);
+        let call = call(self.keys(), victim, facts, absent_since_ms, grace, detector);
         read(self.run(&SCRIPT, &call).await?)
     }
 }

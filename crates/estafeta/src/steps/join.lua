@@ -1,7 +1,7 @@
 -- join: registers a node as a member of the ring.
--- KEYS   schema application members succession member ledger events leader epoch ready bell errors journal
+-- KEYS   schema application members succession member ledger events leader epoch ready wakeup errors journal
 -- ARGV   schema-version application incarnation kind lanes host pid lease-ms presence max-attempts journal
---        (kind is member or reader; presence and journal are 0 or 1)
+--        (kind is node or reader; presence and journal are 0 or 1)
 -- Answer {'joined', number, now} · {'schema', theirs} · {'application', theirs}
 -- Invariant: a foreign or newer ring stays untouched. The same incarnation is never registered twice.
 -- Only nodes of one application share a ring. A reader has no application (empty) and may join any ring.
@@ -43,7 +43,7 @@ local number = redis.call('HINCRBY', ledger, 'joined', 1)
 redis.call('HSET', member, 'number', number, 'kind', kind, 'lanes', ARGV[5], 'host', ARGV[6], 'pid', ARGV[7],
   'lease', ARGV[8], 'presence', ARGV[9], 'max-attempts', ARGV[10], 'journal', ARGV[11], 'started', text(now))
 redis.call('ZADD', members, text(now + lease), incarnation)
-if kind == 'member' then
+if kind == 'node' then
   redis.call('ZADD', succession, number, incarnation)
 end
 announce(events, 'joined', 'member', number, 'role', kind, 'host', ARGV[6], 'pid', ARGV[7])

@@ -27,7 +27,7 @@ pub(crate) struct Introduction<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemberKind {
-    Member,
+    Node,
     Reader,
 }
 
@@ -43,12 +43,12 @@ pub(super) fn call(keys: &Keys, me: &Introduction<'_>) -> Call {
         ("leader", &keys.leader),
         ("epoch", &keys.epoch),
         ("ready", &keys.ready),
-        ("bell", &keys.bell),
+        ("wakeup", &keys.wakeup),
         ("errors", &keys.errors),
         ("journal", &keys.journal),
     ]);
     let kind = match me.kind {
-        MemberKind::Member => "member",
+        MemberKind::Node => "node",
         MemberKind::Reader => "reader",
     };
     call.arg("schema-version", SCHEMA)

@@ -1,4 +1,4 @@
--- lead: takes office if it is vacant or its holder is dead.
+-- lead: takes office if it is vacant, or takes it over if its holder is dead. Extends the caller's lease if it leads.
 -- KEYS   members succession member leader epoch ledger events
 -- ARGV   incarnation lease-ms channel-prefix absent-since grace-ms interval-ms silence-ms known-published renew(0|1)
 --        absent-since: Redis time at which the caller first missed the leader (0: never). silence-ms: how long ago it

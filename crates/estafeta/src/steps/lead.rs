@@ -17,7 +17,7 @@ pub(crate) struct Candidacy {
     pub interval: Duration,
     pub silence: Duration,
     pub known_published: u64,
-    /// The candidate is already in office, but the server changed, so it needs a new epoch.
+    /// The candidate is already in office and needs a new epoch, because Redis has lost what it acknowledged.
     pub renew: bool,
 }
 

@@ -1,5 +1,5 @@
 -- leave: removes the caller from the ring. Hands back what it held, and vacates the office if it held that.
--- KEYS   members succession member leader ready bell errors ledger events inflight...
+-- KEYS   members succession member leader ready wakeup errors ledger events inflight...
 -- ARGV   incarnation channel-prefix
 -- Answer {'left', returned}; {'left', 0} even if it was no longer a member.
 -- Invariant: afterwards nothing in Redis belongs to the caller. A member that leaves cleanly turns no message into an
@@ -18,7 +18,7 @@ local leads = redis.call('HGET', leader, 'member') == me
 redis.call('LLEN', KEYS[6])
 redis.call('XLEN', events)
 
-local returned = give_back(held, keys, number, now_ms())
+local returned = hand_back(held, keys, number, now_ms())
 if leads then
   vacate(leader, succession, number)
   call_heir(succession, ARGV[2], me)
@@ -27,5 +27,5 @@ redis.call('ZREM', members, me)
 redis.call('ZREM', succession, me)
 redis.call('DEL', member)
 announce(events, 'left', 'member', number, 'returned', returned)
-ring_bell(keys.ready, KEYS[6])
+wake_one(keys.ready, KEYS[6])
 return { 'left', returned }

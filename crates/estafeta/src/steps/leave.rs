@@ -7,7 +7,7 @@ use crate::identity::Incarnation;
 use crate::keys::Keys;
 use crate::redis::Store;
 
-script!("leave" " flags=allow-oom" uses "clock" "events" "wakeup" "elements" "ledger" "office" "give_back");
+script!("leave" " flags=allow-oom" uses "clock" "events" "wakeup" "lists" "elements" "ledger" "queue" "office" "hand_back");
 
 pub(super) fn call(keys: &Keys, me: Incarnation, lanes: usize) -> Call {
     let mut names = farewell_keys(keys, me);

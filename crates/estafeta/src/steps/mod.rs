@@ -2,7 +2,8 @@
 //!
 //! Redis runs `NAME.lua`. `NAME.rs` beside it contains everything that Rust knows about the step. It has the keys and
 //! arguments, the function of [`Store`](crate::redis::Store) that calls the step, and the meaning of the answer.
-//! Several scripts share the pieces in `shared/`.
+//! Several scripts share the functions in `shared/`. Only `shared/queue.lua` knows that messages travel in packs, and
+//! in Rust only [`pack`](crate::pack).
 //!
 //! The header of each script names its keys and arguments. [`Call`] takes each of them with its name, and a test
 //! compares the two, because Lua only sees positions.

@@ -1,5 +1,5 @@
--- publish: appends messages to the queue, if the caller is the generator of exactly this epoch.
--- KEYS   members member leader ledger ready bell
+-- publish: appends messages to the queue and extends the caller's lease, if it is the generator of exactly this epoch.
+-- KEYS   members member leader ledger ready wakeup
 -- ARGV   incarnation epoch n first-id interval-ms catch-up(0|1) max-waiting limit lease-ms late-ms count element...
 --        n: the number of earlier publishes in this term. limit 0: no limit. late-ms: a tick that is later than this
 --        was missed. count: how many messages the elements hold.
@@ -7,7 +7,7 @@
 --        {'expected', next-id} · {'full', now} · {'limit'} · {'fenced'}
 -- Invariant: ids are 1, 2, 3 ... without gaps, in the order of the queue. A refusal writes nothing, except that a
 -- fenced one is counted.
-local members, member, leader, ledger, ready, bell = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local members, member, leader, ledger, ready, wakeup = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local me, n, interval, limit = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[8])
 local count, first = tonumber(ARGV[11]), 12
 
@@ -22,16 +22,16 @@ end
 if sent > n then
   return { 'already', due, now }
 end
-local counts, length = check_counts(ledger, 'published', 'packed', 'loose'), redis.call('LLEN', ready)
-local published, packed = tonumber(counts[1] or 0), length > 0 and math.max(tonumber(counts[2] or 0), 0) or 0
+local queue, published = read_queue(ready, ledger, 'published')
+published = tonumber(published or 0)
 if tonumber(ARGV[4]) ~= published + 1 then
   return { 'expected', published + 1 }
 elseif limit > 0 and published + count > limit then
   return { 'limit' }
-elseif length + packed + count > tonumber(ARGV[7]) then
+elseif count_of(queue) + count > tonumber(ARGV[7]) then
   return { 'full', now }
 end
-local rung = redis.call('LLEN', bell)
+local tokens = redis.call('LLEN', wakeup)
 local facts = check_counts(member, 'number', 'generated')
 
 -- A tick further off than one interval is left over from a clock that jumped back.
@@ -48,20 +48,16 @@ if interval > 0 then
 end
 -- This is the first write, because it fails by itself if its key is of another type.
 redis.call('ZADD', members, 'XX', text(now + tonumber(ARGV[9])), me)
-for from = first, #ARGV, 500 do
-  redis.call('RPUSH', ready, unpack(ARGV, from, math.min(from + 499, #ARGV)))
-end
-packed = packed + count - (#ARGV - first + 1)
-local loose = length > 0 and counts[3] or '0'
-redis.call('HSET', ledger, 'published', text(published + count), 'packed', text(packed), 'loose', loose)
+push(queue, ARGV, first, count)
+save_queue(queue, 'published', text(published + count))
 -- The generator's registration may have been deleted. The generator still leads. But a hash that holds only a count
 -- would belong to no member, and nothing would ever remove it.
 if facts[1] then
   redis.call('HINCRBY', member, 'generated', count)
 end
 redis.call('HSET', leader, 'sent', n + 1, 'due', text(due))
--- Leaves a wakeup token as ring_bell does, but with what is already known: a message waits.
-if rung == 0 then
-  redis.call('RPUSH', bell, '1')
+-- Leaves a wakeup token as wake_one does, but with what is already known: a message waits.
+if tokens == 0 then
+  redis.call('RPUSH', wakeup, '1')
 end
 return { 'published', due, now }

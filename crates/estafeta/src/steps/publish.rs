@@ -10,7 +10,7 @@ use crate::message::Message;
 use crate::pack;
 use crate::redis::{Reply, Store};
 
-script!("publish" "" uses "clock" "ledger");
+script!("publish" "" uses "clock" "lists" "ledger" "queue");
 
 /// The messages of one call, and the conditions under which they are published.
 pub(crate) struct Batch<'a> {
@@ -53,7 +53,7 @@ pub(super) fn call(keys: &Keys, me: Incarnation, batch: &Batch<'_>) -> Call {
         ("leader", &keys.leader),
         ("ledger", &keys.ledger),
         ("ready", &keys.ready),
-        ("bell", &keys.bell),
+        ("wakeup", &keys.wakeup),
     ];
     let mut call = SCRIPT.call_with_room(&keys, elements.len(), bytes);
     call.arg("incarnation", me.to_string())

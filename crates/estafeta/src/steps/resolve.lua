@@ -1,15 +1,14 @@
 -- resolve: retries or drops errors that the caller has read before.
--- KEYS   errors ready bell ledger events
+-- KEYS   errors ready wakeup ledger events
 -- ARGV   verb(retry|drop) element...
 -- Answer {'resolved', count}: the number of elements that were still there. An error that a reader took meanwhile is
 --        not touched.
 -- Invariant: in the same step in which it leaves, a retried error waits again, and a dropped one counts as taken.
-local errors, ready, bell, ledger, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local errors, ready, wakeup, ledger, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local drops = ARGV[1] == 'drop'
 
-local waiting = redis.call('LLEN', ready)
-redis.call('LLEN', bell)
-check_counts(ledger, 'taken', 'dropped', 'retried')
+local queue = read_queue(ready, ledger, 'taken', 'dropped', 'retried')
+redis.call('LLEN', wakeup)
 redis.call('XLEN', events)
 
 -- LREM, the first write, fails by itself if its key is of another type.
@@ -26,12 +25,10 @@ if count > 0 and drops then
   redis.call('HINCRBY', ledger, 'dropped', count)
   announce(events, 'dropped', 'count', count)
 elseif count > 0 then
-  push_all('RPUSH', ready, again)
-  if waiting == 0 then
-    forget_packs(ledger)
-  end
+  push(queue, again, 1, count)
+  save_queue(queue)
   redis.call('HINCRBY', ledger, 'retried', count)
   announce(events, 'retried', 'count', count)
-  ring_bell(ready, bell)
+  wake_one(ready, wakeup)
 end
 return { 'resolved', count }

@@ -5,13 +5,13 @@ use crate::error::Result;
 use crate::keys::Keys;
 use crate::redis::Store;
 
-script!("resolve" " flags=allow-oom" uses "clock" "events" "wakeup" "elements" "ledger");
+script!("resolve" " flags=allow-oom" uses "clock" "events" "wakeup" "lists" "elements" "ledger" "queue");
 
 pub(super) fn call(keys: &Keys, verb: &str, elements: &[&[u8]]) -> Call {
     let mut call = SCRIPT.call(&[
         ("errors", &keys.errors),
         ("ready", &keys.ready),
-        ("bell", &keys.bell),
+        ("wakeup", &keys.wakeup),
         ("ledger", &keys.ledger),
         ("events", &keys.events),
     ]);

@@ -1,6 +1,6 @@
 //! Lua scripts and calls to them.
 //!
-//! A script consists of the shared pieces that it uses and its own file. Its flags state which rules Redis itself
+//! A script consists of its own file and of the functions from the shared pieces that it calls. Its flags state which rules Redis itself
 //! enforces. Steps with `no-writes` run on a full server and on a replica. Steps with `allow-oom` free memory or keep
 //! the ring alive. `publish` has neither flag: when memory runs out, it is the step that must wait.
 //!
@@ -14,12 +14,12 @@ use redis::{Cmd, ToRedisArgs};
 
 pub(crate) struct Script {
     pub name: &'static str,
-    code: LazyLock<Cow<'static, str>>,
+    code: LazyLock<String>,
     sha: LazyLock<String>,
 }
 
 impl Script {
-    pub const fn new(name: &'static str, code: fn() -> Cow<'static, str>, sha: fn() -> String) -> Self {
+    pub const fn new(name: &'static str, code: fn() -> String, sha: fn() -> String) -> Self {
         Self { name, code: LazyLock::new(code), sha: LazyLock::new(sha) }
     }
 
@@ -75,56 +75,119 @@ impl Call {
     }
 }
 
-/// The text of a script: the built-in one, or in test builds the one from the directory.
+/// The code of a script. Each file comes with its name and its built-in text.
+pub(super) fn source(flags: &str, shared: &[(&str, &'static str)], own: (&str, &'static str)) -> String {
+    let shared: Vec<_> =
+        shared.iter().map(|(name, text)| read(&format!("shared/{name}.lua"), text)).collect();
+    assemble(flags, &shared, &read(&format!("{}.lua", own.0), own.1))
+}
+
+/// Puts a script together from shared pieces and its own text. It contains only the functions that it calls, because
+/// Redis spends time on every function that a call defines.
+pub(super) fn assemble(flags: &str, shared: &[Cow<'_, str>], own: &str) -> String {
+    let mut code = own.to_owned();
+    for definition in shared.iter().flat_map(|piece| definitions(piece)).rev() {
+        if names(&definition).any(|name| uses(&code, name)) {
+            code.insert_str(0, &definition);
+        }
+    }
+    format!("#!lua{flags}\n{code}")
+}
+
+/// The definitions of a shared piece, each with the comment above it: functions and constants.
+fn definitions(piece: &str) -> Vec<String> {
+    let mut definitions = vec![String::new()];
+    for line in piece.lines() {
+        let last = definitions.last_mut().expect("never empty");
+        last.push_str(line);
+        last.push('\n');
+        let is_constant = line.starts_with("local ") && !line.starts_with("local function ");
+        if line == "end" || is_constant {
+            definitions.push(String::new());
+        }
+    }
+    definitions
+}
+
+/// The names that a definition introduces.
+fn names(definition: &str) -> impl Iterator<Item = &str> {
+    let line = definition.lines().find_map(|line| line.strip_prefix("local ")).unwrap_or_default();
+    let line = line.strip_prefix("function ").unwrap_or(line);
+    line.split(['(', '='])
+        .next()
+        .unwrap_or_default()
+        .split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+}
+
+/// Whether the code contains this name as a whole word, outside comments.
+fn uses(code: &str, name: &str) -> bool {
+    let mut lines = code.lines().filter(|line| !line.trim_start().starts_with("--"));
+    lines.any(|line| line.split(|c: char| c != '_' && !c.is_ascii_alphanumeric()).any(|word| word == name))
+}
+
+/// The text of a file: the built-in one, or in test builds the one from the directory.
 #[cfg(not(test))]
-pub(super) fn source(
-    built_in: &'static str,
-    _flags: &str,
-    _shared: &[&str],
-    _name: &str,
-) -> Cow<'static, str> {
+fn read(_file: &str, built_in: &'static str) -> Cow<'static, str> {
     built_in.into()
 }
 
 #[cfg(test)]
-pub(super) fn source(built_in: &'static str, flags: &str, shared: &[&str], name: &str) -> Cow<'static, str> {
-    if std::env::var_os("ESTAFETA_SCRIPTS").is_none() {
+pub(super) fn read(file: &str, built_in: &'static str) -> Cow<'static, str> {
+    let Some(directory) = std::env::var_os("ESTAFETA_SCRIPTS") else {
         return built_in.into();
-    }
-    let pieces: String = shared.iter().map(|name| piece(name)).collect();
-    format!("#!lua{flags}\n{pieces}{}", read(&format!("{name}.lua"))).into()
-}
-
-/// One of the shared pieces.
-#[cfg(test)]
-pub(super) fn piece(name: &str) -> String {
-    read(&format!("shared/{name}.lua"))
-}
-
-#[cfg(test)]
-fn read(file: &str) -> String {
-    let usual = concat!(env!("CARGO_MANIFEST_DIR"), "/src/steps");
-    let directory = std::env::var_os("ESTAFETA_SCRIPTS").unwrap_or_else(|| usual.into());
+    };
     let path = std::path::PathBuf::from(directory).join(file);
-    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).into()
 }
 
 /// Declares the script of a step: its name, its flags, and the shared pieces it uses.
 macro_rules! script {
     ($name:literal $flags:literal uses $($shared:literal)*) => {
-        pub(super) static SCRIPT: $crate::steps::Script = {
-            const CODE: &str = concat!(
-                "#!lua", $flags, "\n",
-                $(include_str!(concat!("shared/", $shared, ".lua")),)*
-                include_str!(concat!($name, ".lua")),
-            );
-            $crate::steps::Script::new(
-                $name,
-                || $crate::steps::script::source(CODE, $flags, &[$($shared),*], $name),
-                || redis::Script::new(SCRIPT.code()).get_hash().to_owned(),
-            )
-        };
+        pub(super) static SCRIPT: $crate::steps::Script = $crate::steps::Script::new(
+            $name,
+            || {
+                $crate::steps::script::source(
+                    $flags,
+                    &[$(($shared, include_str!(concat!("shared/", $shared, ".lua")))),*],
+                    ($name, include_str!(concat!($name, ".lua"))),
+                )
+            },
+            || redis::Script::new(SCRIPT.code()).get_hash().to_owned(),
+        );
     };
 }
 
 pub(super) use script;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PIECE: &str = "-- One.\nlocal function one()\n  return 1\nend\n\n-- Limits.\nlocal few, many = 3, 9\n\n\
+                         -- Two.\nlocal function two()\n  return one() + few\nend\n";
+
+    #[test]
+    fn a_script_contains_the_definitions_that_it_uses_directly_or_not() {
+        let with = |own| assemble(" flags=no-writes", &[PIECE.into()], own);
+        let unused = "-- Calls one().\nreturn ones\n";
+        assert_eq!(with(unused), format!("#!lua flags=no-writes\n{unused}"));
+        assert_eq!(
+            with("return one()\n"),
+            "#!lua flags=no-writes\n-- One.\nlocal function one()\n  return 1\nend\nreturn one()\n"
+        );
+        assert_eq!(
+            with("return many\n"),
+            "#!lua flags=no-writes\n\n-- Limits.\nlocal few, many = 3, 9\nreturn many\n"
+        );
+        assert_eq!(with("return two()\n"), format!("#!lua flags=no-writes\n{PIECE}return two()\n"));
+    }
+
+    #[test]
+    fn a_piece_may_use_the_pieces_named_before_it() {
+        let later = "local function three()\n  return two()\nend\n";
+        let code = assemble("", &[PIECE.into(), later.into()], "return three()\n");
+        assert_eq!(code, format!("#!lua\n{PIECE}{later}return three()\n"));
+    }
+}

@@ -24,15 +24,6 @@ local function fields_with(lanes)
   return fields_of[lanes]
 end
 
--- How many messages a list has: its elements, plus what packs hold beyond that. A list without a stored count is read.
-local function count_of(list, packed)
-  local length = redis.call('LLEN', list)
-  if length > 0 and not packed then
-    return #messages_of(list)
-  end
-  return length > 0 and length + (tonumber(packed) or 0) or 0
-end
-
 local now = now_ms()
 local list, key = {}, 8
 for i = 4, #ARGV, 2 do
@@ -47,7 +38,7 @@ for i = 4, #ARGV, 2 do
   end
   local held, processed = 0, 0
   for lane = 1, lanes do
-    held = held + count_of(KEYS[key + lane], facts[2] == 'reader' and 0 or facts[9 + 2 * lane])
+    held = held + count_of(read_list(KEYS[key + lane], facts[2] == 'reader' and 0 or facts[9 + 2 * lane]))
     processed = processed + (tonumber(facts[8 + 2 * lane]) or 0)
   end
   local state = look_at(members, incarnation, ARGV[1] .. incarnation, facts[7] == '1', tonumber(facts[6]), now)
@@ -57,6 +48,6 @@ for i = 4, #ARGV, 2 do
     tonumber(facts[8]) or 0, processed, tonumber(facts[9]) or 0 }
   key = key + 1 + lanes
 end
-local waiting = count_of(KEYS[4], redis.call('HGET', ledger, 'packed') or 0)
+local waiting = count_of(read_list(KEYS[4], redis.call('HGET', ledger, 'packed') or 0))
 return { 'snapshot', now, waiting, redis.call('LLEN', KEYS[5]), redis.call('HGETALL', leader),
   redis.call('HGETALL', ledger), redis.call('XREVRANGE', KEYS[7], '+', '-', 'COUNT', ARGV[2]), list }

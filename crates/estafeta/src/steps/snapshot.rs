@@ -7,7 +7,7 @@ use crate::identity::Incarnation;
 use crate::keys::Keys;
 use crate::redis::{Reply, Store};
 
-script!("snapshot" " flags=no-writes" uses "clock" "elements" "presence");
+script!("snapshot" " flags=no-writes" uses "clock" "lists" "ledger" "queue" "presence");
 
 /// `known` counts all entries of the member list. `roll` lists those that belong to the ring, with their lanes.
 pub(super) fn call(keys: &Keys, known: usize, roll: &[(Incarnation, usize)], events: usize) -> Call {

@@ -1,14 +1,14 @@
 -- suspects: lists the members that do not look alive. It only reads; `bury` checks again before it acts.
--- KEYS   members ready bell
+-- KEYS   members ready wakeup
 -- ARGV   channel-prefix lease-ms
--- Answer {now, unrung(0|1), incarnation, state, incarnation, state ...}, state: expired absent ahead
---        unrung: messages wait and the wakeup list is empty, so a node may have taken the token without acting on it.
-local members, ready, bell = KEYS[1], KEYS[2], KEYS[3]
+-- Answer {now, needs-wakeup(0|1), incarnation, state, incarnation, state ...}, state: expired absent ahead
+--        needs-wakeup: messages wait and the wakeup list is empty. A node may have taken the token and not acted on it.
+local members, ready, wakeup = KEYS[1], KEYS[2], KEYS[3]
 local lease = tonumber(ARGV[2])
 
 local now = now_ms()
-local unrung = redis.call('LLEN', ready) > 0 and redis.call('LLEN', bell) == 0
-local answer = { now, unrung and 1 or 0 }
+local needs_wakeup = redis.call('LLEN', ready) > 0 and redis.call('LLEN', wakeup) == 0
+local answer = { now, needs_wakeup and 1 or 0 }
 local list = redis.call('ZRANGE', members, 0, -1, 'WITHSCORES')
 -- Looks up all members at once, in bounded chunks. One call per member would be most of the cost of a large idle ring.
 for first = 1, #list, 1000 do

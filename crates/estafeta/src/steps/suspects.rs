@@ -13,18 +13,19 @@ script!("suspects" " flags=no-writes" uses "clock" "presence");
 pub(crate) struct Suspects {
     pub now_ms: u64,
     /// Messages wait, and the wakeup list holds no token.
-    pub unrung: bool,
+    pub needs_wakeup: bool,
     pub list: Vec<(Incarnation, Health)>,
 }
 
 pub(super) fn call(keys: &Keys, lease: Duration) -> Call {
-    let mut call = SCRIPT.call(&[("members", &keys.members), ("ready", &keys.ready), ("bell", &keys.bell)]);
+    let mut call =
+        SCRIPT.call(&[("members", &keys.members), ("ready", &keys.ready), ("wakeup", &keys.wakeup)]);
     call.arg("channel-prefix", &keys.channels).arg("lease-ms", millis(lease));
     call
 }
 
 fn read(mut reply: Reply) -> Result<Suspects> {
-    let (now_ms, unrung) = (reply.number()?, reply.number()? == 1);
+    let (now_ms, needs_wakeup) = (reply.number()?, reply.number()? == 1);
     let mut list = Vec::new();
     while !reply.is_empty() {
         let (name, health) = (reply.text()?, reply.health()?);
@@ -33,7 +34,7 @@ fn read(mut reply: Reply) -> Result<Suspects> {
             list.push((incarnation, health));
         }
     }
-    Ok(Suspects { now_ms, unrung, list })
+    Ok(Suspects { now_ms, needs_wakeup, list })
 }
 
 impl Store {

@@ -7,7 +7,7 @@ use crate::keys::Keys;
 use crate::message::DeadLetter;
 use crate::redis::Store;
 
-script!("take" " flags=allow-oom" uses "clock" "elements" "ledger" "claims");
+script!("take" " flags=allow-oom" uses "clock" "lists" "ledger" "queue");
 
 pub(super) fn call(keys: &Keys, me: Identity, settlement: &Settlement) -> Call {
     let who = me.incarnation;

@@ -1,5 +1,5 @@
 -- turn: the only step of a lane. Settles what it handled, then claims the next messages.
--- KEYS   members member inflight ready bell errors ledger leader [journal]
+-- KEYS   members member inflight ready wakeup errors ledger leader [journal]
 -- ARGV   incarnation number lane try cursor n want elements {index reason}...
 --        number: the one that `join` returned, which differs if a late `join` brings a former identity back. try: grows
 --        with every try, including repeats. cursor: messages that this lane had settled before. n: how many messages it
@@ -10,7 +10,7 @@
 --        there, because no other lane uses that list · {'lost'} · {'late'}
 -- Invariant: a settle is applied once, however often it is repeated, and only by the member that holds the messages. A
 -- try that its own repeat overtook does nothing: it would claim for a lane that no longer listens.
-local members, member, inflight, ready, bell = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local members, member, inflight, ready, wakeup = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local errors, ledger, leader, journal = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local try, cursor, n, want = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local first_failure = 9
@@ -21,33 +21,26 @@ if not redis.call('ZSCORE', members, ARGV[1]) then
   return { 'lost' }
 end
 local facts = check_counts(member, cursor_field, try_field, packed_field, 'number', 'failed')
-local stored, surplus, number = tonumber(facts[1] or 0), math.max(tonumber(facts[3] or 0), 0), facts[4]
+local stored, number = tonumber(facts[1] or 0), facts[4]
 if number ~= ARGV[2] then
   return { 'lost' }
 end
 if try <= tonumber(facts[2] or 0) then
   return { 'late' }
 end
-local elements = redis.call('LLEN', inflight)
-local held, messages = elements > 0 and elements + surplus or 0, nil
+local list = read_list(inflight, facts[3])
 -- The step reads the messages themselves only if not all of them simply leave as done, or if their count may be wrong.
--- The count is gone if the member's hash was deleted. Elements that a foreign client pushed into the list were never
--- counted.
-local leaves_whole = n == held and elements == tonumber(ARGV[8]) and not fails and not journal
-if elements > 0 and (not facts[3] or (n > 0 and not leaves_whole)) then
-  messages = messages_of(inflight)
-  held, surplus = #messages, #messages - elements
+-- Elements that a foreign client pushed into the list were never counted.
+local leaves_whole = n == count_of(list) and list.length == tonumber(ARGV[8]) and not fails and not journal
+if n > 0 and not leaves_whole and not list.messages then
+  read_messages(list)
 end
-local settles = to_settle(stored, cursor, n, held)
+local settles = to_settle(stored, cursor, n, count_of(list))
 if settles == nil then
   return { 'lost' }
 end
-local queue, rung = { key = ready, length = redis.call('LLEN', ready) }, redis.call('LLEN', bell)
-local counts = check_counts(ledger, 'done', 'packed', 'loose')
-local done = tonumber(counts[1] or 0)
--- An empty queue has no packs, whatever was counted.
-queue.packed = queue.length > 0 and math.max(tonumber(counts[2] or 0), 0) or 0
-queue.loose = queue.length > 0 and math.max(tonumber(counts[3] or 0), 0) or 0
+local queue, done = read_queue(ready, ledger, 'done')
+local tokens = redis.call('LLEN', wakeup)
 if fails then
   check_counts(ledger, 'failed')
   redis.call('LLEN', errors)
@@ -60,35 +53,25 @@ if want > 0 and redis.call('HGET', leader, 'member') == ARGV[1] then
   want = 0
 end
 
+done = tonumber(done or 0)
 if settles then
-  local failed = note_outcomes(messages, n, number, errors, journal, first_failure)
-  redis.call('DEL', inflight)
-  push_all('RPUSH', inflight, messages or {}, n + 1)
+  local failed = note_outcomes(list.messages, n, number, errors, journal, first_failure)
+  settle(list, n)
   if failed > 0 then
     redis.call('HINCRBY', ledger, 'failed', failed)
     redis.call('HINCRBY', member, 'failed', failed)
   end
   stored, done = stored + n, done + n - failed
-  elements, surplus = held - n, 0
 end
-
-if elements == 0 then
-  -- A message whose handler died travels alone from then on. If it kills its handlers, it takes no other messages
-  -- along.
-  if want > 1 and queue.length > 1 then
-    queue.head = redis.call('LINDEX', ready, 0)
-    if not string.find(queue.head, '^%*?%d+ %d+ 1 ') then
-      want = 1
-    end
-  end
-  elements, surplus = claim(queue, inflight, want)
+if list.length == 0 then
+  list.length, list.packed = claim(queue, inflight, allowed(queue, want))
 end
-redis.call('HSET', member, cursor_field, text(stored), try_field, text(try), packed_field, text(surplus))
-if settles or elements > 0 then
-  redis.call('HSET', ledger, 'done', text(done), 'packed', text(queue.packed), 'loose', text(queue.loose))
+redis.call('HSET', member, cursor_field, text(stored), try_field, text(try), packed_field, text(list.packed))
+if settles or list.length > 0 then
+  save_queue(queue, 'done', text(done))
 end
--- Leaves a wakeup token as ring_bell does, but with what is already known: each check costs about as much as a message.
-if queue.length > 0 and rung == 0 then
-  redis.call('RPUSH', bell, '1')
+-- Leaves a wakeup token as wake_one does, but with what is already known: each check costs about as much as a message.
+if queue.length > 0 and tokens == 0 then
+  redis.call('RPUSH', wakeup, '1')
 end
-return { 'turn', stored, elements }
+return { 'turn', stored, list.length }

@@ -15,7 +15,7 @@ use crate::message::Message;
 use crate::pack;
 use crate::redis::{Reply, Store, pauses};
 
-script!("turn" " flags=allow-oom" uses "clock" "elements" "ledger" "claims" "outcomes");
+script!("turn" " flags=allow-oom" uses "clock" "lists" "elements" "ledger" "queue" "outcomes");
 
 /// One call of `turn` or `take`: what was handled, and how much more the caller wants.
 #[derive(Default)]
@@ -57,7 +57,7 @@ pub(super) fn call(
         ("member", &keys.member(who)),
         ("inflight", &keys.inflight(who, lane)),
         ("ready", &keys.ready),
-        ("bell", &keys.bell),
+        ("wakeup", &keys.wakeup),
         ("errors", &keys.errors),
         ("ledger", &keys.ledger),
         ("leader", &keys.leader),

@@ -12,7 +12,7 @@ use crate::redis::Store;
 script!("wake" " flags=allow-oom" uses "wakeup");
 
 pub(super) fn call(keys: &Keys) -> Call {
-    SCRIPT.call(&[("ready", &keys.ready), ("bell", &keys.bell)])
+    SCRIPT.call(&[("ready", &keys.ready), ("wakeup", &keys.wakeup)])
 }
 
 impl Store {
@@ -24,7 +24,7 @@ impl Store {
     /// came.
     pub async fn await_wakeup(&self, wait: Duration) -> Result<bool> {
         let mut command = redis::cmd("BLPOP");
-        command.arg(&self.keys().bell).arg(wait.as_secs_f64());
+        command.arg(&self.keys().wakeup).arg(wait.as_secs_f64());
         Ok(self.hold(&command, wait).await? != Value::Nil)
     }
 }

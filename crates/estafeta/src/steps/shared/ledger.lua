@@ -7,12 +7,6 @@ local function checked(count)
   return count
 end
 
--- An empty queue has no packs, whatever was counted. Scripts call this when they add unpacked messages to an empty
--- queue.
-local function forget_packs(ledger)
-  redis.call('HSET', ledger, 'packed', '0', 'loose', '0')
-end
-
 -- Reads and checks counts that the script is about to change or calculate with.
 local function check_counts(hash, ...)
   local counts = redis.call('HMGET', hash, ...)

@@ -5,11 +5,11 @@ use super::*;
 #[tokio::test]
 async fn a_burial_returns_the_messages_of_all_lanes_in_order_and_gives_up_after_the_last_attempt() {
     let bench = Bench::new().await;
-    let generator = bench.join(MemberKind::Member, 1).await;
+    let generator = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c", "d", "e"]).await;
     for attempt in 1..=3_u64 {
-        let handler = bench.join(MemberKind::Member, 4).await;
+        let handler = bench.join(MemberKind::Node, 4).await;
         for lane in [2, 0, 3, 1] {
             bench.claim(handler, lane, 1).await;
         }
@@ -38,7 +38,7 @@ async fn a_burial_writes_to_the_journal_only_if_the_dead_member_kept_one() {
     for journal in [false, true] {
         let bench = Bench::new().await;
         let incarnation = Incarnation::random();
-        let me = Introduction { journal, ..introduction(incarnation, MemberKind::Member, 1, false) };
+        let me = Introduction { journal, ..introduction(incarnation, MemberKind::Node, 1, false) };
         let number = bench.store.join(&me).await.unwrap();
         let list = bench.store.keys().inflight(incarnation, 0);
         bench.ask::<()>(&["RPUSH", &list, "1 1 3 7 its last attempt"]);
@@ -52,14 +52,13 @@ async fn a_burial_writes_to_the_journal_only_if_the_dead_member_kept_one() {
 #[tokio::test]
 async fn returned_messages_are_claimed_first_and_with_one_more_attempt() {
     let bench = Bench::new().await;
-    let (generator, handler) =
-        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c"]).await;
     bench.claim(handler, 0, 2).await;
     let returned = bench.store.leave(handler.incarnation, 1).await.unwrap();
     assert_eq!(returned, 2);
-    let next = bench.join(MemberKind::Member, 3).await;
+    let next = bench.join(MemberKind::Node, 3).await;
     let mut seen = Vec::new();
     for lane in 0..3 {
         let claimed = bench.claim(next, lane, 3).await;
@@ -74,7 +73,7 @@ async fn returned_messages_are_claimed_first_and_with_one_more_attempt() {
 #[tokio::test]
 async fn burying_the_generator_vacates_its_office() {
     let bench = Bench::new().await;
-    let (one, other) = (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (one, other) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(one).await;
     bench.expire(one);
     bench.bury(one).await;
@@ -90,7 +89,7 @@ async fn burying_the_generator_vacates_its_office() {
 #[tokio::test]
 async fn a_deadline_too_far_ahead_after_a_clock_jump_is_cut_to_one_lease() {
     let bench = Bench::new().await;
-    let one = bench.join(MemberKind::Member, 1).await;
+    let one = bench.join(MemberKind::Node, 1).await;
     let name = one.incarnation.to_string();
     let far = "99999999999999";
     bench.ask::<()>(&["ZADD", "{estafeta}:members", far, &name]);
@@ -108,7 +107,7 @@ async fn a_deadline_too_far_ahead_after_a_clock_jump_is_cut_to_one_lease() {
 async fn a_member_with_presence_is_buried_only_after_an_absence_of_one_grace_period() {
     let bench = Bench::new().await;
     let incarnation = Incarnation::random();
-    bench.store.join(&introduction(incarnation, MemberKind::Member, 1, true)).await.unwrap();
+    bench.store.join(&introduction(incarnation, MemberKind::Node, 1, true)).await.unwrap();
     let facts = bench.store.facts(incarnation).await.unwrap().unwrap();
     let now = bench.store.suspects(LEASE).await.unwrap().now_ms;
     for since in [0, now, now - 50] {
@@ -121,7 +120,7 @@ async fn a_member_with_presence_is_buried_only_after_an_absence_of_one_grace_per
     assert!(matches!(answer, Bury::Alive), "it is back");
 
     let gone = Incarnation::random();
-    bench.store.join(&introduction(gone, MemberKind::Member, 1, true)).await.unwrap();
+    bench.store.join(&introduction(gone, MemberKind::Node, 1, true)).await.unwrap();
     let facts = bench.store.facts(gone).await.unwrap().unwrap();
     let answer = bench.store.bury(gone, &facts, now - 200, GRACE, None).await.unwrap();
     assert!(matches!(answer, Bury::Buried { .. }), "it was missed for two graces");
@@ -157,12 +156,12 @@ async fn the_errors_that_a_dead_reader_held_return_to_the_head_of_the_errors() {
 #[tokio::test]
 async fn a_message_that_kills_its_handlers_takes_no_other_messages_along() {
     let bench = Bench::new().await;
-    let generator = bench.join(MemberKind::Member, 1).await;
+    let generator = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["good", "poison", "good"]).await;
     let mut claimed = Vec::new();
     while bench.ledger("failed") == 0 {
-        let handler = bench.join(MemberKind::Member, 1).await;
+        let handler = bench.join(MemberKind::Node, 1).await;
         let held = bench.claim(handler, 0, 10).await;
         claimed.push(held.len());
         if held.iter().any(|message| message.body() == b"poison") {
@@ -182,11 +181,11 @@ async fn a_message_that_kills_its_handlers_takes_no_other_messages_along() {
 #[tokio::test]
 async fn a_member_that_leaves_turns_no_message_into_an_error() {
     let bench = Bench::new().await;
-    let generator = bench.join(MemberKind::Member, 1).await;
+    let generator = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a"]).await;
     for _ in 0..10 {
-        let handler = bench.join(MemberKind::Member, 1).await;
+        let handler = bench.join(MemberKind::Node, 1).await;
         assert_eq!(bench.claim(handler, 0, 1).await.len(), 1);
         assert_eq!(bench.store.leave(handler.incarnation, 1).await.unwrap(), 1);
     }
@@ -196,7 +195,7 @@ async fn a_member_that_leaves_turns_no_message_into_an_error() {
 #[tokio::test]
 async fn a_member_whose_own_lease_ran_out_can_neither_bury_nor_take_over() {
     let bench = Bench::new().await;
-    let (old, other) = (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (old, other) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     bench.lead(old).await;
     bench.expire(old);
     bench.expire(other);
@@ -219,10 +218,10 @@ async fn a_member_whose_own_lease_ran_out_can_neither_bury_nor_take_over() {
 #[tokio::test]
 async fn a_member_that_is_missing_from_the_succession_still_returns_messages_and_not_errors() {
     let bench = Bench::new().await;
-    let generator = bench.join(MemberKind::Member, 1).await;
+    let generator = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b"]).await;
-    let (dead, leaving) = (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (dead, leaving) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     for member in [dead, leaving] {
         assert_eq!(bench.claim(member, 0, 1).await.len(), 1);
         bench.ask::<()>(&["ZREM", "{estafeta}:succession", &member.incarnation.to_string()]);
@@ -253,11 +252,11 @@ async fn the_errors_of_a_dead_reader_return_unchanged_and_in_order_even_if_one_l
 #[tokio::test]
 async fn foreign_elements_of_a_dead_member_return_unchanged_and_before_its_messages() {
     let bench = Bench::new().await;
-    let generator = bench.join(MemberKind::Member, 1).await;
+    let generator = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a"]).await;
     bench.ask::<()>(&["RPUSH", "{estafeta}:ready", "what is this", "and this"]);
-    let handler = bench.join(MemberKind::Member, 1).await;
+    let handler = bench.join(MemberKind::Node, 1).await;
     assert_eq!(bench.claim(handler, 0, 5).await.len(), 3);
     bench.expire(handler);
     assert!(matches!(bench.bury(handler).await, Bury::Buried { returned: 3, gave_up: 0, .. }));
@@ -270,7 +269,7 @@ async fn foreign_elements_of_a_dead_member_return_unchanged_and_before_its_messa
 #[tokio::test]
 async fn an_office_whose_holder_is_no_longer_a_member_can_be_taken_over() {
     let bench = Bench::new().await;
-    let (gone, heir) = (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (gone, heir) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     bench.lead(gone).await;
     bench.ask::<()>(&["ZREM", "{estafeta}:members", &gone.incarnation.to_string()]);
     let Beat::Stands(report) = bench.store.beat(heir.incarnation, LEASE).await.unwrap() else {

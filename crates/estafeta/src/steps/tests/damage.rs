@@ -59,10 +59,8 @@ impl Ring {
     /// Creates a ring that is ready for this step.
     async fn before(step: &str, bench: &Bench) -> Self {
         bench.ask::<()>(&["FLUSHALL"]);
-        let (leader, heir) =
-            (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
-        let (dead, reader) =
-            (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Reader, 1).await);
+        let (leader, heir) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
+        let (dead, reader) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Reader, 1).await);
         let term = bench.lead(leader).await;
         bench.publish(leader, &term, 0, &["a", "b", "c", "d"]).await;
         // The leader never claims.
@@ -96,7 +94,7 @@ impl Ring {
         let renewal = Candidacy { renew: true, known_published: 9, ..candidacy() };
         match step {
             "join" => {
-                let another = introduction(Incarnation::random(), MemberKind::Member, 1, false);
+                let another = introduction(Incarnation::random(), MemberKind::Node, 1, false);
                 store.join(&another).await.map(drop)
             }
             "turn" => store.turn(self.heir.identity(), 0, &failing, true).await.map(drop),
@@ -183,7 +181,7 @@ async fn a_step_that_a_damaged_field_stops_writes_nothing() {
 #[tokio::test]
 async fn an_epoch_that_is_not_a_number_stops_lead_before_it_writes() {
     let bench = Bench::new().await;
-    let one = bench.join(MemberKind::Member, 1).await;
+    let one = bench.join(MemberKind::Node, 1).await;
     // A negative epoch counts as none.
     let damages = DAMAGES.iter().flatten().filter(|damage| !damage.starts_with('-'));
     for epoch in damages.chain(&["inf", "9007199254740993"]) {
@@ -198,7 +196,7 @@ async fn an_epoch_that_is_not_a_number_stops_lead_before_it_writes() {
 #[tokio::test]
 async fn a_member_whose_hash_was_deleted_is_lost() {
     let bench = Bench::new().await;
-    let one = bench.join(MemberKind::Member, 1).await;
+    let one = bench.join(MemberKind::Node, 1).await;
     bench.forget(one);
     let before = bench.everything();
     assert!(matches!(bench.store.lead(one.incarnation, LEASE, &candidacy()).await.unwrap(), Lead::Lost));
@@ -209,15 +207,15 @@ async fn a_member_whose_hash_was_deleted_is_lost() {
 #[tokio::test]
 async fn a_member_whose_hash_was_deleted_hands_back_what_it_held() {
     let bench = Bench::new().await;
-    let (one, handler) = (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (one, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(one).await;
     bench.publish(one, &term, 0, &["a"]).await;
     bench.claim(handler, 0, 1).await;
-    bench.ask::<()>(&["DEL", "{estafeta}:bell"]);
+    bench.ask::<()>(&["DEL", "{estafeta}:wakeup"]);
     bench.forget(handler);
     assert_eq!(bench.store.leave(handler.incarnation, 1).await.unwrap(), 1);
     assert_eq!(bench.last_event()[..4], ["kind", "left", "member", "0"]);
-    assert_eq!(bench.ask::<u64>(&["LLEN", "{estafeta}:bell"]), 1);
+    assert_eq!(bench.ask::<u64>(&["LLEN", "{estafeta}:wakeup"]), 1);
     bench.forget(one);
     bench.store.leave(one.incarnation, 1).await.unwrap();
     assert_eq!(bench.ask::<u64>(&["ZCARD", "{estafeta}:members"]), 0);
@@ -249,7 +247,7 @@ async fn the_errors_of_a_reader_whose_hash_was_deleted_stay_errors() {
 #[tokio::test]
 async fn a_member_whose_hash_was_deleted_is_buried_only_when_its_lease_is_over() {
     let bench = Bench::new().await;
-    let one = bench.join(MemberKind::Member, 1).await;
+    let one = bench.join(MemberKind::Node, 1).await;
     bench.forget(one);
     assert!(matches!(bench.bury(one).await, Bury::Alive));
     bench.expire(one);

@@ -22,7 +22,7 @@ fn every_call(keys: &Keys) -> Vec<(&'static Script, Call)> {
     let settlement = Settlement { failures: vec![(0, "reason".into())], ..Settlement::default() };
     let facts = Facts { lanes: 1, ..Facts::default() };
     vec![
-        (&join::SCRIPT, join::call(keys, &introduction(incarnation, MemberKind::Member, 1, true))),
+        (&join::SCRIPT, join::call(keys, &introduction(incarnation, MemberKind::Node, 1, true))),
         (&beat::SCRIPT, beat::call(keys, incarnation, LEASE)),
         (&lead::SCRIPT, lead::call(keys, incarnation, LEASE, &candidacy())),
         (&resign::SCRIPT, resign::call(keys, incarnation, Epoch(1))),

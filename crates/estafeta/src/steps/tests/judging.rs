@@ -26,7 +26,7 @@ impl Bench {
     /// A member that joins with presence. The test itself opens and closes the subscription.
     async fn join_with_presence(&self) -> Actor {
         let incarnation = Incarnation::random();
-        let number = self.store.join(&introduction(incarnation, MemberKind::Member, 1, true)).await.unwrap();
+        let number = self.store.join(&introduction(incarnation, MemberKind::Node, 1, true)).await.unwrap();
         Actor { incarnation, number, lanes: 1 }
     }
 
@@ -65,7 +65,7 @@ async fn an_absence_with_a_break_counts_only_from_the_break_on() {
 async fn nothing_seen_through_an_unsettled_connection_leads_to_a_burial() {
     let bench = Bench::new().await;
     bench.join_with_presence().await;
-    let expired = bench.join(MemberKind::Member, 1).await;
+    let expired = bench.join(MemberKind::Node, 1).await;
     bench.expire(expired);
     let mut detector = bench.detector(None).await;
     for _ in 0..2 {
@@ -82,8 +82,7 @@ async fn nothing_seen_through_an_unsettled_connection_leads_to_a_burial() {
 #[tokio::test]
 async fn a_detector_in_a_member_whose_lease_ran_out_buries_no_member() {
     let bench = Bench::new().await;
-    let (detecting, dead) =
-        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (detecting, dead) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     bench.expire(detecting);
     bench.expire(dead);
     assert_eq!(bench.detector(Some(detecting)).await.look().await.unwrap(), (vec![], false));
@@ -95,7 +94,7 @@ async fn a_detector_in_a_member_whose_lease_ran_out_buries_no_member() {
 #[tokio::test]
 async fn a_member_without_presence_is_never_missed() {
     let bench = Bench::new().await;
-    bench.join(MemberKind::Member, 1).await;
+    bench.join(MemberKind::Node, 1).await;
     let mut detector = bench.detector(None).await;
     assert_eq!(detector.look().await.unwrap(), (vec![], false));
     let seen_at = bench.store.suspects(LEASE).await.unwrap().now_ms;
@@ -119,11 +118,11 @@ async fn a_sweep_lasts_until_every_missed_member_is_buried_unless_it_is_cancelle
 #[tokio::test]
 async fn a_lost_wakeup_is_replaced_by_the_next_look() {
     let bench = Bench::new().await;
-    let generator = bench.join(MemberKind::Member, 1).await;
+    let generator = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a"]).await;
-    let tokens = || -> u64 { bench.ask(&["LLEN", "{estafeta}:bell"]) };
-    bench.ask::<()>(&["DEL", "{estafeta}:bell"]);
+    let tokens = || -> u64 { bench.ask(&["LLEN", "{estafeta}:wakeup"]) };
+    bench.ask::<()>(&["DEL", "{estafeta}:wakeup"]);
     bench.detector(None).await.look().await.unwrap();
     assert_eq!(tokens(), 1);
 }
@@ -136,7 +135,7 @@ async fn an_absence_that_is_over_is_forgotten_even_if_another_member_is_still_mi
         let incarnation = Incarnation::random();
         // The members have the lease of the detector. With a longer one, a healthy member would look too far ahead.
         let lease = Duration::from_secs(2);
-        let me = Introduction { lease, ..introduction(incarnation, MemberKind::Member, 1, true) };
+        let me = Introduction { lease, ..introduction(incarnation, MemberKind::Node, 1, true) };
         members.push((incarnation, bench.store.join(&me).await.unwrap()));
     }
     let [(back, _), (_, gone)] = members[..] else { panic!("two members") };

@@ -16,7 +16,7 @@ async fn a_connection_is_not_free_while_a_blocking_command_waits_on_it() {
         let blocked = || -> String { bench.ask(&["INFO", "clients"]) };
         until("a command waits", async || blocked().contains("blocked_clients:1")).await;
         assert!(connection.free().is_none());
-        bench.ask::<u64>(&["RPUSH", "{estafeta}:bell", "1"])
+        bench.ask::<u64>(&["RPUSH", "{estafeta}:wakeup", "1"])
     };
     let (received, _) = tokio::join!(waiting, wake);
     assert!(received.unwrap());
@@ -26,10 +26,10 @@ async fn a_connection_is_not_free_while_a_blocking_command_waits_on_it() {
 #[tokio::test]
 async fn no_blocking_command_starts_while_a_caller_uses_a_free_connection() {
     let bench = Bench::new().await;
-    bench.ask::<u64>(&["RPUSH", "{estafeta}:bell", "1"]);
+    bench.ask::<u64>(&["RPUSH", "{estafeta}:wakeup", "1"]);
     let mine = bench.store.connection().free().unwrap();
     let early = tokio::time::timeout(Duration::from_millis(50), bench.store.await_wakeup(LEASE)).await;
-    assert!(early.is_err(), "it heard the bell on a connection that is taken");
+    assert!(early.is_err(), "it received the token on a connection that is taken");
     drop(mine);
     assert!(bench.store.await_wakeup(LEASE).await.unwrap());
 }
@@ -67,7 +67,7 @@ async fn a_wait_for_an_occupied_connection_continues_on_its_replacement() {
     let again = tokio::spawn(async move { listener.await_wakeup(LEASE).await });
     tokio::time::sleep(Duration::from_millis(50)).await;
     bench.ask::<u64>(&["CLIENT", "KILL", "ID", &id.to_string()]);
-    bench.ask::<u64>(&["RPUSH", "{estafeta}:bell", "1"]);
+    bench.ask::<u64>(&["RPUSH", "{estafeta}:wakeup", "1"]);
     assert!(tokio::time::timeout(LEASE, again).await.expect("it hears").unwrap().unwrap());
     end.cancel();
 }
@@ -92,7 +92,7 @@ async fn steps_use_the_shortcut_while_it_is_free_and_their_own_connection_otherw
     let step = async {
         until("the shortcut is taken", async || shortcut.free().is_none()).await;
         assert_eq!(connection_of(&store).await, own, "while a command waits there");
-        bench.ask::<u64>(&["RPUSH", "{estafeta}:bell", "1"])
+        bench.ask::<u64>(&["RPUSH", "{estafeta}:wakeup", "1"])
     };
     let (received, _) = tokio::join!(waiting, step);
     assert!(received.unwrap());
@@ -101,8 +101,8 @@ async fn steps_use_the_shortcut_while_it_is_free_and_their_own_connection_otherw
     bench.ask::<u64>(&["CLIENT", "KILL", "ID", &short.to_string()]);
     assert_eq!(connection_of(&store).await, own);
     assert!(
-        bench.store.connection().trouble().borrow().is_none(),
-        "the trouble of another connection is not ours"
+        bench.store.connection().outage().borrow().is_none(),
+        "an outage of another connection is not reported on this one"
     );
 }
 
@@ -123,7 +123,7 @@ async fn the_listener_waits_only_while_a_lane_is_idle() {
     for _ in 0..2 {
         let wake = async {
             until("a command waits", async || connection.free().is_none()).await;
-            bench.ask::<u64>(&["RPUSH", "{estafeta}:bell", "1"]);
+            bench.ask::<u64>(&["RPUSH", "{estafeta}:wakeup", "1"]);
         };
         tokio::join!(wakeup.wait(), wake);
         // The listener has done its next step once all other tasks have had their turn a few times.
@@ -144,9 +144,9 @@ async fn a_wakeup_that_no_lane_wants_any_more_is_passed_on() {
     until("a command waits", is_listening).await;
     drop(lane);
     bench.ask::<u64>(&["RPUSH", "{estafeta}:ready", "a message waits"]);
-    bench.ask::<u64>(&["RPUSH", "{estafeta}:bell", "1"]);
+    bench.ask::<u64>(&["RPUSH", "{estafeta}:wakeup", "1"]);
     until("the ring is heard", async || connection.free().is_some()).await;
-    until("the bell rings again", async || bench.ask::<u64>(&["LLEN", "{estafeta}:bell"]) == 1).await;
+    until("the wakeup rings again", async || bench.ask::<u64>(&["LLEN", "{estafeta}:wakeup"]) == 1).await;
     end.cancel();
 }
 
@@ -198,24 +198,24 @@ async fn a_connection_without_a_session_is_not_settled() {
 }
 
 #[tokio::test]
-async fn a_trouble_is_reported_once_until_the_last_waiting_call_is_served_and_then_unsettles() {
+async fn an_outage_is_reported_once_until_the_last_waiting_call_is_served_and_then_unsettles() {
     let bench = Bench::new().await;
     let (connection, end) = kept_connection(&bench).await;
-    let trouble = || connection.trouble().borrow().clone();
+    let outage = || connection.outage().borrow().as_ref().map(ToString::to_string);
     drop(connection.wait_along());
-    assert!(connection.is_settled(SETTLING), "a wait without any trouble means nothing");
+    assert!(connection.is_settled(SETTLING), "a wait without an outage means nothing");
 
     let (one, other) = (connection.wait_along(), connection.wait_along());
-    connection.report_trouble(&CallError::Broken("first".into()));
-    connection.report_trouble(&CallError::Broken("second".into()));
-    let first = trouble().expect("a trouble");
+    connection.report_outage(CallError::Broken("first".into()));
+    connection.report_outage(CallError::Broken("second".into()));
+    let first = outage().expect("an outage");
     assert!(first.contains("first"), "{first}");
     drop(one);
-    assert_eq!(trouble(), Some(first), "a caller still waits");
+    assert_eq!(outage(), Some(first), "a caller still waits");
     assert!(connection.is_settled(SETTLING));
     let start = Instant::now();
     drop(other);
-    assert_eq!(trouble(), None);
+    assert_eq!(outage(), None);
     // The settling time is over already if this machine stood still for that long.
     assert!(!connection.is_settled(SETTLING) || start.elapsed() >= SETTLING);
     end.cancel();

@@ -24,7 +24,7 @@ async fn snapshots_read_the_number_of_lanes_of_each_member_only_once() {
     let ring = bench.ring().await;
     let mut members = Vec::new();
     for lanes in 1..=5 {
-        members.push(bench.join(MemberKind::Member, lanes).await);
+        members.push(bench.join(MemberKind::Node, lanes).await);
     }
     assert_eq!(bench.reads_of_a_snapshot(&ring).await, 10, "each for its lanes, then each in the script");
     assert_eq!(bench.reads_of_a_snapshot(&ring).await, 5);
@@ -36,7 +36,7 @@ async fn snapshots_read_the_number_of_lanes_of_each_member_only_once() {
     let gone = members[2];
     bench.store.leave(gone.incarnation, gone.lanes).await.unwrap();
     assert_eq!(bench.reads_of_a_snapshot(&ring).await, 5);
-    bench.store.join(&introduction(gone.incarnation, MemberKind::Member, gone.lanes, false)).await.unwrap();
+    bench.store.join(&introduction(gone.incarnation, MemberKind::Node, gone.lanes, false)).await.unwrap();
     assert_eq!(bench.reads_of_a_snapshot(&ring).await, 7);
 }
 
@@ -44,9 +44,7 @@ async fn snapshots_read_the_number_of_lanes_of_each_member_only_once() {
 async fn ranks_count_the_possible_successors_wherever_the_generator_stands() {
     let bench = Bench::new().await;
     let mut members = Vec::new();
-    for kind in
-        [MemberKind::Member, MemberKind::Member, MemberKind::Reader, MemberKind::Member, MemberKind::Member]
-    {
+    for kind in [MemberKind::Node, MemberKind::Node, MemberKind::Reader, MemberKind::Node, MemberKind::Node] {
         members.push(bench.join(kind, 1).await);
     }
     let ranks = async || -> Vec<Option<u64>> {
@@ -70,8 +68,7 @@ async fn ranks_count_the_possible_successors_wherever_the_generator_stands() {
 #[tokio::test]
 async fn messages_that_a_member_holds_when_it_takes_office_stay_in_flight() {
     let bench = Bench::new().await;
-    let (generator, handler) =
-        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b"]).await;
     assert_eq!(bench.claim(handler, 0, 2).await.len(), 2);
@@ -84,7 +81,7 @@ async fn messages_that_a_member_holds_when_it_takes_office_stay_in_flight() {
 #[tokio::test]
 async fn a_ring_is_erased_completely_and_thousands_of_foreign_keys_stay() {
     let bench = Bench::new().await;
-    bench.join(MemberKind::Member, 2).await;
+    bench.join(MemberKind::Node, 2).await;
     let mut foreign = redis::pipe();
     for number in 0..20_000 {
         foreign.cmd("SET").arg(format!("foreign:{number}")).arg("x").ignore();
@@ -104,7 +101,7 @@ async fn a_ring_is_erased_completely_and_thousands_of_foreign_keys_stay() {
 async fn a_member_whose_hash_was_deleted_does_not_block_snapshots() {
     let bench = Bench::new().await;
     let ring = bench.ring().await;
-    let (one, other) = (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 2).await);
+    let (one, other) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 2).await);
     assert_eq!(ring.snapshot(0).await.unwrap().members.len(), 2);
     bench.ask::<()>(&["DEL", &bench.store.keys().member(one.incarnation)]);
     for _ in 0..2 {
@@ -119,7 +116,7 @@ async fn events_can_be_read_on_from_the_last_one_that_was_read() {
     let ring = bench.ring().await;
     assert!(ring.events_after("", 10).await.unwrap().is_empty(), "a ring to which nothing happened");
     for _ in 0..3 {
-        bench.join(MemberKind::Member, 1).await;
+        bench.join(MemberKind::Node, 1).await;
     }
     let all = ring.events_after("", 10).await.unwrap();
     let joined = |event: &Event| match event.kind {
@@ -140,7 +137,7 @@ async fn events_can_be_read_on_from_the_last_one_that_was_read() {
     assert!(ids("", 0).await.is_empty());
     let shown = ring.snapshot(1).await.unwrap().events;
     assert_eq!(shown[0].id, all[2].id, "a snapshot names them the same");
-    let one = bench.join(MemberKind::Member, 1).await;
+    let one = bench.join(MemberKind::Node, 1).await;
     let next = ring.events_after(&all[2].id, 10).await.unwrap();
     assert_eq!((next.len(), joined(&next[0])), (1, one.number.0));
 }
@@ -149,8 +146,7 @@ async fn events_can_be_read_on_from_the_last_one_that_was_read() {
 #[tokio::test]
 async fn a_snapshot_counts_messages_even_if_their_counts_are_damaged() {
     let bench = Bench::new().await;
-    let (generator, handler) =
-        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c"]).await;
     assert_eq!(bench.claim(handler, 0, 3).await.len(), 3);
@@ -174,11 +170,11 @@ async fn a_snapshot_counts_messages_even_if_their_counts_are_damaged() {
 #[tokio::test]
 async fn a_snapshot_with_an_outdated_list_of_members_is_refused() {
     let bench = Bench::new().await;
-    let (one, gone) = (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (one, gone) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let roll = [(one.incarnation, 1), (gone.incarnation, 1)];
     assert!(bench.store.snapshot(2, &roll, 0).await.unwrap().is_some());
     assert!(bench.store.snapshot(3, &roll, 0).await.unwrap().is_none(), "there are not three");
-    bench.join(MemberKind::Member, 1).await;
+    bench.join(MemberKind::Node, 1).await;
     // First only its entry in the member list is gone, then also its hash.
     bench.ask::<()>(&["ZREM", "{estafeta}:members", &gone.incarnation.to_string()]);
     for _ in 0..2 {

@@ -4,8 +4,7 @@ use super::*;
 
 /// Creates a ring with a generator, a handler and `count` small messages in the queue.
 async fn ring_with(bench: &Bench, count: usize) -> (Actor, Term, Actor) {
-    let (generator, handler) =
-        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     fill(bench, generator, &term, 0, count).await;
     (generator, term, handler)
@@ -43,7 +42,7 @@ async fn a_claim_takes_as_many_whole_packs_as_fit() {
     let claims = settle_all(&bench, handler, 220).await;
     assert_eq!(sizes(&claims), [200, 50]);
     fill(&bench, generator, &term, 1, 250).await;
-    let other = bench.join(MemberKind::Member, 1).await;
+    let other = bench.join(MemberKind::Node, 1).await;
     let claims = [claims, settle_all(&bench, other, 1000).await].concat();
     assert_eq!(sizes(&claims), [200, 50, 250]);
     assert_eq!(claims.concat(), (1..=500).collect::<Vec<u64>>());
@@ -58,7 +57,7 @@ async fn a_claim_of_less_than_a_pack_opens_the_pack() {
     let first = bench.claim(handler, 0, 30).await;
     assert_eq!(first.iter().map(|message| message.id).collect::<Vec<_>>(), (1..=30).collect::<Vec<u64>>());
     assert_eq!((bench.ready().len(), bench.snapshot().await.waiting), (72, 220));
-    let other = bench.join(MemberKind::Member, 1).await;
+    let other = bench.join(MemberKind::Node, 1).await;
     let claims = settle_all(&bench, other, 30).await;
     assert_eq!(claims.concat(), (31..=250).collect::<Vec<u64>>());
     bench.assert_balanced().await;
@@ -76,7 +75,7 @@ async fn the_rest_of_a_partly_settled_pack_returns_in_order() {
     assert_eq!((cursor, held.len(), held[0].id), (8, 12, 9));
     assert_eq!(bench.store.errors(0, 9).await.unwrap()[0].id, 3);
     assert_eq!(bench.store.leave(handler.incarnation, 1).await.unwrap(), 12);
-    let other = bench.join(MemberKind::Member, 1).await;
+    let other = bench.join(MemberKind::Node, 1).await;
     let claims = settle_all(&bench, other, 1000).await;
     assert_eq!(sizes(&claims), [1; 12], "each travels alone, after its handler was gone");
     assert_eq!(claims.concat(), (9..=20).collect::<Vec<u64>>());
@@ -161,13 +160,26 @@ async fn a_count_below_zero_does_not_let_a_lane_claim_over_what_it_holds() {
     assert_eq!(bench.snapshot().await.in_flight, 1, "and the count is right again");
 }
 
+/// A script that may call any function of the pieces about messages.
+fn script_with(own: &str) -> redis::Script {
+    macro_rules! piece {
+        ($name:literal) => {
+            script::read(
+                concat!("shared/", $name, ".lua"),
+                include_str!(concat!("../shared/", $name, ".lua")),
+            )
+        };
+    }
+    let pieces = [piece!("clock"), piece!("lists"), piece!("elements"), piece!("ledger"), piece!("queue")];
+    redis::Script::new(&script::assemble("", &pieces, own))
+}
+
 /// Lanes and scripts must find the same messages in any element of a list.
 #[test]
 fn scripts_and_lanes_parse_any_element_alike() {
     use proptest::prelude::*;
     let redis = RedisServer::start();
-    let code = script::piece("clock") + &script::piece("elements");
-    let script = redis::Script::new(&format!("{code}\nreturn open(ARGV[1]) or {{ ARGV[1] }}"));
+    let script = script_with("return packs().open(ARGV[1]) or { ARGV[1] }");
     let connection = std::cell::RefCell::new(redis.connect());
     let number = || {
         prop_oneof![
@@ -232,8 +244,7 @@ fn scripts_and_lanes_parse_any_element_alike() {
 fn scripts_and_readers_parse_any_error_alike() {
     use proptest::prelude::*;
     let redis = RedisServer::start();
-    let code = script::piece("clock") + &script::piece("elements");
-    let script = redis::Script::new(&format!("{code}\nreturn retried_message(ARGV[1]) or false"));
+    let script = script_with("return retried_message(ARGV[1]) or false");
     let connection = std::cell::RefCell::new(redis.connect());
     let number = || prop_oneof![12 => "[0-9]{1,9}", 1 => Just(String::new()), 1 => "[-+]?[0-9]"];
     let length =
@@ -304,13 +315,13 @@ async fn a_turn_reports_no_more_elements_than_there_are() {
     let bench = Bench::new().await;
     let (.., handler) = ring_with(&bench, 1).await;
     bench.ask::<()>(&["HSET", "{estafeta}:ledger", "packed", "999", "loose", "5"]);
-    bench.ask::<()>(&["DEL", "{estafeta}:bell"]);
+    bench.ask::<()>(&["DEL", "{estafeta}:wakeup"]);
     let settlement = Settlement { want: 100, ..Settlement::default() };
     let call = turn::call(bench.store.keys(), handler.identity(), 0, 1, &settlement, false);
     let reply = bench.store.run(&turn::SCRIPT, &call).await.unwrap();
     assert_eq!(turn::read(reply).unwrap(), Some((0, 1)), "nothing was settled, and one is held");
     assert_eq!(bench.ask::<String>(&["HGET", "{estafeta}:ledger", "packed"]), "0");
-    assert_eq!(bench.ask::<u64>(&["LLEN", "{estafeta}:bell"]), 0, "nothing is left to wake anybody for");
+    assert_eq!(bench.ask::<u64>(&["LLEN", "{estafeta}:wakeup"]), 0, "nothing is left to wake anybody for");
 }
 
 /// A lane must not block Redis by a search through a long queue.
@@ -374,9 +385,9 @@ async fn a_count_that_is_too_low_does_not_fall_below_zero() {
 async fn a_claim_that_leaves_a_part_of_a_pack_leaves_a_wakeup() {
     let bench = Bench::new().await;
     let (.., handler) = ring_with(&bench, 2).await;
-    bench.ask::<()>(&["DEL", "{estafeta}:bell"]);
+    bench.ask::<()>(&["DEL", "{estafeta}:wakeup"]);
     assert_eq!(bench.claim(handler, 0, 1).await.len(), 1);
-    assert_eq!(bench.ask::<u64>(&["LLEN", "{estafeta}:bell"]), 1);
+    assert_eq!(bench.ask::<u64>(&["LLEN", "{estafeta}:wakeup"]), 1);
 }
 
 /// A list is removed as a whole only if the settled messages, the elements and the stored count all agree.
@@ -438,8 +449,7 @@ async fn damaged_counts_of_the_queue_never_give_a_lane_more_than_it_wants() {
 #[tokio::test]
 async fn a_message_with_an_empty_body_keeps_its_id_when_it_fails_and_when_its_handler_dies() {
     let bench = Bench::new().await;
-    let (generator, handler) =
-        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["", ""]).await;
     assert_eq!(bench.claim(handler, 0, 2).await.len(), 2);
@@ -449,7 +459,7 @@ async fn a_message_with_an_empty_body_keeps_its_id_when_it_fails_and_when_its_ha
     assert_eq!(failed.iter().map(|error| (error.id, error.body())).collect::<Vec<_>>(), [(1, &b""[..])]);
     bench.expire(handler);
     bench.bury(handler).await;
-    let heir = bench.join(MemberKind::Member, 1).await;
+    let heir = bench.join(MemberKind::Node, 1).await;
     let returned = bench.claim(heir, 0, 1).await;
     let seen: Vec<_> = returned.iter().map(|message| (message.id, message.attempt, message.body())).collect();
     assert_eq!(seen, [(2, 2, &b""[..])]);

@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test]
 async fn a_publish_repeated_after_a_lost_reply_is_applied_once() {
     let bench = Bench::new().await;
-    let one = bench.join(MemberKind::Member, 1).await;
+    let one = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(one).await;
     for _ in 0..2 {
         let answer = bench.publish_from(one, &term, 0, 1, &["a", "b"]).await;
@@ -18,7 +18,7 @@ async fn a_publish_repeated_after_a_lost_reply_is_applied_once() {
 #[tokio::test]
 async fn a_late_publish_of_an_earlier_epoch_is_refused_and_only_counted() {
     let bench = Bench::new().await;
-    let (old, new) = (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (old, new) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let old_term = bench.lead(old).await;
     bench.publish(old, &old_term, 0, &["a"]).await;
     bench.expire(old);
@@ -36,7 +36,7 @@ async fn a_late_publish_of_an_earlier_epoch_is_refused_and_only_counted() {
 #[tokio::test]
 async fn a_publish_with_a_wrong_id_or_beyond_a_limit_changes_nothing() {
     let bench = Bench::new().await;
-    let one = bench.join(MemberKind::Member, 1).await;
+    let one = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(one).await;
     bench.publish(one, &term, 0, &["1", "2", "3", "4", "5", "6", "7", "8"]).await;
     let before = bench.everything();
@@ -52,7 +52,7 @@ async fn a_publish_with_a_wrong_id_or_beyond_a_limit_changes_nothing() {
 #[tokio::test]
 async fn ticks_keep_their_phase_across_a_take_over_and_a_pause() {
     let bench = Bench::new().await;
-    let (old, new) = (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (old, new) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(old).await;
     let Publish::Published { due_ms, .. } = bench.publish(old, &term, 0, &["a"]).await else {
         panic!("not published")
@@ -75,7 +75,7 @@ async fn ticks_keep_their_phase_across_a_take_over_and_a_pause() {
 #[tokio::test]
 async fn ticks_that_are_only_a_little_late_are_not_skipped() {
     let bench = Bench::new().await;
-    let one = bench.join(MemberKind::Member, 1).await;
+    let one = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(one).await;
     let due = term.now_ms - 50;
     bench.ask::<()>(&["HSET", "{estafeta}:leader", "due", &due.to_string()]);
@@ -90,7 +90,7 @@ async fn ticks_that_are_only_a_little_late_are_not_skipped() {
 #[tokio::test]
 async fn a_living_generator_keeps_the_office_and_gets_the_same_answer_to_the_same_call() {
     let bench = Bench::new().await;
-    let (one, other) = (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (one, other) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(one).await;
     let before = bench.everything();
     let again = bench.lead(one).await;
@@ -104,7 +104,7 @@ async fn a_living_generator_keeps_the_office_and_gets_the_same_answer_to_the_sam
 #[tokio::test]
 async fn epochs_grow_even_if_the_stored_one_or_the_clock_was_set_back() {
     let bench = Bench::new().await;
-    let (one, other) = (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (one, other) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let first = bench.lead(one).await;
     bench.ask::<()>(&["DEL", "{estafeta}:epoch"]);
     bench.expire(one);
@@ -116,14 +116,14 @@ async fn epochs_grow_even_if_the_stored_one_or_the_clock_was_set_back() {
     let ahead = first.epoch.0 + 1_000_000;
     bench.ask::<()>(&["SET", "{estafeta}:epoch", &ahead.to_string()]);
     bench.expire(other);
-    let third = bench.join(MemberKind::Member, 1).await;
+    let third = bench.join(MemberKind::Node, 1).await;
     assert_eq!(bench.lead(third).await.epoch.0, ahead + 1);
 }
 
 #[tokio::test]
 async fn a_tick_too_far_ahead_after_a_clock_jump_is_brought_back() {
     let bench = Bench::new().await;
-    let one = bench.join(MemberKind::Member, 1).await;
+    let one = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(one).await;
     let far = term.now_ms + 3_600_000;
     bench.ask::<()>(&["HSET", "{estafeta}:leader", "due", &far.to_string()]);
@@ -136,7 +136,7 @@ async fn a_tick_too_far_ahead_after_a_clock_jump_is_brought_back() {
 #[tokio::test]
 async fn a_limit_of_one_message_and_an_interval_of_one_millisecond_are_respected() {
     let bench = Bench::new().await;
-    let one = bench.join(MemberKind::Member, 1).await;
+    let one = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(one).await;
     let messages = messages(term.epoch, 1, &["a", "b"]);
     let interval = Duration::from_millis(1);

@@ -11,7 +11,7 @@ async fn a_join_that_finds_a_key_of_another_type_names_it_and_writes_nothing() {
         bench.plant_foreign(key, expected);
         let before = bench.everything();
         let incarnation = Incarnation::random();
-        let stranger = introduction(incarnation, MemberKind::Member, 1, false);
+        let stranger = introduction(incarnation, MemberKind::Node, 1, false);
         let error = bench.store.join(&stranger).await.map(drop).unwrap_err();
         let named = matches!(&error, Error::ForeignKey { key: found, .. } if found == key);
         assert!(named, "{key}: {error}");
@@ -30,8 +30,8 @@ async fn a_step_that_fails_on_a_key_of_another_type_writes_nothing() {
         for (step, times) in failed.iter_mut().enumerate() {
             bench.ask::<()>(&["FLUSHALL"]);
             let (leader, dead) =
-                (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
-            let handler = bench.join(MemberKind::Member, 1).await;
+                (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
+            let handler = bench.join(MemberKind::Node, 1).await;
             let term = bench.lead(leader).await;
             bench.publish(leader, &term, 0, &["a", "b", "c"]).await;
             for actor in [handler, dead] {
@@ -75,7 +75,7 @@ async fn a_step_that_fails_on_a_key_of_another_type_writes_nothing() {
     }
     assert!(
         failed[0] >= 7,
-        "a turn meets members, ready, bell, errors, ledger, leader and journal: {failed:?}"
+        "a turn meets members, ready, wakeup, errors, ledger, leader and journal: {failed:?}"
     );
     let all: usize = failed.iter().sum();
     assert!(all > 30, "only {all} steps failed, are the keys still the right ones? {failed:?}");
@@ -84,8 +84,7 @@ async fn a_step_that_fails_on_a_key_of_another_type_writes_nothing() {
 #[tokio::test]
 async fn counts_that_are_not_numbers_stop_a_step_before_it_writes() {
     let bench = Bench::new().await;
-    let (generator, handler) =
-        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a"]).await;
     bench.claim(handler, 0, 1).await;
@@ -105,7 +104,7 @@ async fn counts_that_are_not_numbers_stop_a_step_before_it_writes() {
 #[tokio::test]
 async fn foreign_and_half_deleted_members_disturb_neither_snapshots_nor_burials() {
     let bench = Bench::new().await;
-    let one = bench.join(MemberKind::Member, 1).await;
+    let one = bench.join(MemberKind::Node, 1).await;
     bench.ask::<()>(&["ZADD", "{estafeta}:members", "0", "bob", "0", "00000000000000aa"]);
     let snapshot = bench.snapshot().await;
     assert_eq!(snapshot.members.len(), 1, "{snapshot:?}");
@@ -124,8 +123,7 @@ async fn foreign_and_half_deleted_members_disturb_neither_snapshots_nor_burials(
 #[tokio::test]
 async fn nothing_is_claimed_from_a_set_in_place_of_a_list() {
     let bench = Bench::new().await;
-    let (handler, reader) =
-        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Reader, 1).await);
+    let (handler, reader) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Reader, 1).await);
     for key in ["{estafeta}:ready", "{estafeta}:errors"] {
         bench.ask::<()>(&["SADD", key, "1 1 1 1 a", "2 1 1 1 b", "3 1 1 1 c"]);
     }
@@ -160,8 +158,7 @@ async fn each_element_resolves_one_error_and_a_foreign_one_can_be_dropped_but_no
 #[tokio::test]
 async fn a_foreign_value_in_place_of_the_errors_stops_only_settles_with_failures() {
     let bench = Bench::new().await;
-    let (generator, handler) =
-        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b"]).await;
     bench.claim(handler, 0, 2).await;

@@ -22,8 +22,7 @@ fn ids(messages: &[Message]) -> Vec<u64> {
 
 /// Publishes [`MANY`] single messages. Returns them and a handler with three lanes.
 async fn long_queue(bench: &Bench) -> (Vec<Message>, Actor) {
-    let (generator, handler) =
-        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 3).await);
+    let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 3).await);
     let term = bench.lead(generator).await;
     let messages = singles(term.epoch, MANY);
     let batch = Batch { max_waiting: 5000, limit: 0, ..batch(term.epoch, 0, &messages) };
@@ -100,7 +99,7 @@ async fn many_messages_without_attempts_left_become_as_many_errors() {
 #[tokio::test]
 async fn many_errors_are_retried_in_one_step_and_in_order() {
     let bench = Bench::new().await;
-    let handler = bench.join(MemberKind::Member, 1).await;
+    let handler = bench.join(MemberKind::Node, 1).await;
     let elements: Vec<String> = (1..=MANY).map(|id| format!("{id} 1 4 7 9 1 6 reason body {id}")).collect();
     let mut push = vec!["RPUSH", "{estafeta}:errors"];
     push.extend(elements.iter().map(String::as_str));
@@ -146,7 +145,7 @@ async fn among_many_members_exactly_the_expired_and_absent_ones_are_suspects() {
 async fn a_member_can_have_as_many_lanes_as_the_settings_allow() {
     let bench = Bench::new().await;
     let (generator, handler) =
-        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1024).await);
+        (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1024).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c", "d"]).await;
     for lane in [1023, 0, 512] {
@@ -165,8 +164,7 @@ async fn a_member_can_have_as_many_lanes_as_the_settings_allow() {
 #[tokio::test]
 async fn a_long_reason_is_kept_whole_and_leaves_the_body_intact() {
     let bench = Bench::new().await;
-    let (generator, handler) =
-        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a body", "another"]).await;
     bench.claim(handler, 0, 2).await;
@@ -194,7 +192,7 @@ async fn the_event_stream_keeps_about_the_last_ten_thousand_entries() {
         fill.cmd("XADD").arg("{estafeta}:events").arg("*").arg("kind").arg("filler").ignore();
     }
     fill.exec(&mut bench.redis.connect()).unwrap();
-    let one = bench.join(MemberKind::Member, 1).await;
+    let one = bench.join(MemberKind::Node, 1).await;
     let length: u64 = bench.ask(&["XLEN", "{estafeta}:events"]);
     // Redis trims about a hundred entries at a time.
     assert!((10_000..=10_100).contains(&length), "{length}");
@@ -206,8 +204,7 @@ async fn the_event_stream_keeps_about_the_last_ten_thousand_entries() {
 #[tokio::test]
 async fn a_lane_that_wants_a_few_of_many_large_messages_gets_no_more_than_it_wants() {
     let bench = Bench::new().await;
-    let (generator, handler) =
-        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     let large = "x".repeat(600_000);
     let messages = messages(term.epoch, 1, &[large.as_str(); 40]);
@@ -221,8 +218,7 @@ async fn a_lane_that_wants_a_few_of_many_large_messages_gets_no_more_than_it_wan
 #[tokio::test]
 async fn a_claim_of_a_pack_and_large_messages_is_measured_only_once() {
     let bench = Bench::new().await;
-    let (generator, handler) =
-        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     let large = "x".repeat(20_900);
     let bodies = [vec!["a", "b"], vec![large.as_str(); 120]].concat();

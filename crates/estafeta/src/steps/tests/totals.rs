@@ -17,8 +17,7 @@ fn hash_of(actor: Actor) -> String {
 #[tokio::test]
 async fn every_member_is_credited_once_with_what_it_published_and_settled() {
     let bench = Bench::new().await;
-    let (generator, handler) =
-        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 2).await);
+    let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 2).await);
     let term = bench.lead(generator).await;
     assert_eq!(totals(&bench, generator).await, [0, 0, 0]);
     for _ in 0..2 {
@@ -48,7 +47,7 @@ async fn every_member_is_credited_once_with_what_it_published_and_settled() {
 #[tokio::test]
 async fn a_publish_does_not_recreate_the_deleted_hash_of_a_member() {
     let bench = Bench::new().await;
-    let one = bench.join(MemberKind::Member, 1).await;
+    let one = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(one).await;
     bench.ask::<()>(&["DEL", &hash_of(one)]);
     let answer = bench.publish(one, &term, 0, &["a"]).await;
@@ -59,8 +58,7 @@ async fn a_publish_does_not_recreate_the_deleted_hash_of_a_member() {
 #[tokio::test]
 async fn a_total_that_is_not_a_number_stops_a_step_before_it_writes() {
     let bench = Bench::new().await;
-    let (generator, handler) =
-        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a"]).await;
     bench.claim(handler, 0, 1).await;

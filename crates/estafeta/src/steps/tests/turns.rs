@@ -5,8 +5,7 @@ use super::*;
 #[tokio::test]
 async fn a_turn_repeated_after_a_lost_reply_settles_once_and_answers_the_same() {
     let bench = Bench::new().await;
-    let (generator, handler) =
-        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 2).await);
+    let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 2).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c", "d"]).await;
     let first = bench.claim(handler, 0, 2).await;
@@ -28,8 +27,7 @@ async fn a_turn_repeated_after_a_lost_reply_settles_once_and_answers_the_same() 
 #[tokio::test]
 async fn a_settle_from_a_wrong_cursor_or_by_a_buried_member_is_refused_and_writes_nothing() {
     let bench = Bench::new().await;
-    let (generator, handler) =
-        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b"]).await;
     bench.claim(handler, 0, 2).await;
@@ -53,8 +51,7 @@ async fn a_settle_from_a_wrong_cursor_or_by_a_buried_member_is_refused_and_write
 #[tokio::test]
 async fn foreign_elements_become_errors_one_by_one_and_do_not_block_the_queue() {
     let bench = Bench::new().await;
-    let (generator, handler) =
-        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a"]).await;
     bench.ask::<()>(&["RPUSH", "{estafeta}:ready", "what is this", "and this"]);
@@ -91,8 +88,7 @@ async fn foreign_elements_become_errors_one_by_one_and_do_not_block_the_queue() 
 #[tokio::test]
 async fn a_turn_that_its_own_repeat_overtook_claims_nothing() {
     let bench = Bench::new().await;
-    let (generator, handler) =
-        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     assert!(
         bench.claim(handler, 0, 5).await.is_empty(),
@@ -110,15 +106,14 @@ async fn a_turn_that_its_own_repeat_overtook_claims_nothing() {
 #[tokio::test]
 async fn turns_of_a_former_life_do_nothing_after_a_late_join_brings_the_identity_back() {
     let bench = Bench::new().await;
-    let (generator, handler) =
-        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b"]).await;
     bench.claim(handler, 0, 1).await;
     bench.store.leave(handler.incarnation, 1).await.unwrap();
 
     // Its join was held up in a dead connection and arrives only now. So do its claim and the settle that followed.
-    bench.store.join(&introduction(handler.incarnation, MemberKind::Member, 1, false)).await.unwrap();
+    bench.store.join(&introduction(handler.incarnation, MemberKind::Node, 1, false)).await.unwrap();
     let before = bench.everything();
     assert_eq!(bench.turn(handler, 0, Settlement { want: 1, ..Settlement::default() }).await, None);
     let settlement = Settlement { settled: 1, want: 1, ..Settlement::default() };
@@ -131,9 +126,8 @@ async fn turns_of_a_former_life_do_nothing_after_a_late_join_brings_the_identity
 #[tokio::test]
 async fn a_lane_whose_member_is_buried_before_it_reads_its_list_is_lost_but_no_message_is() {
     let bench = Bench::new().await;
-    let (generator, handler) =
-        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
-    let other = bench.join(MemberKind::Member, 1).await;
+    let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
+    let other = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c"]).await;
     for script in [&turn::SCRIPT, &bury::SCRIPT] {
@@ -170,7 +164,7 @@ async fn a_lane_whose_member_is_buried_before_it_reads_its_list_is_lost_but_no_m
 #[tokio::test]
 async fn a_list_that_never_matches_the_answer_is_an_error_and_a_stopping_node_does_not_wait_for_it() {
     let bench = Bench::new().await;
-    let handler = bench.join(MemberKind::Member, 1).await;
+    let handler = bench.join(MemberKind::Node, 1).await;
     let build = || {
         let nothing = Settlement::default();
         let mut turn = turn::call(bench.store.keys(), handler.identity(), 0, 1, &nothing, false);
@@ -194,8 +188,7 @@ async fn a_list_that_never_matches_the_answer_is_an_error_and_a_stopping_node_do
 #[tokio::test]
 async fn large_messages_are_claimed_a_few_at_a_time_however_many_the_lane_wants() {
     let bench = Bench::new().await;
-    let (generator, handler) =
-        (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     let (large, small) = ("x".repeat(100_000), "x".repeat(100));
     // The head of the queue does not show how large the rest is, even if one claim could take all that waits.
@@ -245,7 +238,7 @@ async fn large_messages_are_claimed_a_few_at_a_time_however_many_the_lane_wants(
 #[tokio::test]
 async fn the_generator_can_settle_but_never_claims() {
     let bench = Bench::new().await;
-    let (first, second) = (bench.join(MemberKind::Member, 1).await, bench.join(MemberKind::Member, 1).await);
+    let (first, second) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(first).await;
     bench.publish(first, &term, 0, &["a", "b", "c"]).await;
     assert_eq!(bench.claim(first, 0, 5).await.len(), 0);

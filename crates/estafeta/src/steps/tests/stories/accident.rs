@@ -50,7 +50,7 @@ impl Accident {
             Self::Forgotten(who) => call.arg("DEL").arg(keys.member(who.incarnation())),
             Self::Epoch(epoch) => return set(&keys.epoch, epoch.map(|epoch| epoch.to_string())),
             Self::Due(due) => call.arg("HSET").arg(&keys.leader).arg("due").arg(*due),
-            Self::WakeupTaken => call.arg("LPOP").arg(&keys.bell),
+            Self::WakeupTaken => call.arg("LPOP").arg(&keys.wakeup),
             Self::Schema(schema) => return set(&keys.schema, schema.map(Into::into)),
         };
         call
@@ -84,7 +84,7 @@ impl Accident {
             Self::Epoch(None) => "epoch forgotten",
             Self::Epoch(Some(_)) => "epoch moved",
             Self::Due(_) => "due moved",
-            Self::WakeupTaken => "bell heard",
+            Self::WakeupTaken => "wakeup taken",
             Self::Schema(_) => "schema",
         }
     }
@@ -103,11 +103,11 @@ impl fmt::Display for Accident {
             Self::Disconnected(who) => write!(f, "the connection of {who} is gone"),
             Self::Expired(who) => write!(f, "the lease of {who} runs out"),
             Self::Ahead(who, _) => write!(f, "Redis' clock jumps back, and the lease of {who} runs too long"),
-            Self::Forgotten(who) => write!(f, "somebody deletes what {who} told of itself"),
+            Self::Forgotten(who) => write!(f, "an intruder deletes the registration of {who}"),
             Self::Epoch(None) => f.write_str("Redis forgets the last epoch"),
             Self::Epoch(Some(epoch)) => write!(f, "Redis comes back with epoch {epoch}"),
             Self::Due(due) => write!(f, "the next tick is now at {due}"),
-            Self::WakeupTaken => f.write_str("an idle lane hears the bell"),
+            Self::WakeupTaken => f.write_str("an idle lane takes the wakeup token"),
             Self::Schema(schema) => write!(f, "the ring's version is {}", schema.unwrap_or("unsaid")),
         }
     }

@@ -20,7 +20,7 @@ impl StoryRun<'_> {
                 if self.nodes.iter().filter(|node| !node.gone).count() >= MAX_NODES {
                     return Ok(());
                 }
-                let kind = if reader { MemberKind::Reader } else { MemberKind::Member };
+                let kind = if reader { MemberKind::Reader } else { MemberKind::Node };
                 let persona = Persona {
                     application: application(kind, foreign),
                     ..self.new_persona(kind, lanes, max_attempts, presence)
@@ -47,7 +47,7 @@ impl StoryRun<'_> {
                 self.tries += 1;
                 let this_try = self.tries;
                 let turn = |node: &mut SimulatedNode| node.turn(lane, this_try, settles, fails, wants, flaw);
-                self.by_kind(node, MemberKind::Member, turn, answered && flaw.is_none())
+                self.by_kind(node, MemberKind::Node, turn, answered && flaw.is_none())
             }
             Step::Take { node, settles, wants, flaw, answered } => {
                 let take = |node: &mut SimulatedNode| node.take(settles, wants, flaw);
@@ -57,7 +57,7 @@ impl StoryRun<'_> {
                 let lease_ms = if short_leases { 2_000 } else { 4_000_000 };
                 self.send(Call::Suspects { lease_ms }, true)
             }
-            Step::Bury { victim, judge, missed } => self.bury(victim, judge, missed),
+            Step::Bury { victim, detector, missed } => self.bury(victim, detector, missed),
             Step::Leave { node, answered } => self.by(node, |node| Call::Leave(node.persona), answered),
             Step::Wake => self.send(Call::Wake, true),
             Step::Resolve { drops, which } => self.resolve(drops, which),
@@ -139,7 +139,7 @@ impl StoryRun<'_> {
         answered: bool,
     ) -> Outcome {
         if node % 16 == 15 {
-            return self.by_kind(node, MemberKind::Member, make, answered);
+            return self.by_kind(node, MemberKind::Node, make, answered);
         }
         self.by_one(node, |node| !node.gone && node.leads(), make, answered)
     }
@@ -160,7 +160,7 @@ impl StoryRun<'_> {
         self.send(call, answered)
     }
 
-    fn bury(&mut self, victim: u8, judge: Option<u8>, missed: Missed) -> Outcome {
+    fn bury(&mut self, victim: u8, detector: Option<u8>, missed: Missed) -> Outcome {
         let absent_since = self.since(missed);
         // In three cases of four the victim is dead, or few members would ever be buried. Otherwise it is any node,
         // even one that is long gone.
@@ -172,12 +172,13 @@ impl StoryRun<'_> {
         if candidates.is_empty() || victim % 4 == 3 {
             candidates = self.nodes.iter().map(|node| node.persona).collect();
         }
-        let judges: Vec<_> = self.nodes.iter().filter(|node| !node.gone).map(|node| node.persona).collect();
+        let detectors: Vec<_> =
+            self.nodes.iter().filter(|node| !node.gone).map(|node| node.persona).collect();
         let pick = |list: &[Persona], at: u8| list.get(usize::from(at) % list.len().max(1)).copied();
         match pick(&candidates, victim) {
             Some(victim) => {
-                let judge = judge.and_then(|judge| pick(&judges, judge));
-                self.send(Call::Bury { victim, judge, absent_since }, true)
+                let detector = detector.and_then(|detector| pick(&detectors, detector));
+                self.send(Call::Bury { victim, detector, absent_since }, true)
             }
             None => Ok(()),
         }
@@ -220,7 +221,7 @@ impl StoryRun<'_> {
                     index: 999,
                     lanes: 1,
                     max_attempts: 1,
-                    ..self.new_persona(MemberKind::Member, 1, 1, false)
+                    ..self.new_persona(MemberKind::Node, 1, 1, false)
                 };
                 self.call(Call::Join(stranger), false, false)?;
                 Some(Accident::Schema(before))
@@ -253,7 +254,7 @@ fn interval(choice: u8) -> u64 {
 fn application(kind: MemberKind, foreign: bool) -> &'static str {
     match kind {
         MemberKind::Reader => "",
-        MemberKind::Member if foreign => "theirs",
-        MemberKind::Member => "ours",
+        MemberKind::Node if foreign => "theirs",
+        MemberKind::Node => "ours",
     }
 }

@@ -142,7 +142,7 @@ impl Answer {
             "alive" => Self::Alive,
             "gone" => Self::Gone,
             "left" => Self::Left { returned: count(&mut reply)? },
-            "rung" => Self::Woken,
+            "woken" => Self::Woken,
             "resolved" => Self::Resolved { count: count(&mut reply)? },
             "snapshot" => {
                 let (overview, time) = Overview::read(reply)?;
@@ -200,7 +200,7 @@ impl Answer {
             Self::Gone => "gone",
             Self::Left { returned: 1.. } => "left, returned",
             Self::Left { .. } => "left",
-            Self::Woken => "rung",
+            Self::Woken => "woken",
             Self::Resolved { count: 0 } => "resolved none",
             Self::Resolved { .. } => "resolved",
             Self::Snapshot(_) => "snapshot",
@@ -273,7 +273,7 @@ impl fmt::Display for Answer {
                 let held = if held.is_empty() { "nothing".into() } else { listed(held) };
                 write!(f, "cursor {cursor}, holds {held}")
             }
-            Self::Suspects { needs_wakeup, list } => write!(f, "unrung {needs_wakeup}, {list:?}"),
+            Self::Suspects { needs_wakeup, list } => write!(f, "needs_wakeup {needs_wakeup}, {list:?}"),
             Self::Buried { number, returned, gave_up } => {
                 write!(f, "buried as {number}, {returned} returned, {gave_up} given up")
             }

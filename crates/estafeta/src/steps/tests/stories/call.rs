@@ -72,7 +72,7 @@ pub(super) enum Call {
     Turn { me: Persona, number: u64, lane: usize, this_try: u64, settles: Settles },
     Take { me: Persona, number: u64, settles: Settles },
     Suspects { lease_ms: u64 },
-    Bury { victim: Persona, judge: Option<Persona>, absent_since: u64 },
+    Bury { victim: Persona, detector: Option<Persona>, absent_since: u64 },
     Leave(Persona),
     Wake,
     Resolve { drops: bool, elements: Vec<Vec<u8>> },
@@ -152,10 +152,10 @@ impl Call {
                 take::call(keys, me.identity(*number), &settles.settlement())
             }
             Self::Suspects { lease_ms } => suspects::call(keys, Duration::from_millis(*lease_ms)),
-            Self::Bury { victim, judge, absent_since } => {
+            Self::Bury { victim, detector, absent_since } => {
                 let facts = Facts { lanes: victim.lanes, ..Facts::default() };
-                let judge = judge.map(Persona::incarnation);
-                bury::call(keys, victim.incarnation(), &facts, *absent_since, grace, judge)
+                let detector = detector.map(Persona::incarnation);
+                bury::call(keys, victim.incarnation(), &facts, *absent_since, grace, detector)
             }
             Self::Leave(me) => leave::call(keys, me.incarnation(), me.lanes),
             Self::Wake => wake::call(keys),
@@ -206,7 +206,7 @@ impl Call {
             Self::Lead { me, .. } | Self::Resign { me, .. } => Some(*me),
             Self::Turn { me, .. } | Self::Take { me, .. } => Some(*me),
             Self::Publish(publication) => Some(publication.me),
-            Self::Bury { judge, .. } => *judge,
+            Self::Bury { detector, .. } => *detector,
             Self::Suspects { .. } | Self::Wake | Self::Resolve { .. } | Self::Snapshot { .. } => None,
         }
     }
@@ -255,8 +255,8 @@ impl fmt::Display for Call {
             }
             Self::Take { me, settles, .. } => write!(f, "{me} sends take({settles})"),
             Self::Suspects { .. } => f.write_str("somebody asks for suspects"),
-            Self::Bury { victim, judge: Some(judge), .. } => write!(f, "{judge} buries {victim}"),
-            Self::Bury { victim, judge: None, .. } => write!(f, "somebody outside buries {victim}"),
+            Self::Bury { victim, detector: Some(detector), .. } => write!(f, "{detector} buries {victim}"),
+            Self::Bury { victim, detector: None, .. } => write!(f, "somebody outside buries {victim}"),
             Self::Leave(me) => write!(f, "{me} leaves"),
             Self::Wake => f.write_str("a lane is woken"),
             Self::Resolve { drops, elements } => {

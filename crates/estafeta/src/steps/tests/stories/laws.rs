@@ -92,8 +92,8 @@ pub(super) fn broken(keys: &Keys, found: &Keyspace, taken: &[u64], done: Option<
             broken.push(format!("no more {total} by members than in all: {} of {whole}", totals(total)));
         }
     }
-    if list(found, &keys.bell).len() > 1 {
-        broken.push("one token in the bell at most".into());
+    if list(found, &keys.wakeup).len() > 1 {
+        broken.push("one wakeup token at most".into());
     }
     if let Some(leader) = field(found, &keys.leader, "member")
         && field(found, &keys.succession, leader).is_none()

@@ -77,7 +77,7 @@ const ANSWERS: [(&str, &str); 47] = [
     ("bury", "gone"),
     ("leave", "left"),
     ("leave", "left, returned"),
-    ("wake", "rung"),
+    ("wake", "woken"),
     ("resolve", "resolved"),
     ("resolve", "resolved none"),
     ("snapshot", "snapshot"),
@@ -92,7 +92,7 @@ const ANSWERS: [(&str, &str); 47] = [
     ("accident", "epoch forgotten"),
     ("accident", "epoch moved"),
     ("accident", "due moved"),
-    ("accident", "bell heard"),
+    ("accident", "wakeup taken"),
 ];
 
 #[test]
@@ -141,7 +141,7 @@ fn an_older_error_does_not_date_a_step_of_the_same_millisecond() {
     ];
     for _ in 0..200 {
         let publish = Step::Publish { node: 0, count: 1, room: 1, flaw, answered };
-        let bury = Step::Bury { victim: 0, judge: None, missed: Missed::Never };
+        let bury = Step::Bury { victim: 0, detector: None, missed: Missed::Never };
         steps.extend([publish, turn(0), turn(1), Step::Ahead { node: 0 }, bury]);
     }
     let run = StoryEnv::new().run(&Story { journal: false, steps });

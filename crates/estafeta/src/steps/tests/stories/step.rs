@@ -70,7 +70,7 @@ pub(super) enum Step {
     },
     Bury {
         victim: u8,
-        judge: Option<u8>,
+        detector: Option<u8>,
         missed: Missed,
     },
     Leave {
@@ -185,7 +185,7 @@ fn step() -> impl Strategy<Value = Step> {
         ),
         1 => any::<bool>().prop_map(|short_leases| Step::Suspects { short_leases }),
         10 => (one(), prop::option::of(one()), missed())
-            .prop_map(|(victim, judge, missed)| Step::Bury { victim, judge, missed }),
+            .prop_map(|(victim, detector, missed)| Step::Bury { victim, detector, missed }),
         3 => (one(), answered()).prop_map(|(node, answered)| Step::Leave { node, answered }),
         1 => Just(Step::Wake),
         8 => (any::<bool>(), one()).prop_map(|(drops, which)| Step::Resolve { drops, which }),

@@ -297,7 +297,7 @@ impl StoryRun<'_> {
             }
         }
         let waits = !keyspace::list(&self.found, &keys.ready).is_empty();
-        if waits && laws::must_wake(call, answer) && keyspace::list(&self.found, &keys.bell).is_empty() {
+        if waits && laws::must_wake(call, answer) && keyspace::list(&self.found, &keys.wakeup).is_empty() {
             broken.push("messages wait, and nobody rang".into());
         }
         if let Answer::Leads { epoch, .. } = answer {

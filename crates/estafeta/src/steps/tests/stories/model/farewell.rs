@@ -25,20 +25,21 @@ impl Ring {
         Answer::Suspects { needs_wakeup: !self.ready.is_empty() && !self.wakeup, list }
     }
 
-    /// Removes a member whose lease ran out, or that was missed for the grace period. A judge whose own lease ran out
+    /// Removes a member whose lease ran out, or that was missed for the grace period. A detector whose own lease ran out
     /// is ignored.
     pub(super) fn bury(
         &mut self,
         victim: Persona,
-        judge: Option<Persona>,
+        detector: Option<Persona>,
         absent_since: u64,
         clock: &Clock,
     ) -> Answer {
         let now = clock.now();
         let Some(member) = self.members.get(&victim.index) else { return Answer::Gone };
-        let is_awake =
-            |judge: Persona| self.members.get(&judge.index).is_some_and(|judge| judge.deadline.from >= now);
-        if !judge.is_none_or(is_awake) {
+        let is_awake = |detector: Persona| {
+            self.members.get(&detector.index).is_some_and(|detector| detector.deadline.from >= now)
+        };
+        if !detector.is_none_or(is_awake) {
             return Answer::Alive;
         }
         let is_forgotten = member.is_forgotten;

@@ -37,12 +37,12 @@ impl Ring {
         put(&keys.application, Content::row(self.application));
         let deadlines = members().map(|member| (member.persona.name(), member.deadline.text()));
         put(&keys.members, Content::table(deadlines));
-        let heirs = members().filter(|member| member.persona.kind == MemberKind::Member);
+        let heirs = members().filter(|member| member.persona.kind == MemberKind::Node);
         put(&keys.succession, Content::table(heirs.map(|heir| (heir.persona.name(), heir.number))));
         put(&keys.leader, self.leader());
         put(&keys.epoch, Content::row(self.epoch.map(|epoch| epoch.to_string())));
         put(&keys.ready, Content::row(elements(&self.ready)));
-        put(&keys.bell, Content::row(self.wakeup.then_some("1")));
+        put(&keys.wakeup, Content::row(self.wakeup.then_some("1")));
         put(&keys.errors, Content::row(self.errors.iter().map(Failed::element)));
         put(&keys.events, Content::row(self.events.iter().map(String::as_str)));
         put(&keys.journal, Content::row(self.journal.iter().map(String::as_str)));
@@ -53,7 +53,7 @@ impl Ring {
             }
             for (index, lane) in member.lanes.iter().enumerate() {
                 let list = match member.persona.kind {
-                    MemberKind::Member => Content::row(elements(&lane.holds)),
+                    MemberKind::Node => Content::row(elements(&lane.holds)),
                     MemberKind::Reader => Content::row(member.shows.iter().map(Failed::element)),
                 };
                 put(&keys.inflight(who, index), list);
@@ -91,7 +91,7 @@ impl Ring {
 impl Member {
     fn image(&self) -> Content {
         let me = self.persona;
-        let kind = if me.kind == MemberKind::Reader { "reader" } else { "member" };
+        let kind = if me.kind == MemberKind::Reader { "reader" } else { "node" };
         let mut fields: Vec<(String, String)> = [
             ("number", self.number.to_string()),
             ("kind", kind.to_owned()),

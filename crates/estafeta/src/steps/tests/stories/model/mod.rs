@@ -166,7 +166,9 @@ impl Ring {
             }
             Call::Take { me, settles, .. } => self.take(*me, settles),
             Call::Suspects { lease_ms } => self.suspects(*lease_ms, clock),
-            Call::Bury { victim, judge, absent_since } => self.bury(*victim, *judge, *absent_since, clock),
+            Call::Bury { victim, detector, absent_since } => {
+                self.bury(*victim, *detector, *absent_since, clock)
+            }
             Call::Leave(me) => self.leave(*me, clock),
             Call::Wake => {
                 self.wake();
@@ -238,7 +240,7 @@ impl Ring {
     /// The members that may lead, in the order in which they joined.
     fn succession(&self) -> Vec<&Member> {
         let mut heirs: Vec<_> =
-            self.members.values().filter(|member| member.persona.kind == MemberKind::Member).collect();
+            self.members.values().filter(|member| member.persona.kind == MemberKind::Node).collect();
         heirs.sort_by_key(|member| member.number);
         heirs
     }

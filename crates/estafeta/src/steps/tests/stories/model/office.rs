@@ -38,7 +38,7 @@ impl Ring {
             failed: None,
         };
         self.members.insert(me.index, member);
-        let role = if me.kind == MemberKind::Reader { "reader" } else { "member" };
+        let role = if me.kind == MemberKind::Reader { "reader" } else { "node" };
         self.announce(format!("joined|member|{number}|role|{role}|host|{HOST}|pid|{}", std::process::id()));
         Answer::Joined { number }
     }
@@ -84,7 +84,7 @@ impl Ring {
             unreachable!("{call}")
         };
         let now = clock.now();
-        let Some(candidate) = self.whole(me).filter(|_| me.kind == MemberKind::Member) else {
+        let Some(candidate) = self.whole(me).filter(|_| me.kind == MemberKind::Node) else {
             return Answer::Lost;
         };
         let (number, overslept) = (candidate.number, candidate.deadline.from < now);

@@ -1,13 +1,13 @@
 -- When a member goes away, what it held returns to where it came from, in the old order. A reader's errors go to the
 -- head of `errors`. A handler's messages go to the head of `ready` with one more attempt. Messages that have used up
--- their attempts become errors instead. `collect` only reads and `give_back` only writes, so that a script can put its
+-- their attempts become errors instead. `collect` only reads and `hand_back` only writes, so that a script can put its
 -- last check between the two.
 
 -- Number and kind of a member that goes away. If its registration was deleted, it has no number. Its place in the line
 -- of succession then distinguishes a handler from a reader.
 local function identify(number, kind, succession, incarnation)
   local is_heir = redis.call('ZSCORE', succession, incarnation)
-  return string.match(number or '', '^%d+$') or '0', kind or (is_heir and 'member' or 'reader')
+  return string.match(number or '', '^%d+$') or '0', kind or (is_heir and 'node' or 'reader')
 end
 
 local function by_id(one, other)
@@ -16,15 +16,14 @@ end
 
 -- `keys` names ready, errors, ledger and journal (if the ring keeps one). Each must have its type before any write.
 local function collect(kind, lists, keys, max_attempts)
-  local waiting = redis.call('LLEN', keys.ready)
+  local queue = read_queue(keys.ready, keys.ledger, 'returned', 'failed', 'buried')
   redis.call('LLEN', keys.errors)
-  check_counts(keys.ledger, 'returned', 'failed', 'buried')
   if keys.journal then
     redis.call('XLEN', keys.journal)
   end
-  local held = { kind = kind, lists = lists, waiting = waiting, back = {}, spent = {} }
+  local held = { kind = kind, lists = lists, queue = queue, back = {}, spent = {} }
   for _, list in ipairs(lists) do
-    local elements = kind == 'reader' and redis.call('LRANGE', list, 0, -1) or messages_of(list)
+    local elements = kind == 'reader' and redis.call('LRANGE', list, 0, -1) or read_list(list).messages or {}
     for _, element in ipairs(elements) do
       if kind == 'reader' then
         held.back[#held.back + 1] = { id = #held.back, element = element }
@@ -47,14 +46,16 @@ local function collect(kind, lists, keys, max_attempts)
 end
 
 -- Returns how many messages went back to the queue.
-local function give_back(held, keys, number, now)
+local function hand_back(held, keys, number, now)
   local back = {}
   for i, one in ipairs(held.back) do
     back[i] = one.element
   end
-  push_all('LPUSH', held.kind == 'reader' and keys.errors or keys.ready, reversed(back))
-  if held.kind ~= 'reader' and held.waiting == 0 and #back > 0 then
-    forget_packs(keys.ledger)
+  if held.kind == 'reader' then
+    push_all('LPUSH', keys.errors, reversed(back))
+  elseif #back > 0 then
+    give_back(held.queue, back)
+    save_queue(held.queue)
   end
 
   local failed, ids = {}, {}
