@@ -39,6 +39,7 @@ mod report;
 mod results;
 mod rust;
 mod suites;
+mod surroundings;
 mod together;
 mod trial;
 

@@ -16,6 +16,7 @@ use nix::unistd::Pid;
 use serde::Deserialize;
 
 use crate::suites::{self, Suite};
+use crate::surroundings::Surroundings;
 
 /// The shortest time limit of a run. A mutant may prevent the end of a test, and tests themselves wait up to half a
 /// minute for an event.
@@ -172,6 +173,8 @@ impl Built {
         if let Some(reached) = conditions.reached {
             command.env("REACHED", reached);
         }
+        let surroundings = Surroundings::new()?;
+        surroundings.surround(&mut command);
         let failed = |line: &str| Some(line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?.to_owned());
         Ok(match TestRun::start(command)?.watch(limit, failed) {
             Ending::Seen(test) => TrialVerdict::Caught(test),
