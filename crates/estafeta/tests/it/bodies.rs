@@ -3,7 +3,7 @@
 use estafeta::Error;
 use estafeta_testbed::RedisServer;
 
-use crate::support::{Bodies, Counter, Keep, Running, config, ring};
+use crate::support::{Counter, Keep, ListedBodies, Running, config, ring};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_of_any_bytes_arrives_unchanged() {
@@ -21,7 +21,7 @@ async fn a_body_of_any_bytes_arrives_unchanged() {
     let mut settings = config(&redis);
     settings.limit = Some(bodies.len() as u64);
     settings.until_done = true;
-    let one = Running::start(settings.clone(), Bodies(bodies.clone()), Keep::default());
+    let one = Running::start(settings.clone(), ListedBodies(bodies.clone()), Keep::default());
     one.notices.wait_for("LimitReached").await;
     let kept = Keep::default();
     let other = Running::start(settings, Counter(0), kept.clone());
@@ -37,7 +37,7 @@ async fn a_body_over_the_limit_ends_the_generator_and_is_not_published() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     settings.max_body = 3;
-    let source = Bodies(vec![b"fits".to_vec()]);
+    let source = ListedBodies(vec![b"fits".to_vec()]);
     let error = Running::start(settings, source, Keep::default()).ended().await.unwrap_err();
     assert!(matches!(error, Error::BodyTooLarge { size: 4, limit: 3 }), "{error}");
     let snapshot = ring(&redis).await.snapshot(0).await.unwrap();
@@ -49,7 +49,7 @@ async fn a_body_over_the_limit_of_a_handler_becomes_an_error_and_is_not_handled(
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     settings.limit = Some(1);
-    let one = Running::start(settings.clone(), Bodies(vec![b"too long".to_vec()]), Keep::default());
+    let one = Running::start(settings.clone(), ListedBodies(vec![b"too long".to_vec()]), Keep::default());
     one.notices.wait_for("LimitReached").await;
     settings.max_body = 3;
     let kept = Keep::default();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use estafeta::{DeadLetterReader, Failure, Ring, Selection};
 use estafeta_testbed::RedisServer;
 
-use crate::support::{Bodies, Counter, Keep, Running, config, eventually, ring};
+use crate::support::{Counter, Keep, ListedBodies, Running, config, eventually, ring};
 
 const PAGE: &str = include_str!("../../../../docs/keyspace.md");
 
@@ -38,10 +38,10 @@ async fn every_key_of_a_live_ring_is_on_the_page_and_every_key_of_the_page_is_us
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     settings.journal = true;
-    let one = Running::start(settings.clone(), Bodies(vec![b"x".to_vec()]), Keep::default());
+    let one = Running::start(settings.clone(), ListedBodies(vec![b"x".to_vec()]), Keep::default());
     one.notices.wait_for("generated").await;
     settings.max_body = 1;
-    let other = Running::start(settings, Counter(0), Slow);
+    let other = Running::start(settings, Counter(0), SlowHandler);
     let mut seen = BTreeSet::new();
     let ring = ring(&redis).await;
     let documented = documented();
@@ -65,9 +65,9 @@ async fn every_key_of_a_live_ring_is_on_the_page_and_every_key_of_the_page_is_us
 }
 
 /// Fails slowly, so that the test finds messages in flight.
-struct Slow;
+struct SlowHandler;
 
-impl estafeta::Handler for Slow {
+impl estafeta::Handler for SlowHandler {
     async fn handle(&self, _: &estafeta::Message) -> Result<(), estafeta::Failure> {
         tokio::time::sleep(Duration::from_millis(20)).await;
         Err(Failure::new("no good"))
@@ -101,7 +101,7 @@ async fn the_recommended_rights_are_enough() {
 
     let one = Running::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("generated").await;
-    let other = Running::start(settings.clone(), Counter(0), Slow);
+    let other = Running::start(settings.clone(), Counter(0), SlowHandler);
     other.notices.wait_for("failed #303").await;
     one.stop().await.unwrap();
     other.notices.wait_for("BecameGenerator").await;

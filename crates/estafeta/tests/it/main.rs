@@ -5,8 +5,12 @@
 mod support;
 
 mod bodies;
+mod handlers;
 mod keyspace;
 mod lifecycle;
 mod liveness;
+mod office;
 mod poison;
+mod readers;
+mod rings;
 mod ticks;

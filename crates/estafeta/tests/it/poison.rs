@@ -11,7 +11,7 @@ use estafeta::{Config, Endpoint, Failure, Handler, Message, Node, Ring};
 use estafeta_testbed::{Process, RedisServer};
 use nix::sys::resource::{Resource, setrlimit};
 
-use crate::support::{Bodies, Counter, Keep, Running, SOON, config, eventually, ring};
+use crate::support::{Counter, Keep, ListedBodies, Running, SOON, config, eventually, ring};
 
 const URL: &str = "POISON_TEST_URL";
 const EFFECT: &str = "POISON_TEST_EFFECT";
@@ -75,7 +75,7 @@ async fn poisoned_ring(redis: &RedisServer) -> (Running, Ring) {
     let mut settings = settings(config(redis).redis);
     settings.interval = Duration::from_millis(1);
     settings.lease = Duration::from_secs(60);
-    let generator = Running::start(settings, Bodies(bodies), Keep::default());
+    let generator = Running::start(settings, ListedBodies(bodies), Keep::default());
     generator.notices.wait_for("LimitReached").await;
     (generator, ring(redis).await)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use estafeta::{Missed, Source};
 use estafeta_testbed::RedisServer;
 
-use crate::support::{Bodies, Counter, Keep, Running, SOON, config, eventually, ring, steps};
+use crate::support::{Counter, Keep, ListedBodies, Running, SOON, config, eventually, ring, steps};
 
 /// Sets the next tick two seconds back, as if no node had generated for that long.
 fn miss_two_seconds(redis: &RedisServer) {
@@ -203,7 +203,7 @@ async fn no_publish_exceeds_the_limits_on_messages_and_bytes() {
     let redis = RedisServer::start();
     let mut large = config(&redis);
     (large.interval, large.limit) = (Duration::ZERO, Some(40));
-    let other = Running::start(large, Bodies(vec![vec![b'x'; 300_000]]), Keep::default());
+    let other = Running::start(large, ListedBodies(vec![vec![b'x'; 300_000]]), Keep::default());
     other.notices.wait_for("LimitReached").await;
     let sizes = sizes_of(&other.notices.all());
     assert!(sizes.iter().all(|size| *size <= 4) && sizes.iter().sum::<u64>() == 40, "{sizes:?}");

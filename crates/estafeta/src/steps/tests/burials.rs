@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_burial_returns_the_messages_of_all_lanes_in_order_and_gives_up_after_the_last_attempt() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let generator = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c", "d", "e"]).await;
@@ -36,7 +36,7 @@ async fn a_burial_returns_the_messages_of_all_lanes_in_order_and_gives_up_after_
 #[tokio::test]
 async fn a_burial_writes_to_the_journal_only_if_the_dead_member_kept_one() {
     for journal in [false, true] {
-        let bench = Bench::new().await;
+        let bench = TestBench::new().await;
         let incarnation = Incarnation::random();
         let me = Introduction { journal, ..introduction(incarnation, MemberKind::Node, 1, false) };
         let number = bench.store.join(&me).await.unwrap();
@@ -51,7 +51,7 @@ async fn a_burial_writes_to_the_journal_only_if_the_dead_member_kept_one() {
 
 #[tokio::test]
 async fn returned_messages_are_claimed_first_and_with_one_more_attempt() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c"]).await;
@@ -72,7 +72,7 @@ async fn returned_messages_are_claimed_first_and_with_one_more_attempt() {
 
 #[tokio::test]
 async fn burying_the_generator_vacates_its_office() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (one, other) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(one).await;
     bench.expire(one);
@@ -88,7 +88,7 @@ async fn burying_the_generator_vacates_its_office() {
 
 #[tokio::test]
 async fn a_deadline_too_far_ahead_after_a_clock_jump_is_cut_to_one_lease() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let one = bench.join(MemberKind::Node, 1).await;
     let name = one.incarnation.to_string();
     let far = "99999999999999";
@@ -105,7 +105,7 @@ async fn a_deadline_too_far_ahead_after_a_clock_jump_is_cut_to_one_lease() {
 
 #[tokio::test]
 async fn a_member_with_presence_is_buried_only_after_an_absence_of_one_grace_period() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let incarnation = Incarnation::random();
     bench.store.join(&introduction(incarnation, MemberKind::Node, 1, true)).await.unwrap();
     let facts = bench.store.facts(incarnation).await.unwrap().unwrap();
@@ -128,7 +128,7 @@ async fn a_member_with_presence_is_buried_only_after_an_absence_of_one_grace_per
 
 #[tokio::test]
 async fn the_errors_that_a_dead_reader_held_return_to_the_head_of_the_errors() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     for id in 1..=4 {
         bench.ask::<()>(&["RPUSH", "{estafeta}:errors", &format!("{id} 1 1 1 1 1 2 no body {id}")]);
     }
@@ -155,7 +155,7 @@ async fn the_errors_that_a_dead_reader_held_return_to_the_head_of_the_errors() {
 
 #[tokio::test]
 async fn a_message_that_kills_its_handlers_takes_no_other_messages_along() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let generator = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["good", "poison", "good"]).await;
@@ -180,7 +180,7 @@ async fn a_message_that_kills_its_handlers_takes_no_other_messages_along() {
 
 #[tokio::test]
 async fn a_member_that_leaves_turns_no_message_into_an_error() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let generator = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a"]).await;
@@ -194,7 +194,7 @@ async fn a_member_that_leaves_turns_no_message_into_an_error() {
 
 #[tokio::test]
 async fn a_member_whose_own_lease_ran_out_can_neither_bury_nor_take_over() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (old, other) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     bench.lead(old).await;
     bench.expire(old);
@@ -217,7 +217,7 @@ async fn a_member_whose_own_lease_ran_out_can_neither_bury_nor_take_over() {
 
 #[tokio::test]
 async fn a_member_that_is_missing_from_the_succession_still_returns_messages_and_not_errors() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let generator = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b"]).await;
@@ -234,7 +234,7 @@ async fn a_member_that_is_missing_from_the_succession_still_returns_messages_and
 
 #[tokio::test]
 async fn the_errors_of_a_dead_reader_return_unchanged_and_in_order_even_if_one_looks_like_a_pack() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let reader = bench.join(MemberKind::Reader, 1).await;
     let errors =
         ["1 1 1 1 1 1 2 no body", "*1 2 1 4 2 1:a1:b", "3 1 1 1 1 1 2 no body", "4 1 1 1 1 1 2 no body"];
@@ -251,7 +251,7 @@ async fn the_errors_of_a_dead_reader_return_unchanged_and_in_order_even_if_one_l
 
 #[tokio::test]
 async fn foreign_elements_of_a_dead_member_return_unchanged_and_before_its_messages() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let generator = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a"]).await;
@@ -268,7 +268,7 @@ async fn foreign_elements_of_a_dead_member_return_unchanged_and_before_its_messa
 
 #[tokio::test]
 async fn an_office_whose_holder_is_no_longer_a_member_can_be_taken_over() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (gone, heir) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     bench.lead(gone).await;
     bench.ask::<()>(&["ZREM", "{estafeta}:members", &gone.incarnation.to_string()]);

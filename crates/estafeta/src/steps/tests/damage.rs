@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-impl Bench {
+impl TestBench {
     fn hash_of(&self, actor: Actor) -> String {
         self.store.keys().member(actor.incarnation)
     }
@@ -22,7 +22,7 @@ impl Bench {
 }
 
 /// A ring in which every step has something to do.
-struct Ring {
+struct PreparedRing {
     leader: Actor,
     heir: Actor,
     dead: Actor,
@@ -55,9 +55,9 @@ const STEPS: [&str; 20] = [
     "drop",
 ];
 
-impl Ring {
+impl PreparedRing {
     /// Creates a ring that is ready for this step.
-    async fn before(step: &str, bench: &Bench) -> Self {
+    async fn before(step: &str, bench: &TestBench) -> Self {
         bench.ask::<()>(&["FLUSHALL"]);
         let (leader, heir) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
         let (dead, reader) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Reader, 1).await);
@@ -84,7 +84,7 @@ impl Ring {
         Self { leader, heir, dead, reader, term }
     }
 
-    async fn make(&self, step: &str, bench: &Bench) -> Result<()> {
+    async fn make(&self, step: &str, bench: &TestBench) -> Result<()> {
         let (store, me, heir) = (&bench.store, self.leader.incarnation, self.heir.incarnation);
         let settlement = Settlement { settled: 1, want: 1, ..Settlement::default() };
         let failing = Settlement { failures: vec![(0, "x".into())], settled: 1, ..Settlement::default() };
@@ -123,7 +123,7 @@ impl Ring {
     }
 
     /// Every hash with numbers that Redis or Lua calculate with, and each field that it has before the step.
-    fn fields(&self, bench: &Bench) -> Vec<(String, String)> {
+    fn fields(&self, bench: &TestBench) -> Vec<(String, String)> {
         let members = [self.leader, self.heir, self.dead, self.reader].map(|actor| bench.hash_of(actor));
         let hashes = [&bench.store.keys().leader, &bench.store.keys().ledger];
         let fields = |key: &String| -> Vec<String> { bench.ask(&["HKEYS", key]) };
@@ -147,11 +147,11 @@ const DAMAGES: [Option<&str>; 8] = [
 
 #[tokio::test]
 async fn a_step_that_a_damaged_field_stops_writes_nothing() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let mut wrong = Vec::new();
     let mut refused = BTreeMap::<_, usize>::new();
     for step in STEPS {
-        let ring = Ring::before(step, &bench).await;
+        let ring = PreparedRing::before(step, &bench).await;
         let (whole, fields) = (bench.everything(), ring.fields(&bench));
         ring.make(step, &bench).await.unwrap();
         // Repeats write nothing, and a beat may write the same millisecond again.
@@ -180,7 +180,7 @@ async fn a_step_that_a_damaged_field_stops_writes_nothing() {
 /// Beyond 15 digits the next epoch would not be greater than the last one.
 #[tokio::test]
 async fn an_epoch_that_is_not_a_number_stops_lead_before_it_writes() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let one = bench.join(MemberKind::Node, 1).await;
     // A negative epoch counts as none.
     let damages = DAMAGES.iter().flatten().filter(|damage| !damage.starts_with('-'));
@@ -195,7 +195,7 @@ async fn an_epoch_that_is_not_a_number_stops_lead_before_it_writes() {
 
 #[tokio::test]
 async fn a_member_whose_hash_was_deleted_is_lost() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let one = bench.join(MemberKind::Node, 1).await;
     bench.forget(one);
     let before = bench.everything();
@@ -206,7 +206,7 @@ async fn a_member_whose_hash_was_deleted_is_lost() {
 
 #[tokio::test]
 async fn a_member_whose_hash_was_deleted_hands_back_what_it_held() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (one, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(one).await;
     bench.publish(one, &term, 0, &["a"]).await;
@@ -224,7 +224,7 @@ async fn a_member_whose_hash_was_deleted_hands_back_what_it_held() {
 
 #[tokio::test]
 async fn the_errors_of_a_reader_whose_hash_was_deleted_stay_errors() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     for buried in [false, true] {
         bench.ask::<()>(&["FLUSHALL"]);
         bench.ask::<()>(&["RPUSH", "{estafeta}:errors", ERROR]);
@@ -246,7 +246,7 @@ async fn the_errors_of_a_reader_whose_hash_was_deleted_stay_errors() {
 /// If the member is alive, it gets `lost` and hands back what it holds. No other member knows how many lanes it has.
 #[tokio::test]
 async fn a_member_whose_hash_was_deleted_is_buried_only_when_its_lease_is_over() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let one = bench.join(MemberKind::Node, 1).await;
     bench.forget(one);
     assert!(matches!(bench.bury(one).await, Bury::Alive));
@@ -257,8 +257,8 @@ async fn a_member_whose_hash_was_deleted_is_buried_only_when_its_lease_is_over()
 /// Deletes one field after another, and makes steps that can do without it.
 #[tokio::test]
 async fn a_missing_field_does_not_stop_a_step_that_can_do_without_it() {
-    let bench = Bench::new().await;
-    let ring = Ring::before("bury", &bench).await;
+    let bench = TestBench::new().await;
+    let ring = PreparedRing::before("bury", &bench).await;
     let whole = bench.everything();
     let office_as_the_heir_sees_it = async || {
         let Beat::Stands(report) = bench.store.beat(ring.heir.incarnation, LEASE).await.unwrap() else {
@@ -295,8 +295,8 @@ async fn a_missing_field_does_not_stop_a_step_that_can_do_without_it() {
 
 #[tokio::test]
 async fn a_member_that_is_missing_from_the_member_list_is_lost_even_if_its_hash_is_left() {
-    let bench = Bench::new().await;
-    let ring = Ring::before("bury", &bench).await;
+    let bench = TestBench::new().await;
+    let ring = PreparedRing::before("bury", &bench).await;
     bench.ask::<()>(&["DEL", "{estafeta}:members"]);
     let before = bench.everything();
     let want = Settlement { want: 1, ..Settlement::default() };
@@ -312,8 +312,8 @@ async fn a_member_that_is_missing_from_the_member_list_is_lost_even_if_its_hash_
 
 #[tokio::test]
 async fn counts_of_more_than_fifteen_digits_are_refused() {
-    let bench = Bench::new().await;
-    let ring = Ring::before("publish", &bench).await;
+    let bench = TestBench::new().await;
+    let ring = PreparedRing::before("publish", &bench).await;
     for (count, is_counted) in [("999999999999998", true), ("1000000000000000", false)] {
         bench.ask::<()>(&["HSET", "{estafeta}:ledger", "returned", count]);
         assert_eq!(bench.store.leave(ring.reader.incarnation, 1).await.is_ok(), is_counted, "{count}");

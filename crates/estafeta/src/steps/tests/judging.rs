@@ -12,7 +12,7 @@ use crate::node::sweeper::{Burial, FailureDetector};
 
 const LONG_GRACE: Duration = Duration::from_millis(300);
 
-impl Bench {
+impl TestBench {
     /// A failure detector that runs in `member`, or outside the ring, on a connection that has settled.
     async fn detector(&self, member: Option<Actor>) -> FailureDetector {
         let mut config = Config::new(self.redis.url().parse().unwrap(), RingName::sample());
@@ -42,7 +42,7 @@ fn numbers(burials: &[Burial]) -> Vec<MemberId> {
 #[tokio::test]
 async fn an_absence_with_a_break_counts_only_from_the_break_on() {
     // The detector's lease is shorter than the member's. So the deadline of a healthy member looks too far ahead to it.
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let member = bench.join_with_presence().await;
     let mut detector = bench.detector(None).await;
     let channel = bench.store.keys().alive(member.incarnation);
@@ -63,7 +63,7 @@ async fn an_absence_with_a_break_counts_only_from_the_break_on() {
 
 #[tokio::test]
 async fn nothing_seen_through_an_unsettled_connection_leads_to_a_burial() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     bench.join_with_presence().await;
     let expired = bench.join(MemberKind::Node, 1).await;
     bench.expire(expired);
@@ -81,7 +81,7 @@ async fn nothing_seen_through_an_unsettled_connection_leads_to_a_burial() {
 
 #[tokio::test]
 async fn a_detector_in_a_member_whose_lease_ran_out_buries_no_member() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (detecting, dead) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     bench.expire(detecting);
     bench.expire(dead);
@@ -93,7 +93,7 @@ async fn a_detector_in_a_member_whose_lease_ran_out_buries_no_member() {
 
 #[tokio::test]
 async fn a_member_without_presence_is_never_missed() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     bench.join(MemberKind::Node, 1).await;
     let mut detector = bench.detector(None).await;
     assert_eq!(detector.look().await.unwrap(), (vec![], false));
@@ -104,7 +104,7 @@ async fn a_member_without_presence_is_never_missed() {
 
 #[tokio::test]
 async fn a_sweep_lasts_until_every_missed_member_is_buried_unless_it_is_cancelled() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let member = bench.join_with_presence().await;
     let burials = bench.detector(None).await.sweep(&CancellationToken::new()).await.unwrap();
     assert_eq!(numbers(&burials), [member.number]);
@@ -117,7 +117,7 @@ async fn a_sweep_lasts_until_every_missed_member_is_buried_unless_it_is_cancelle
 
 #[tokio::test]
 async fn a_lost_wakeup_is_replaced_by_the_next_look() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let generator = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a"]).await;
@@ -129,7 +129,7 @@ async fn a_lost_wakeup_is_replaced_by_the_next_look() {
 
 #[tokio::test]
 async fn an_absence_that_is_over_is_forgotten_even_if_another_member_is_still_missed() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let mut members = Vec::new();
     for _ in 0..2 {
         let incarnation = Incarnation::random();
@@ -162,7 +162,7 @@ async fn an_absence_that_is_over_is_forgotten_even_if_another_member_is_still_mi
 /// is longer than the detector's own.
 #[tokio::test]
 async fn a_deadline_too_far_ahead_is_cut_unless_the_lease_of_the_member_is_that_long() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let member = bench.join_with_presence().await;
     let mut connection = bench.redis.connect();
     let mut subscriber = connection.as_pubsub();

@@ -8,7 +8,7 @@ use crate::node::wakeup::Wakeup;
 
 #[tokio::test]
 async fn a_connection_is_not_free_while_a_blocking_command_waits_on_it() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let connection = &bench.store.connection();
     assert!(connection.free().is_some());
     let waiting = bench.store.await_wakeup(LEASE);
@@ -25,7 +25,7 @@ async fn a_connection_is_not_free_while_a_blocking_command_waits_on_it() {
 
 #[tokio::test]
 async fn no_blocking_command_starts_while_a_caller_uses_a_free_connection() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     bench.ask::<u64>(&["RPUSH", "{estafeta}:wakeup", "1"]);
     let mine = bench.store.connection().free().unwrap();
     let early = tokio::time::timeout(Duration::from_millis(50), bench.store.await_wakeup(LEASE)).await;
@@ -36,7 +36,7 @@ async fn no_blocking_command_starts_while_a_caller_uses_a_free_connection() {
 
 #[tokio::test]
 async fn a_wait_of_less_than_a_second_ends_by_itself() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let waiting = bench.store.await_wakeup(Duration::from_millis(50));
     assert!(!tokio::time::timeout(LEASE, waiting).await.expect("it ends").unwrap());
     assert!(bench.store.connection().free().is_some(), "Redis let go of it, too");
@@ -44,7 +44,7 @@ async fn a_wait_of_less_than_a_second_ends_by_itself() {
 
 #[tokio::test]
 async fn a_dropped_wait_keeps_its_connection_occupied() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let waiting = bench.store.await_wakeup(LEASE);
     assert!(tokio::time::timeout(Duration::from_millis(50), waiting).await.is_err());
     assert!(bench.store.connection().free().is_none(), "Redis lets it wait all the same");
@@ -54,7 +54,7 @@ async fn a_dropped_wait_keeps_its_connection_occupied() {
 /// replaced.
 #[tokio::test]
 async fn a_wait_for_an_occupied_connection_continues_on_its_replacement() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (connection, keeper) =
         ManagedConnection::open(bench.redis.url().parse().unwrap(), LEASE).await.unwrap();
     let (connection, end) = (Arc::new(connection), CancellationToken::new());
@@ -79,7 +79,7 @@ async fn connection_of(store: &Store) -> u64 {
 
 #[tokio::test]
 async fn steps_use_the_shortcut_while_it_is_free_and_their_own_connection_otherwise() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let endpoint = bench.redis.url().parse().unwrap();
     let (shortcut, _keeper) = ManagedConnection::open(endpoint, Duration::from_secs(10)).await.unwrap();
     let shortcut = Arc::new(shortcut);
@@ -108,7 +108,7 @@ async fn steps_use_the_shortcut_while_it_is_free_and_their_own_connection_otherw
 
 /// Starts a listener for wakeups on a separate connection. Returns the wakeup on which lanes wait, the connection of
 /// the listener, and the token that stops it.
-async fn listening(bench: &Bench) -> (Wakeup, Arc<ManagedConnection>, CancellationToken) {
+async fn listening(bench: &TestBench) -> (Wakeup, Arc<ManagedConnection>, CancellationToken) {
     let (connection, _) = ManagedConnection::open(bench.redis.url().parse().unwrap(), LEASE).await.unwrap();
     let (connection, end, wakeup) = (Arc::new(connection), CancellationToken::new(), Wakeup::new());
     let store = Store::new(Arc::clone(&connection), RingName::sample());
@@ -118,7 +118,7 @@ async fn listening(bench: &Bench) -> (Wakeup, Arc<ManagedConnection>, Cancellati
 
 #[tokio::test]
 async fn the_listener_waits_only_while_a_lane_is_idle() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (wakeup, connection, end) = listening(&bench).await;
     for _ in 0..2 {
         let wake = async {
@@ -137,7 +137,7 @@ async fn the_listener_waits_only_while_a_lane_is_idle() {
 
 #[tokio::test]
 async fn a_wakeup_that_no_lane_wants_any_more_is_passed_on() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (wakeup, connection, end) = listening(&bench).await;
     let mut lane = Box::pin(wakeup.wait());
     let is_listening = async || connection.free().is_none() || futures_util::poll!(&mut lane).is_ready();
@@ -151,7 +151,7 @@ async fn a_wakeup_that_no_lane_wants_any_more_is_passed_on() {
 }
 
 /// Opens a connection with a running keeper, as members have it. The server has been up for at least a second.
-async fn kept_connection(bench: &Bench) -> (Arc<ManagedConnection>, CancellationToken) {
+async fn kept_connection(bench: &TestBench) -> (Arc<ManagedConnection>, CancellationToken) {
     let uptime = || -> String { bench.ask(&["INFO", "server"]) };
     until("the server is a second old", async || !uptime().contains("uptime_in_seconds:0")).await;
     let (connection, keeper) =
@@ -163,7 +163,7 @@ async fn kept_connection(bench: &Bench) -> (Arc<ManagedConnection>, Cancellation
 }
 
 /// Breaks the session of a connection and waits until the keeper has replaced it.
-async fn reconnect(bench: &Bench, connection: &Arc<ManagedConnection>) {
+async fn reconnect(bench: &TestBench, connection: &Arc<ManagedConnection>) {
     let generation = connection.session().await.generation;
     let id = connection_of(&Store::new(Arc::clone(connection), RingName::sample())).await;
     bench.ask::<u64>(&["CLIENT", "KILL", "ID", &id.to_string()]);
@@ -174,7 +174,7 @@ const SETTLING: Duration = Duration::from_millis(900);
 
 #[tokio::test]
 async fn a_replaced_session_counts_as_settled_only_after_the_settling_time() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (connection, end) = kept_connection(&bench).await;
     assert!(connection.is_settled(SETTLING), "the first connection to a server that has been up for longer");
     assert!(!connection.is_settled(Duration::from_secs(3600)), "and not if the server is young");
@@ -189,7 +189,7 @@ async fn a_replaced_session_counts_as_settled_only_after_the_settling_time() {
 
 #[tokio::test]
 async fn a_connection_without_a_session_is_not_settled() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (connection, end) = kept_connection(&bench).await;
     bench.redis.kill();
     until("the connection is lost", async || connection.current().is_none()).await;
@@ -199,7 +199,7 @@ async fn a_connection_without_a_session_is_not_settled() {
 
 #[tokio::test]
 async fn an_outage_is_reported_once_until_the_last_waiting_call_is_served_and_then_unsettles() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (connection, end) = kept_connection(&bench).await;
     let outage = || connection.outage().borrow().as_ref().map(ToString::to_string);
     drop(connection.wait_along());
@@ -223,7 +223,7 @@ async fn an_outage_is_reported_once_until_the_last_waiting_call_is_served_and_th
 
 #[tokio::test]
 async fn presence_and_calls_use_the_channel_of_the_present_life_after_every_reconnect() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (connection, end) = kept_connection(&bench).await;
     let store = Store::new(Arc::clone(&connection), RingName::sample());
     let (former, present) = (Incarnation::random(), Incarnation::random());

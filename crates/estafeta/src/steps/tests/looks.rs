@@ -3,7 +3,7 @@
 use super::*;
 use crate::inspect::{Event, EventKind, Ring};
 
-impl Bench {
+impl TestBench {
     async fn ring(&self) -> Ring {
         Ring::connect(self.redis.url().parse().unwrap(), RingName::sample()).await.unwrap()
     }
@@ -20,7 +20,7 @@ impl Bench {
 
 #[tokio::test]
 async fn snapshots_read_the_number_of_lanes_of_each_member_only_once() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let ring = bench.ring().await;
     let mut members = Vec::new();
     for lanes in 1..=5 {
@@ -42,7 +42,7 @@ async fn snapshots_read_the_number_of_lanes_of_each_member_only_once() {
 
 #[tokio::test]
 async fn ranks_count_the_possible_successors_wherever_the_generator_stands() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let mut members = Vec::new();
     for kind in [MemberKind::Node, MemberKind::Node, MemberKind::Reader, MemberKind::Node, MemberKind::Node] {
         members.push(bench.join(kind, 1).await);
@@ -67,7 +67,7 @@ async fn ranks_count_the_possible_successors_wherever_the_generator_stands() {
 
 #[tokio::test]
 async fn messages_that_a_member_holds_when_it_takes_office_stay_in_flight() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b"]).await;
@@ -80,7 +80,7 @@ async fn messages_that_a_member_holds_when_it_takes_office_stay_in_flight() {
 
 #[tokio::test]
 async fn a_ring_is_erased_completely_and_thousands_of_foreign_keys_stay() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     bench.join(MemberKind::Node, 2).await;
     let mut foreign = redis::pipe();
     for number in 0..20_000 {
@@ -99,7 +99,7 @@ async fn a_ring_is_erased_completely_and_thousands_of_foreign_keys_stay() {
 
 #[tokio::test]
 async fn a_member_whose_hash_was_deleted_does_not_block_snapshots() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let ring = bench.ring().await;
     let (one, other) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 2).await);
     assert_eq!(ring.snapshot(0).await.unwrap().members.len(), 2);
@@ -112,7 +112,7 @@ async fn a_member_whose_hash_was_deleted_does_not_block_snapshots() {
 
 #[tokio::test]
 async fn events_can_be_read_on_from_the_last_one_that_was_read() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let ring = bench.ring().await;
     assert!(ring.events_after("", 10).await.unwrap().is_empty(), "a ring to which nothing happened");
     for _ in 0..3 {
@@ -145,7 +145,7 @@ async fn events_can_be_read_on_from_the_last_one_that_was_read() {
 /// Counts are a cache. If one was deleted, the messages are read. If one is not a number, it is ignored.
 #[tokio::test]
 async fn a_snapshot_counts_messages_even_if_their_counts_are_damaged() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c"]).await;
@@ -169,7 +169,7 @@ async fn a_snapshot_counts_messages_even_if_their_counts_are_damaged() {
 
 #[tokio::test]
 async fn a_snapshot_with_an_outdated_list_of_members_is_refused() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (one, gone) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let roll = [(one.incarnation, 1), (gone.incarnation, 1)];
     assert!(bench.store.snapshot(2, &roll, 0).await.unwrap().is_some());
@@ -187,7 +187,7 @@ async fn a_snapshot_with_an_outdated_list_of_members_is_refused() {
 
 #[tokio::test]
 async fn an_error_that_a_reader_holds_counts_as_one_even_if_it_looks_like_a_pack() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let reader = bench.join(MemberKind::Reader, 1).await;
     bench.ask::<()>(&["RPUSH", "{estafeta}:errors", "*1 2 1 4 2 1:a1:b"]);
     bench.store.take(reader.identity(), &Settlement { want: 1, ..Settlement::default() }).await.unwrap();

@@ -1,6 +1,6 @@
 //! Tests of the steps on a real Redis: repeats, late calls, burials, refusals.
 //!
-//! A [`Bench`] has its own Redis server and calls one step at a time through a store. An [`Actor`] is a member without
+//! A [`TestBench`] has its own Redis server and calls one step at a time through a store. An [`Actor`] is a member without
 //! presence. Only its lease keeps it alive, and a test decides when that lease is over. `stories` tests random orders
 //! of the same steps.
 
@@ -38,7 +38,7 @@ const LEASE: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_millis(100);
 
 /// A Redis server for one test, a store on it, and what the test needs to inspect it.
-struct Bench {
+struct TestBench {
     /// The connection through which the test itself reads and changes keys.
     connection: RefCell<redis::Connection>,
     redis: RedisServer,
@@ -60,7 +60,7 @@ impl Actor {
     }
 }
 
-impl Bench {
+impl TestBench {
     async fn new() -> Self {
         let redis = RedisServer::start();
         let endpoint = redis.url().parse().unwrap();

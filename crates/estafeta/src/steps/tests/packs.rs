@@ -3,21 +3,21 @@
 use super::*;
 
 /// Creates a ring with a generator, a handler and `count` small messages in the queue.
-async fn ring_with(bench: &Bench, count: usize) -> (Actor, Term, Actor) {
+async fn ring_with(bench: &TestBench, count: usize) -> (Actor, Term, Actor) {
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     fill(bench, generator, &term, 0, count).await;
     (generator, term, handler)
 }
 
-async fn fill(bench: &Bench, generator: Actor, term: &Term, n: u64, count: usize) -> Publish {
+async fn fill(bench: &TestBench, generator: Actor, term: &Term, n: u64, count: usize) -> Publish {
     let messages = messages(term.epoch, bench.ledger("published") + 1, &vec!["x"; count]);
     let batch = Batch { max_waiting: 1000, limit: 0, ..batch(term.epoch, n, &messages) };
     bench.store.publish(generator.incarnation, &batch).await.unwrap()
 }
 
 /// Claims and settles up to `want` messages at a time until the queue is empty. Returns the ids of each claim.
-async fn settle_all(bench: &Bench, handler: Actor, want: usize) -> Vec<Vec<u64>> {
+async fn settle_all(bench: &TestBench, handler: Actor, want: usize) -> Vec<Vec<u64>> {
     let (mut cursor, mut settled, mut claims) = (0, 0, Vec::new());
     loop {
         let settlement = Settlement { cursor, settled, want, ..Settlement::default() };
@@ -36,7 +36,7 @@ fn sizes(claims: &[Vec<u64>]) -> Vec<usize> {
 
 #[tokio::test]
 async fn a_claim_takes_as_many_whole_packs_as_fit() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (generator, term, handler) = ring_with(&bench, 250).await;
     assert_eq!((bench.ready().len(), bench.snapshot().await.waiting), (3, 250));
     let claims = settle_all(&bench, handler, 220).await;
@@ -52,7 +52,7 @@ async fn a_claim_takes_as_many_whole_packs_as_fit() {
 
 #[tokio::test]
 async fn a_claim_of_less_than_a_pack_opens_the_pack() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (.., handler) = ring_with(&bench, 250).await;
     let first = bench.claim(handler, 0, 30).await;
     assert_eq!(first.iter().map(|message| message.id).collect::<Vec<_>>(), (1..=30).collect::<Vec<u64>>());
@@ -65,7 +65,7 @@ async fn a_claim_of_less_than_a_pack_opens_the_pack() {
 
 #[tokio::test]
 async fn the_rest_of_a_partly_settled_pack_returns_in_order() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (.., handler) = ring_with(&bench, 20).await;
     assert_eq!(bench.claim(handler, 0, 1000).await.len(), 20);
     assert_eq!(bench.snapshot().await.in_flight, 20);
@@ -98,7 +98,7 @@ async fn a_broken_pack_is_one_foreign_message_to_scripts_and_lanes() {
         "*99999999999999999999 2 1 4 2 1:a1:b",
     ];
     for want in [1, 3, 1000] {
-        let bench = Bench::new().await;
+        let bench = TestBench::new().await;
         let (generator, term, handler) = ring_with(&bench, 4).await;
         for element in broken {
             bench.ask::<()>(&["RPUSH", "{estafeta}:ready", element]);
@@ -114,7 +114,7 @@ async fn a_broken_pack_is_one_foreign_message_to_scripts_and_lanes() {
 
 #[tokio::test]
 async fn a_lost_count_loses_no_message() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (.., handler) = ring_with(&bench, 250).await;
     bench.ask::<()>(&["HDEL", "{estafeta}:ledger", "packed"]);
     assert_eq!(bench.claim(handler, 0, 2).await.len(), 200, "two elements, for all that Redis knows");
@@ -134,7 +134,7 @@ async fn a_lost_count_loses_no_message() {
 #[tokio::test]
 async fn messages_that_were_never_counted_are_not_taken_for_settled() {
     for wrong in [["packed", "0"], ["loose", "5"]] {
-        let bench = Bench::new().await;
+        let bench = TestBench::new().await;
         let (.., handler) = ring_with(&bench, 100).await;
         bench.ask::<()>(&[&["HSET", "{estafeta}:ledger"], &wrong[..]].concat());
         assert_eq!(bench.claim(handler, 0, 1).await.len(), 100, "one element, for all that Redis knows");
@@ -149,7 +149,7 @@ async fn messages_that_were_never_counted_are_not_taken_for_settled() {
 
 #[tokio::test]
 async fn a_count_below_zero_does_not_let_a_lane_claim_over_what_it_holds() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (.., handler) = ring_with(&bench, 1).await;
     bench.ask::<()>(&["HSET", "{estafeta}:ledger", "packed", "-1"]);
     let held = bench.claim(handler, 0, 1).await;
@@ -279,7 +279,7 @@ fn scripts_and_readers_parse_any_error_alike() {
 
 #[tokio::test]
 async fn a_deleted_queue_is_not_full() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (generator, term, _) = ring_with(&bench, 1000).await;
     assert!(matches!(fill(&bench, generator, &term, 1, 10).await, Publish::Full { .. }));
     bench.ask::<()>(&["DEL", "{estafeta}:ready"]);
@@ -292,7 +292,7 @@ async fn a_deleted_queue_is_not_full() {
 #[tokio::test]
 async fn a_message_that_returns_to_a_deleted_queue_is_the_only_one_counted_there() {
     for by_retry in [false, true] {
-        let bench = Bench::new().await;
+        let bench = TestBench::new().await;
         let (.., handler) = ring_with(&bench, 1000).await;
         bench.claim(handler, 0, 1).await;
         let fails =
@@ -312,7 +312,7 @@ async fn a_message_that_returns_to_a_deleted_queue_is_the_only_one_counted_there
 
 #[tokio::test]
 async fn a_turn_reports_no_more_elements_than_there_are() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (.., handler) = ring_with(&bench, 1).await;
     bench.ask::<()>(&["HSET", "{estafeta}:ledger", "packed", "999", "loose", "5"]);
     bench.ask::<()>(&["DEL", "{estafeta}:wakeup"]);
@@ -327,7 +327,7 @@ async fn a_turn_reports_no_more_elements_than_there_are() {
 /// A lane must not block Redis by a search through a long queue.
 #[tokio::test]
 async fn a_claim_from_a_queue_with_a_pack_looks_at_no_more_than_100_elements() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (generator, term, handler) = ring_with(&bench, 2).await;
     for n in 1..=300 {
         fill(&bench, generator, &term, n, 1).await;
@@ -340,14 +340,14 @@ async fn a_publish_repairs_damaged_counts() {
     for damage in
         [&["HDEL", "{estafeta}:ledger", "packed"][..], &["HSET", "{estafeta}:ledger", "packed", "-5"]]
     {
-        let bench = Bench::new().await;
+        let bench = TestBench::new().await;
         let (generator, term, _) = ring_with(&bench, 1).await;
         bench.ask::<()>(damage);
         fill(&bench, generator, &term, 1, 3).await;
         assert_eq!((bench.ledger("packed"), bench.snapshot().await.waiting), (2, 4), "{damage:?}");
     }
     // An emptied queue has no loose messages.
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (generator, term, _) = ring_with(&bench, 1).await;
     bench.ask::<()>(&["HSET", "{estafeta}:ledger", "loose", "5"]);
     bench.ask::<()>(&["DEL", "{estafeta}:ready"]);
@@ -358,7 +358,7 @@ async fn a_publish_repairs_damaged_counts() {
 /// One header names nine messages, which is more than the lane wants. The other one names none.
 #[tokio::test]
 async fn a_broken_pack_is_claimed_as_one_message_whatever_number_its_header_names() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     for foreign in ["*1 2 1 4 9 x", "*1 2 1 4 0 "] {
         bench.ask::<()>(&["FLUSHALL"]);
         let (.., handler) = ring_with(&bench, 4).await;
@@ -374,7 +374,7 @@ async fn a_broken_pack_is_claimed_as_one_message_whatever_number_its_header_name
 
 #[tokio::test]
 async fn a_count_that_is_too_low_does_not_fall_below_zero() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (.., handler) = ring_with(&bench, 300).await;
     bench.ask::<()>(&["HSET", "{estafeta}:ledger", "packed", "1"]);
     assert_eq!(bench.claim(handler, 0, 3).await.len(), 3);
@@ -383,7 +383,7 @@ async fn a_count_that_is_too_low_does_not_fall_below_zero() {
 
 #[tokio::test]
 async fn a_claim_that_leaves_a_part_of_a_pack_leaves_a_wakeup() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (.., handler) = ring_with(&bench, 2).await;
     bench.ask::<()>(&["DEL", "{estafeta}:wakeup"]);
     assert_eq!(bench.claim(handler, 0, 1).await.len(), 1);
@@ -396,7 +396,7 @@ async fn a_partly_settled_pack_keeps_its_rest_even_if_the_call_or_the_count_is_w
     let mistakes =
         [("the lane says that it settles all", 1, 5, "2"), ("the count says that there are two", 0, 1, "1")];
     for (mistake, elements, want, packed) in mistakes {
-        let bench = Bench::new().await;
+        let bench = TestBench::new().await;
         let (.., handler) = ring_with(&bench, 3).await;
         assert_eq!(bench.claim(handler, 0, 3).await.len(), 3);
         bench.ask::<()>(&["HSET", &bench.store.keys().member(handler.incarnation), "packed:0", packed]);
@@ -410,7 +410,7 @@ async fn a_partly_settled_pack_keeps_its_rest_even_if_the_call_or_the_count_is_w
 
 #[tokio::test]
 async fn messages_deleted_from_the_list_of_a_lane_are_not_settled() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (.., handler) = ring_with(&bench, 5).await;
     assert_eq!(bench.claim(handler, 0, 5).await.len(), 5);
     bench.ask::<()>(&["DEL", &bench.store.keys().inflight(handler.incarnation, 0)]);
@@ -428,7 +428,7 @@ async fn damaged_counts_of_the_queue_never_give_a_lane_more_than_it_wants() {
     for damage in
         [&["HSET", "{estafeta}:ledger", "packed", "-1"][..], &["HSET", "{estafeta}:ledger", "loose", "-3"]]
     {
-        let bench = Bench::new().await;
+        let bench = TestBench::new().await;
         let (generator, term, handler) = ring_with(&bench, 1).await;
         fill(&bench, generator, &term, 1, 1).await;
         fill(&bench, generator, &term, 2, 1).await;
@@ -437,7 +437,7 @@ async fn damaged_counts_of_the_queue_never_give_a_lane_more_than_it_wants() {
     }
     for damage in [&["HDEL", "{estafeta}:ledger", "loose"][..], &["HSET", "{estafeta}:ledger", "loose", "-3"]]
     {
-        let bench = Bench::new().await;
+        let bench = TestBench::new().await;
         let (generator, term, handler) = ring_with(&bench, 3).await;
         fill(&bench, generator, &term, 1, 1).await;
         bench.ask::<()>(damage);
@@ -448,7 +448,7 @@ async fn damaged_counts_of_the_queue_never_give_a_lane_more_than_it_wants() {
 
 #[tokio::test]
 async fn a_message_with_an_empty_body_keeps_its_id_when_it_fails_and_when_its_handler_dies() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["", ""]).await;

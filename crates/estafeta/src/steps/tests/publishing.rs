@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_publish_repeated_after_a_lost_reply_is_applied_once() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let one = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(one).await;
     for _ in 0..2 {
@@ -17,7 +17,7 @@ async fn a_publish_repeated_after_a_lost_reply_is_applied_once() {
 
 #[tokio::test]
 async fn a_late_publish_of_an_earlier_epoch_is_refused_and_only_counted() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (old, new) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let old_term = bench.lead(old).await;
     bench.publish(old, &old_term, 0, &["a"]).await;
@@ -35,7 +35,7 @@ async fn a_late_publish_of_an_earlier_epoch_is_refused_and_only_counted() {
 
 #[tokio::test]
 async fn a_publish_with_a_wrong_id_or_beyond_a_limit_changes_nothing() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let one = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(one).await;
     bench.publish(one, &term, 0, &["1", "2", "3", "4", "5", "6", "7", "8"]).await;
@@ -51,7 +51,7 @@ async fn a_publish_with_a_wrong_id_or_beyond_a_limit_changes_nothing() {
 
 #[tokio::test]
 async fn ticks_keep_their_phase_across_a_take_over_and_a_pause() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (old, new) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(old).await;
     let Publish::Published { due_ms, .. } = bench.publish(old, &term, 0, &["a"]).await else {
@@ -74,7 +74,7 @@ async fn ticks_keep_their_phase_across_a_take_over_and_a_pause() {
 
 #[tokio::test]
 async fn ticks_that_are_only_a_little_late_are_not_skipped() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let one = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(one).await;
     let due = term.now_ms - 50;
@@ -89,7 +89,7 @@ async fn ticks_that_are_only_a_little_late_are_not_skipped() {
 
 #[tokio::test]
 async fn a_living_generator_keeps_the_office_and_gets_the_same_answer_to_the_same_call() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (one, other) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(one).await;
     let before = bench.everything();
@@ -103,7 +103,7 @@ async fn a_living_generator_keeps_the_office_and_gets_the_same_answer_to_the_sam
 
 #[tokio::test]
 async fn epochs_grow_even_if_the_stored_one_or_the_clock_was_set_back() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (one, other) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let first = bench.lead(one).await;
     bench.ask::<()>(&["DEL", "{estafeta}:epoch"]);
@@ -122,7 +122,7 @@ async fn epochs_grow_even_if_the_stored_one_or_the_clock_was_set_back() {
 
 #[tokio::test]
 async fn a_tick_too_far_ahead_after_a_clock_jump_is_brought_back() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let one = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(one).await;
     let far = term.now_ms + 3_600_000;
@@ -135,7 +135,7 @@ async fn a_tick_too_far_ahead_after_a_clock_jump_is_brought_back() {
 
 #[tokio::test]
 async fn a_limit_of_one_message_and_an_interval_of_one_millisecond_are_respected() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let one = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(one).await;
     let messages = messages(term.epoch, 1, &["a", "b"]);

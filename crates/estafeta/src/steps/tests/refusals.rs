@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test]
 async fn a_join_that_finds_a_key_of_another_type_names_it_and_writes_nothing() {
     let keys = Keys::new(&RingName::sample());
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     for (key, expected) in keys.fixed() {
         bench.ask::<()>(&["FLUSHALL"]);
         bench.plant_foreign(key, expected);
@@ -24,7 +24,7 @@ async fn a_join_that_finds_a_key_of_another_type_names_it_and_writes_nothing() {
 #[tokio::test]
 async fn a_step_that_fails_on_a_key_of_another_type_writes_nothing() {
     let keys = Keys::new(&RingName::sample());
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let mut failed = [0; 10];
     for (key, expected) in keys.fixed() {
         for (step, times) in failed.iter_mut().enumerate() {
@@ -83,7 +83,7 @@ async fn a_step_that_fails_on_a_key_of_another_type_writes_nothing() {
 
 #[tokio::test]
 async fn counts_that_are_not_numbers_stop_a_step_before_it_writes() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a"]).await;
@@ -103,7 +103,7 @@ async fn counts_that_are_not_numbers_stop_a_step_before_it_writes() {
 
 #[tokio::test]
 async fn foreign_and_half_deleted_members_disturb_neither_snapshots_nor_burials() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let one = bench.join(MemberKind::Node, 1).await;
     bench.ask::<()>(&["ZADD", "{estafeta}:members", "0", "bob", "0", "00000000000000aa"]);
     let snapshot = bench.snapshot().await;
@@ -122,7 +122,7 @@ async fn foreign_and_half_deleted_members_disturb_neither_snapshots_nor_burials(
 /// SORT accepts a set as well as a list, so a claim has to check the types of `ready` and `errors` itself.
 #[tokio::test]
 async fn nothing_is_claimed_from_a_set_in_place_of_a_list() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (handler, reader) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Reader, 1).await);
     for key in ["{estafeta}:ready", "{estafeta}:errors"] {
         bench.ask::<()>(&["SADD", key, "1 1 1 1 a", "2 1 1 1 b", "3 1 1 1 c"]);
@@ -136,7 +136,7 @@ async fn nothing_is_claimed_from_a_set_in_place_of_a_list() {
 /// The errors contain the words `drop` and `retry`, a foreign element, and one error twice.
 #[tokio::test]
 async fn each_element_resolves_one_error_and_a_foreign_one_can_be_dropped_but_not_retried() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     const ERROR: &str = "7 1 1 1 1 1 2 no body";
     bench.ask::<()>(&["RPUSH", "{estafeta}:errors", "drop", ERROR, "retry", ERROR, "what is this"]);
     let left = || -> Vec<String> { bench.ask(&["LRANGE", "{estafeta}:errors", "0", "-1"]) };
@@ -157,7 +157,7 @@ async fn each_element_resolves_one_error_and_a_foreign_one_can_be_dropped_but_no
 
 #[tokio::test]
 async fn a_foreign_value_in_place_of_the_errors_stops_only_settles_with_failures() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b"]).await;

@@ -21,7 +21,7 @@ fn ids(messages: &[Message]) -> Vec<u64> {
 }
 
 /// Publishes [`MANY`] single messages. Returns them and a handler with three lanes.
-async fn long_queue(bench: &Bench) -> (Vec<Message>, Actor) {
+async fn long_queue(bench: &TestBench) -> (Vec<Message>, Actor) {
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 3).await);
     let term = bench.lead(generator).await;
     let messages = singles(term.epoch, MANY);
@@ -35,7 +35,7 @@ async fn long_queue(bench: &Bench) -> (Vec<Message>, Actor) {
 
 #[tokio::test]
 async fn a_publish_of_many_elements_appends_each_of_them_once() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (messages, handler) = long_queue(&bench).await;
     assert_eq!(bench.ready().len(), MANY);
     assert_eq!(bench.claim(handler, 0, 5000).await, messages);
@@ -44,7 +44,7 @@ async fn a_publish_of_many_elements_appends_each_of_them_once() {
 
 #[tokio::test]
 async fn a_lane_that_settles_some_of_many_messages_keeps_the_others_in_order() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (messages, handler) = long_queue(&bench).await;
     bench.claim(handler, 0, 5000).await;
     let failures: Vec<(usize, String)> = (0..700).map(|index| (index, format!("reason {index}"))).collect();
@@ -60,7 +60,7 @@ async fn a_lane_that_settles_some_of_many_messages_keeps_the_others_in_order() {
 
 #[tokio::test]
 async fn many_messages_in_several_lanes_of_a_dead_member_return_in_order() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (_, handler) = long_queue(&bench).await;
     for (lane, want) in [(1, 601), (0, 501), (2, 101)] {
         assert_eq!(bench.claim(handler, lane, want).await.len(), want.min(601), "lane {lane}");
@@ -75,7 +75,7 @@ async fn many_messages_in_several_lanes_of_a_dead_member_return_in_order() {
 
 #[tokio::test]
 async fn many_messages_without_attempts_left_become_as_many_errors() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (_, handler) = long_queue(&bench).await;
     let last_attempt: Vec<String> = (1..=MANY).map(|id| format!("{id} 1 3 7 body {id}")).collect();
     bench.ask::<()>(&["DEL", "{estafeta}:ready"]);
@@ -98,7 +98,7 @@ async fn many_messages_without_attempts_left_become_as_many_errors() {
 
 #[tokio::test]
 async fn many_errors_are_retried_in_one_step_and_in_order() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let handler = bench.join(MemberKind::Node, 1).await;
     let elements: Vec<String> = (1..=MANY).map(|id| format!("{id} 1 4 7 9 1 6 reason body {id}")).collect();
     let mut push = vec!["RPUSH", "{estafeta}:errors"];
@@ -117,7 +117,7 @@ async fn many_errors_are_retried_in_one_step_and_in_order() {
 
 #[tokio::test]
 async fn among_many_members_exactly_the_expired_and_absent_ones_are_suspects() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let now = bench.store.suspects(LEASE).await.unwrap().now_ms;
     let names: Vec<String> = (0..MANY).map(|index| format!("{index:016x}")).collect();
     // The deadlines grow, so the members are listed in the order of their names. The first deadline is over.
@@ -143,7 +143,7 @@ async fn among_many_members_exactly_the_expired_and_absent_ones_are_suspects() {
 
 #[tokio::test]
 async fn a_member_can_have_as_many_lanes_as_the_settings_allow() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (generator, handler) =
         (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1024).await);
     let term = bench.lead(generator).await;
@@ -163,7 +163,7 @@ async fn a_member_can_have_as_many_lanes_as_the_settings_allow() {
 
 #[tokio::test]
 async fn a_long_reason_is_kept_whole_and_leaves_the_body_intact() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a body", "another"]).await;
@@ -186,7 +186,7 @@ async fn a_long_reason_is_kept_whole_and_leaves_the_body_intact() {
 
 #[tokio::test]
 async fn the_event_stream_keeps_about_the_last_ten_thousand_entries() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let mut fill = redis::pipe();
     for _ in 0..12_000 {
         fill.cmd("XADD").arg("{estafeta}:events").arg("*").arg("kind").arg("filler").ignore();
@@ -203,7 +203,7 @@ async fn the_event_stream_keeps_about_the_last_ten_thousand_entries() {
 
 #[tokio::test]
 async fn a_lane_that_wants_a_few_of_many_large_messages_gets_no_more_than_it_wants() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     let large = "x".repeat(600_000);
@@ -217,7 +217,7 @@ async fn a_lane_that_wants_a_few_of_many_large_messages_gets_no_more_than_it_wan
 /// `claim` must not measure them a second time.
 #[tokio::test]
 async fn a_claim_of_a_pack_and_large_messages_is_measured_only_once() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     let large = "x".repeat(20_900);
@@ -231,7 +231,7 @@ async fn a_claim_of_a_pack_and_large_messages_is_measured_only_once() {
 
 #[tokio::test]
 async fn a_reader_gets_as_many_errors_as_it_wants() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let errors: Vec<String> = (1..=MANY).map(|id| format!("{id} 1 1 1 1 1 2 no body")).collect();
     let mut push = vec!["RPUSH", "{estafeta}:errors"];
     push.extend(errors.iter().map(String::as_str));

@@ -3,7 +3,7 @@
 use super::*;
 
 /// What the snapshot shows for a member: generated, processed, failed.
-async fn totals(bench: &Bench, actor: Actor) -> [u64; 3] {
+async fn totals(bench: &TestBench, actor: Actor) -> [u64; 3] {
     let snapshot = bench.snapshot().await;
     let member = snapshot.members.iter().find(|member| member.id == actor.number);
     let MemberView { generated, processed, failed, .. } = member.expect("a member");
@@ -16,7 +16,7 @@ fn hash_of(actor: Actor) -> String {
 
 #[tokio::test]
 async fn every_member_is_credited_once_with_what_it_published_and_settled() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 2).await);
     let term = bench.lead(generator).await;
     assert_eq!(totals(&bench, generator).await, [0, 0, 0]);
@@ -46,7 +46,7 @@ async fn every_member_is_credited_once_with_what_it_published_and_settled() {
 
 #[tokio::test]
 async fn a_publish_does_not_recreate_the_deleted_hash_of_a_member() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let one = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(one).await;
     bench.ask::<()>(&["DEL", &hash_of(one)]);
@@ -57,7 +57,7 @@ async fn a_publish_does_not_recreate_the_deleted_hash_of_a_member() {
 
 #[tokio::test]
 async fn a_total_that_is_not_a_number_stops_a_step_before_it_writes() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a"]).await;

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_turn_repeated_after_a_lost_reply_settles_once_and_answers_the_same() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 2).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c", "d"]).await;
@@ -26,7 +26,7 @@ async fn a_turn_repeated_after_a_lost_reply_settles_once_and_answers_the_same() 
 
 #[tokio::test]
 async fn a_settle_from_a_wrong_cursor_or_by_a_buried_member_is_refused_and_writes_nothing() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b"]).await;
@@ -50,7 +50,7 @@ async fn a_settle_from_a_wrong_cursor_or_by_a_buried_member_is_refused_and_write
 
 #[tokio::test]
 async fn foreign_elements_become_errors_one_by_one_and_do_not_block_the_queue() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a"]).await;
@@ -87,7 +87,7 @@ async fn foreign_elements_become_errors_one_by_one_and_do_not_block_the_queue() 
 
 #[tokio::test]
 async fn a_turn_that_its_own_repeat_overtook_claims_nothing() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     assert!(
@@ -105,7 +105,7 @@ async fn a_turn_that_its_own_repeat_overtook_claims_nothing() {
 
 #[tokio::test]
 async fn turns_of_a_former_life_do_nothing_after_a_late_join_brings_the_identity_back() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b"]).await;
@@ -125,7 +125,7 @@ async fn turns_of_a_former_life_do_nothing_after_a_late_join_brings_the_identity
 /// A lane reads its list right after the step, but not within it. A burial can come in between.
 #[tokio::test]
 async fn a_lane_whose_member_is_buried_before_it_reads_its_list_is_lost_but_no_message_is() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let other = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(generator).await;
@@ -163,7 +163,7 @@ async fn a_lane_whose_member_is_buried_before_it_reads_its_list_is_lost_but_no_m
 
 #[tokio::test]
 async fn a_list_that_never_matches_the_answer_is_an_error_and_a_stopping_node_does_not_wait_for_it() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let handler = bench.join(MemberKind::Node, 1).await;
     let build = || {
         let nothing = Settlement::default();
@@ -187,7 +187,7 @@ async fn a_list_that_never_matches_the_answer_is_an_error_and_a_stopping_node_do
 
 #[tokio::test]
 async fn large_messages_are_claimed_a_few_at_a_time_however_many_the_lane_wants() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     let (large, small) = ("x".repeat(100_000), "x".repeat(100));
@@ -237,7 +237,7 @@ async fn large_messages_are_claimed_a_few_at_a_time_however_many_the_lane_wants(
 
 #[tokio::test]
 async fn the_generator_can_settle_but_never_claims() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let (first, second) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(first).await;
     bench.publish(first, &term, 0, &["a", "b", "c"]).await;
@@ -254,7 +254,7 @@ async fn the_generator_can_settle_but_never_claims() {
 
 #[tokio::test]
 async fn a_reader_releases_as_many_errors_as_it_settles_and_keeps_the_others() {
-    let bench = Bench::new().await;
+    let bench = TestBench::new().await;
     let errors: Vec<String> = (1..=3).map(|id| format!("{id} 1 1 1 1 1 2 no body")).collect();
     bench.ask::<()>(&["RPUSH", "{estafeta}:errors", &errors[0], &errors[1], &errors[2]]);
     let reader = bench.join(MemberKind::Reader, 1).await;

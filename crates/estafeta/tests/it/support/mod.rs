@@ -1,5 +1,7 @@
 //! Nodes that run inside the test, and the notices that they send.
 
+mod faults;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,6 +12,8 @@ use estafeta_testbed::RedisServer;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+pub use faults::{Gate, Hang, delete_member_hash};
 
 /// A generous limit for events that must happen, if the test does not check how fast they are.
 pub const SOON: Duration = Duration::from_secs(30);
@@ -90,9 +94,9 @@ impl Source for Counter {
 }
 
 /// Makes the same bodies again and again.
-pub struct Bodies(pub Vec<Vec<u8>>);
+pub struct ListedBodies(pub Vec<Vec<u8>>);
 
-impl Source for Bodies {
+impl Source for ListedBodies {
     async fn next(&mut self) -> Vec<u8> {
         self.0.rotate_left(1);
         self.0.last().unwrap().clone()

@@ -7,7 +7,7 @@ use redis::Cmd;
 
 use super::super::*;
 use super::call::Persona;
-use super::model::{Ring, Span};
+use super::model::{ModelRing, Span};
 
 #[derive(Clone, Debug)]
 pub(super) enum Accident {
@@ -56,7 +56,7 @@ impl Accident {
         call
     }
 
-    pub fn apply(&self, ring: &mut Ring) {
+    pub fn apply(&self, ring: &mut ModelRing) {
         match self {
             Self::Connected(who) => {
                 ring.connected.insert(who.index);
@@ -90,7 +90,7 @@ impl Accident {
     }
 }
 
-fn set_deadline(ring: &mut Ring, who: Persona, ms: u64) {
+fn set_deadline(ring: &mut ModelRing, who: Persona, ms: u64) {
     if let Some(member) = ring.members.get_mut(&who.index) {
         member.deadline = Span::exactly(ms);
     }

@@ -2,9 +2,9 @@
 
 use super::super::MemberKind;
 use super::accident::Accident;
-use super::call::{Call, GRACE_MS, Persona};
+use super::call::{GRACE_MS, Persona, StoryCall};
 use super::simulated_node::SimulatedNode;
-use super::step::{Missed, Step};
+use super::step::{SeenAbsent, StoryStep};
 use super::world::{Outcome, StoryRun};
 
 /// With more nodes, most of them would never affect each other.
@@ -14,9 +14,9 @@ const STRETCH: usize = 5;
 
 impl StoryRun<'_> {
     /// Makes one step. A step that no node can make at this point is skipped.
-    pub fn step(&mut self, step: &Step) -> Outcome {
+    pub fn step(&mut self, step: &StoryStep) -> Outcome {
         match *step {
-            Step::Join { reader, foreign, lanes, max_attempts, presence } => {
+            StoryStep::Join { reader, foreign, lanes, max_attempts, presence } => {
                 if self.nodes.iter().filter(|node| !node.gone).count() >= MAX_NODES {
                     return Ok(());
                 }
@@ -29,46 +29,50 @@ impl StoryRun<'_> {
                 if presence {
                     self.inject(Accident::Connected(persona))?;
                 }
-                self.send(Call::Join(persona), true)
+                self.send(StoryCall::Join(persona), true)
             }
-            Step::JoinAgain { node } => self.by(node, |node| Call::Join(node.persona), true),
-            Step::Beat { node, answered } => self.by(node, |node| Call::Beat(node.persona), answered),
-            Step::Lead { node, renew, more_known, missed, answered } => {
+            StoryStep::JoinAgain { node } => self.by(node, |node| StoryCall::Join(node.persona), true),
+            StoryStep::Beat { node, answered } => {
+                self.by(node, |node| StoryCall::Beat(node.persona), answered)
+            }
+            StoryStep::Lead { node, renew, more_known, missed, answered } => {
                 let (interval, since) = (interval(node), self.since(missed));
                 self.by(node, |node| node.lead(renew, more_known, interval, since), answered)
             }
-            Step::Resign { node, answered } => self.by_leader(node, |node| node.resign(), answered),
-            Step::Publish { node, count, room, flaw, answered } => self.by_leader(
+            StoryStep::Resign { node, answered } => self.by_leader(node, |node| node.resign(), answered),
+            StoryStep::Publish { node, count, room, flaw, answered } => self.by_leader(
                 node,
                 |node| node.publish(count, room, flaw, interval(room)),
                 answered && flaw.is_none(),
             ),
-            Step::Turn { node, lane, settles, fails, wants, flaw, answered } => {
+            StoryStep::Turn { node, lane, settles, fails, wants, flaw, answered } => {
                 self.tries += 1;
                 let this_try = self.tries;
                 let turn = |node: &mut SimulatedNode| node.turn(lane, this_try, settles, fails, wants, flaw);
                 self.by_kind(node, MemberKind::Node, turn, answered && flaw.is_none())
             }
-            Step::Take { node, settles, wants, flaw, answered } => {
+            StoryStep::Take { node, settles, wants, flaw, answered } => {
                 let take = |node: &mut SimulatedNode| node.take(settles, wants, flaw);
                 self.by_kind(node, MemberKind::Reader, take, answered && flaw.is_none())
             }
-            Step::Suspects { short_leases } => {
+            StoryStep::Suspects { short_leases } => {
                 let lease_ms = if short_leases { 2_000 } else { 4_000_000 };
-                self.send(Call::Suspects { lease_ms }, true)
+                self.send(StoryCall::Suspects { lease_ms }, true)
             }
-            Step::Bury { victim, detector, missed } => self.bury(victim, detector, missed),
-            Step::Leave { node, answered } => self.by(node, |node| Call::Leave(node.persona), answered),
-            Step::Wake => self.send(Call::Wake, true),
-            Step::Resolve { drops, which } => self.resolve(drops, which),
-            Step::Snapshot { stale } => {
+            StoryStep::Bury { victim, detector, missed } => self.bury(victim, detector, missed),
+            StoryStep::Leave { node, answered } => {
+                self.by(node, |node| StoryCall::Leave(node.persona), answered)
+            }
+            StoryStep::Wake => self.send(StoryCall::Wake, true),
+            StoryStep::Resolve { drops, which } => self.resolve(drops, which),
+            StoryStep::Snapshot { stale } => {
                 let mut roll: Vec<_> = self.model.members.values().map(|member| member.persona).collect();
                 if stale {
                     roll.pop();
                 }
-                self.send(Call::Snapshot { roll }, true)
+                self.send(StoryCall::Snapshot { roll }, true)
             }
-            Step::Late { back } => {
+            StoryStep::Late { back } => {
                 let Some(at) = self.sent.len().checked_sub(1 + usize::from(back) % self.sent.len().max(1))
                 else {
                     return Ok(());
@@ -76,7 +80,7 @@ impl StoryRun<'_> {
                 let call = self.sent[at].clone();
                 self.call(call, true, false)
             }
-            Step::LateStretch { node, from } => self.late_stretch(node, from),
+            StoryStep::LateStretch { node, from } => self.late_stretch(node, from),
             _ => self.accident(step),
         }
     }
@@ -94,11 +98,11 @@ impl StoryRun<'_> {
 
     /// The time since which the sender has missed a member. None of these times is near the end of the grace period, so
     /// the duration of the step does not matter.
-    fn since(&mut self, missed: Missed) -> u64 {
+    fn since(&mut self, missed: SeenAbsent) -> u64 {
         match missed {
-            Missed::Never => 0,
-            Missed::LongSince => self.env.now() - 3 * GRACE_MS,
-            Missed::JustNow => self.env.now() + 3_600_000,
+            SeenAbsent::Never => 0,
+            SeenAbsent::LongSince => self.env.now() - 3 * GRACE_MS,
+            SeenAbsent::JustNow => self.env.now() + 3_600_000,
         }
     }
 
@@ -117,7 +121,12 @@ impl StoryRun<'_> {
     }
 
     /// Sends a call from a node that has not learned that it is gone. If there is none, the step is skipped.
-    fn by(&mut self, node: u8, make: impl FnOnce(&mut SimulatedNode) -> Call, answered: bool) -> Outcome {
+    fn by(
+        &mut self,
+        node: u8,
+        make: impl FnOnce(&mut SimulatedNode) -> StoryCall,
+        answered: bool,
+    ) -> Outcome {
         self.by_one(node, |node| !node.gone, make, answered)
     }
 
@@ -125,7 +134,7 @@ impl StoryRun<'_> {
         &mut self,
         node: u8,
         kind: MemberKind,
-        make: impl FnOnce(&mut SimulatedNode) -> Call,
+        make: impl FnOnce(&mut SimulatedNode) -> StoryCall,
         answered: bool,
     ) -> Outcome {
         self.by_one(node, |node| !node.gone && node.persona.kind == kind, make, answered)
@@ -135,7 +144,7 @@ impl StoryRun<'_> {
     fn by_leader(
         &mut self,
         node: u8,
-        make: impl FnOnce(&mut SimulatedNode) -> Call,
+        make: impl FnOnce(&mut SimulatedNode) -> StoryCall,
         answered: bool,
     ) -> Outcome {
         if node % 16 == 15 {
@@ -148,7 +157,7 @@ impl StoryRun<'_> {
         &mut self,
         node: u8,
         fits: impl Fn(&SimulatedNode) -> bool,
-        make: impl FnOnce(&mut SimulatedNode) -> Call,
+        make: impl FnOnce(&mut SimulatedNode) -> StoryCall,
         answered: bool,
     ) -> Outcome {
         let mut fitting: Vec<_> = self.nodes.iter_mut().filter(|node| fits(node)).collect();
@@ -160,7 +169,7 @@ impl StoryRun<'_> {
         self.send(call, answered)
     }
 
-    fn bury(&mut self, victim: u8, detector: Option<u8>, missed: Missed) -> Outcome {
+    fn bury(&mut self, victim: u8, detector: Option<u8>, missed: SeenAbsent) -> Outcome {
         let absent_since = self.since(missed);
         // In three cases of four the victim is dead, or few members would ever be buried. Otherwise it is any node,
         // even one that is long gone.
@@ -178,7 +187,7 @@ impl StoryRun<'_> {
         match pick(&candidates, victim) {
             Some(victim) => {
                 let detector = detector.and_then(|detector| pick(&detectors, detector));
-                self.send(Call::Bury { victim, detector, absent_since }, true)
+                self.send(StoryCall::Bury { victim, detector, absent_since }, true)
             }
             None => Ok(()),
         }
@@ -193,28 +202,28 @@ impl StoryRun<'_> {
             .filter(|(at, _)| which >> (at % 8) & 1 == 1)
             .map(|(_, element)| element)
             .collect();
-        if elements.is_empty() { Ok(()) } else { self.send(Call::Resolve { drops, elements }, true) }
+        if elements.is_empty() { Ok(()) } else { self.send(StoryCall::Resolve { drops, elements }, true) }
     }
 
-    fn accident(&mut self, step: &Step) -> Outcome {
+    fn accident(&mut self, step: &StoryStep) -> Outcome {
         let living: Vec<_> = self.model.members.values().map(|member| member.persona).collect();
         let one = |node: u8| living.get(usize::from(node) % living.len().max(1)).copied();
         let now = self.env.now();
         let accident = match *step {
-            Step::Expire { node } => one(node).map(Accident::Expired),
-            Step::Connection { node, back } => one(node)
+            StoryStep::Expire { node } => one(node).map(Accident::Expired),
+            StoryStep::Connection { node, back } => one(node)
                 .filter(|who| who.presence)
                 .map(|who| if back { Accident::Connected(who) } else { Accident::Disconnected(who) }),
-            Step::Ahead { node } => one(node).map(|who| Accident::Ahead(who, now + 100 * 3_600_000)),
-            Step::Forget { node } => one(node).map(Accident::Forgotten),
-            Step::LoseEpoch { how } => self.lost_epoch(how, now),
-            Step::MoveDue { ahead } => self
+            StoryStep::Ahead { node } => one(node).map(|who| Accident::Ahead(who, now + 100 * 3_600_000)),
+            StoryStep::Forget { node } => one(node).map(Accident::Forgotten),
+            StoryStep::LoseEpoch { how } => self.lost_epoch(how, now),
+            StoryStep::MoveDue { ahead } => self
                 .model
                 .office
                 .due
                 .map(|_| Accident::Due(if ahead { now + 7_200_000 } else { now - 1_000_000 })),
-            Step::TakeWakeup => self.model.wakeup.then_some(Accident::WakeupTaken),
-            Step::OtherVersion => {
+            StoryStep::TakeWakeup => self.model.wakeup.then_some(Accident::WakeupTaken),
+            StoryStep::OtherVersion => {
                 let before = self.model.schema;
                 self.inject(Accident::Schema(Some("1")))?;
                 let stranger = Persona {
@@ -223,7 +232,7 @@ impl StoryRun<'_> {
                     max_attempts: 1,
                     ..self.new_persona(MemberKind::Node, 1, 1, false)
                 };
-                self.call(Call::Join(stranger), false, false)?;
+                self.call(StoryCall::Join(stranger), false, false)?;
                 Some(Accident::Schema(before))
             }
             _ => None,

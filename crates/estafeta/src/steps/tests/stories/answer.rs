@@ -44,7 +44,7 @@ pub(super) enum Answer {
 pub(super) struct Overview {
     /// The generator's number and epoch.
     pub generator: Option<(u64, u64)>,
-    pub members: Vec<Row>,
+    pub members: Vec<SeenMember>,
     /// Take-overs, returned, fenced, buried, retried, dropped.
     pub ledger: [u64; 6],
     pub readers: usize,
@@ -58,7 +58,7 @@ pub(super) struct Overview {
 
 /// One member in a snapshot.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Row {
+pub(super) struct SeenMember {
     pub number: u64,
     pub pid: u64,
     pub host: String,
@@ -227,7 +227,7 @@ impl Overview {
     /// Reads a snapshot and the time at which it was taken.
     fn read(reply: Reply) -> crate::error::Result<(Self, u64)> {
         let seen = parse(&RingName::sample(), reply)?;
-        let line = |member: &MemberView| Row {
+        let line = |member: &MemberView| SeenMember {
             number: member.id.0,
             pid: member.pid,
             host: member.host.clone(),

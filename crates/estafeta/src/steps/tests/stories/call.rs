@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::super::*;
-use crate::steps::Call as StepCall;
+use crate::steps::Call;
 
 /// One identity of a simulated node, and what the node registers when it joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub(super) const LATE_MS: u64 = 100;
 pub(super) const PUBLISHED_MS: u64 = 7;
 
 #[derive(Clone, Debug)]
-pub(super) enum Call {
+pub(super) enum StoryCall {
     Join(Persona),
     Beat(Persona),
     Lead { me: Persona, renew: bool, known: u64, interval: u64, silence: u64, absent_since: u64 },
@@ -113,8 +113,8 @@ impl Settles {
     }
 }
 
-impl Call {
-    pub fn build(&self, keys: &Keys) -> StepCall {
+impl StoryCall {
+    pub fn build(&self, keys: &Keys) -> Call {
         let grace = Duration::from_millis(GRACE_MS);
         match self {
             Self::Join(me) => {
@@ -213,7 +213,7 @@ impl Call {
 }
 
 impl Publication {
-    fn build(&self, keys: &Keys) -> StepCall {
+    fn build(&self, keys: &Keys) -> Call {
         let epoch = Epoch(self.epoch);
         let message = |(id, body): (u64, &Vec<u8>)| Message::new(id, epoch, PUBLISHED_MS, body.clone());
         let messages: Vec<Message> = (self.first..).zip(&self.bodies).map(message).collect();
@@ -232,7 +232,7 @@ impl Publication {
     }
 }
 
-impl fmt::Display for Call {
+impl fmt::Display for StoryCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Join(me) => {

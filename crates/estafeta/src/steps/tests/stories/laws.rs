@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::answer::Answer;
-use super::call::{Call, ids_in};
+use super::call::{StoryCall, ids_in};
 use super::keyspace::{Content, Keyspace, differences, field, list, number};
 use crate::keys::Keys;
 
@@ -107,18 +107,18 @@ pub(super) fn broken(keys: &Keys, found: &Keyspace, taken: &[u64], done: Option<
 /// each.
 pub(super) fn written_by_refusal(
     keys: &Keys,
-    call: &Call,
+    call: &StoryCall,
     answer: &Answer,
     before: &Keyspace,
     after: &Keyspace,
 ) -> Vec<String> {
     let mut allowed = before.clone();
     let exception = match (call, answer) {
-        (Call::Publish(_), Answer::Fenced) => {
+        (StoryCall::Publish(_), Answer::Fenced) => {
             let ledger = allowed.entry(keys.ledger.clone()).or_insert(Content::Table(Default::default()));
             Some((ledger, "fenced".into(), number(before, &keys.ledger, "fenced") + 1))
         }
-        (Call::Bury { victim, .. }, Answer::Alive) => {
+        (StoryCall::Bury { victim, .. }, Answer::Alive) => {
             let cut = number(after, &keys.members, &victim.name());
             let was_ahead = number(before, &keys.members, &victim.name()) > cut;
             let deadlines = allowed.get_mut(&keys.members).filter(|_| was_ahead);
@@ -138,13 +138,13 @@ pub(super) fn written_by_refusal(
 /// handled.
 pub(super) fn settled_unseen(
     keys: &Keys,
-    call: &Call,
+    call: &StoryCall,
     before: &Keyspace,
     after: &Keyspace,
 ) -> Option<String> {
     let (me, lane, settles) = match call {
-        Call::Turn { me, lane, settles, .. } => (me.incarnation(), *lane, settles),
-        Call::Take { me, settles, .. } => (me.incarnation(), 0, settles),
+        StoryCall::Turn { me, lane, settles, .. } => (me.incarnation(), *lane, settles),
+        StoryCall::Take { me, settles, .. } => (me.incarnation(), 0, settles),
         _ => return None,
     };
     let means = settles.means.as_ref()?;
@@ -157,14 +157,14 @@ pub(super) fn settled_unseen(
 }
 
 /// Whether there must be a wakeup token if messages wait after this step.
-pub(super) fn must_wake(call: &Call, answer: &Answer) -> bool {
+pub(super) fn must_wake(call: &StoryCall, answer: &Answer) -> bool {
     match call {
-        Call::Publish(_) => matches!(answer, Answer::Published { .. }),
-        Call::Turn { .. } => matches!(answer, Answer::Turn { .. }),
-        Call::Bury { .. } => matches!(answer, Answer::Buried { .. }),
-        Call::Leave(_) => matches!(answer, Answer::Left { returned: 1.. }),
-        Call::Resolve { drops: false, .. } => matches!(answer, Answer::Resolved { count: 1.. }),
-        Call::Wake => true,
+        StoryCall::Publish(_) => matches!(answer, Answer::Published { .. }),
+        StoryCall::Turn { .. } => matches!(answer, Answer::Turn { .. }),
+        StoryCall::Bury { .. } => matches!(answer, Answer::Buried { .. }),
+        StoryCall::Leave(_) => matches!(answer, Answer::Left { returned: 1.. }),
+        StoryCall::Resolve { drops: false, .. } => matches!(answer, Answer::Resolved { count: 1.. }),
+        StoryCall::Wake => true,
         _ => false,
     }
 }

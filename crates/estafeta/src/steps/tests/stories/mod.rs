@@ -37,8 +37,8 @@ use std::time::{Duration, Instant};
 use proptest::strategy::Strategy as _;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
-use step::{Flaw, Missed, Step, Story};
-use world::{StoryEnv, Tally};
+use step::{Flaw, SeenAbsent, Story, StoryStep};
+use world::{Coverage, StoryEnv};
 
 const CALLS: u64 = 200_000;
 const WORKERS: u64 = 2;
@@ -132,17 +132,17 @@ fn every_story_ends_well() {
 #[test]
 fn an_older_error_does_not_date_a_step_of_the_same_millisecond() {
     let (flaw, answered) = (Flaw::None, true);
-    let turn = |settles| Step::Turn { node: 1, lane: 0, settles, fails: 1, wants: 1, flaw, answered };
-    let join = Step::Join { reader: false, foreign: false, lanes: 1, max_attempts: 4, presence: false };
+    let turn = |settles| StoryStep::Turn { node: 1, lane: 0, settles, fails: 1, wants: 1, flaw, answered };
+    let join = StoryStep::Join { reader: false, foreign: false, lanes: 1, max_attempts: 4, presence: false };
     let mut steps = vec![
         join.clone(),
         join,
-        Step::Lead { node: 0, renew: false, more_known: false, missed: Missed::Never, answered },
+        StoryStep::Lead { node: 0, renew: false, more_known: false, missed: SeenAbsent::Never, answered },
     ];
     for _ in 0..200 {
-        let publish = Step::Publish { node: 0, count: 1, room: 1, flaw, answered };
-        let bury = Step::Bury { victim: 0, detector: None, missed: Missed::Never };
-        steps.extend([publish, turn(0), turn(1), Step::Ahead { node: 0 }, bury]);
+        let publish = StoryStep::Publish { node: 0, count: 1, room: 1, flaw, answered };
+        let bury = StoryStep::Bury { victim: 0, detector: None, missed: SeenAbsent::Never };
+        steps.extend([publish, turn(0), turn(1), StoryStep::Ahead { node: 0 }, bury]);
     }
     let run = StoryEnv::new().run(&Story { journal: false, steps });
     let tally = run.unwrap_or_else(|story| panic!("{}", story.split("and then").last().unwrap_or_default()));
@@ -157,7 +157,7 @@ struct Workers {
     /// When to stop. If it is not set, the number of calls decides.
     until: Option<Instant>,
     over: AtomicBool,
-    tally: Mutex<Tally>,
+    tally: Mutex<Coverage>,
     failed: Mutex<Option<String>>,
     last_report: Mutex<Instant>,
 }
@@ -198,7 +198,7 @@ impl Workers {
         enough || self.over.load(Ordering::Relaxed)
     }
 
-    fn count(&self, counts: Tally) {
+    fn count(&self, counts: Coverage) {
         let is_call = |script| !["accident", "effect"].contains(&script);
         let calls = counts.iter().filter(|((script, _), _)| is_call(*script)).map(|(_, n)| n).sum();
         let so_far = self.calls.fetch_add(calls, Ordering::Relaxed) + calls;
@@ -215,7 +215,7 @@ impl Workers {
 }
 
 /// Runs the story with this number. If it fails, it is shrunk and returned as text.
-fn run_story(env: &mut StoryEnv, number: u64) -> Result<Tally, String> {
+fn run_story(env: &mut StoryEnv, number: u64) -> Result<Coverage, String> {
     // By default proptest shrinks a failure at most four times as often as it has cases.
     let config = Config { failure_persistence: None, cases: 5_000, ..Config::default() };
     let shrinks = config.max_shrink_iters > 0;
@@ -224,7 +224,7 @@ fn run_story(env: &mut StoryEnv, number: u64) -> Result<Tally, String> {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
     let mut runner = TestRunner::new_with_rng(config, rng);
     let story = step::story().new_tree(&mut runner).expect("any story will do");
-    let run = Mutex::new((env, Tally::new()));
+    let run = Mutex::new((env, Coverage::new()));
     let outcome = runner.run_one(story, |story| {
         let (env, tally) = &mut *run.lock().unwrap();
         *tally = env.run(&story).map_err(TestCaseError::fail)?;

@@ -2,7 +2,7 @@
 //! If an answer is lost, the node sends the same call again until it receives one, as the store does.
 
 use super::answer::Answer;
-use super::call::{Call, Persona, Publication, Settles, ids_in};
+use super::call::{Persona, Publication, Settles, StoryCall, ids_in};
 use super::step::Flaw;
 use crate::steps::MemberKind;
 
@@ -48,24 +48,24 @@ impl SimulatedNode {
         self.term.is_some()
     }
 
-    pub fn lead(&self, renew: bool, more_known: bool, interval: u64, absent_since: u64) -> Call {
+    pub fn lead(&self, renew: bool, more_known: bool, interval: u64, absent_since: u64) -> StoryCall {
         let known = self.term.as_ref().map_or(0, |term| term.next_id - 1);
         let known = if more_known { known + 5 } else { known };
-        Call::Lead { me: self.persona, renew, known, interval, silence: 150, absent_since }
+        StoryCall::Lead { me: self.persona, renew, known, interval, silence: 150, absent_since }
     }
 
-    pub fn resign(&self) -> Call {
+    pub fn resign(&self) -> StoryCall {
         let epoch = self.term.as_ref().map_or(1, |term| term.epoch);
-        Call::Resign { me: self.persona, epoch }
+        StoryCall::Resign { me: self.persona, epoch }
     }
 
-    pub fn publish(&mut self, count: u8, room: u8, flaw: Flaw, interval: u64) -> Call {
+    pub fn publish(&mut self, count: u8, room: u8, flaw: Flaw, interval: u64) -> StoryCall {
         let me = self.persona;
         // A node that was never in office has no epoch. It may try to publish all the same.
         let (epoch, n, first) =
             self.term.as_ref().map_or((1, 0, 1), |term| (term.epoch, term.n, term.next_id));
         if let Some(same) = self.term.as_ref().and_then(|term| term.unanswered.clone()) {
-            return Call::Publish(same);
+            return StoryCall::Publish(same);
         }
         let body = |index: u8| {
             let body = BODIES[usize::from(room.wrapping_add(index)) % BODIES.len()];
@@ -93,22 +93,30 @@ impl SimulatedNode {
             Flaw::Beyond => Publication { first: first + 1, ..fresh },
             Flaw::TooMany => Publication { n: n + 1, ..fresh },
         };
-        Call::Publish(flawed)
+        StoryCall::Publish(flawed)
     }
 
-    pub fn turn(&mut self, lane: u8, this_try: u64, settles: u8, fails: u8, wants: u8, flaw: Flaw) -> Call {
+    pub fn turn(
+        &mut self,
+        lane: u8,
+        this_try: u64,
+        settles: u8,
+        fails: u8,
+        wants: u8,
+        flaw: Flaw,
+    ) -> StoryCall {
         let lane = usize::from(lane) % self.lanes.len();
         let count = usize::from(settles) % (self.lanes[lane].holds.len() + 1);
         let failures =
             (0..count).filter(|index| fails >> (index % 8) & 1 == 1).map(|i| (i, REASONS[i % 4])).collect();
         let settles = self.settles(lane, count, failures, wants, flaw);
-        Call::Turn { me: self.persona, number: self.number, lane, this_try, settles }
+        StoryCall::Turn { me: self.persona, number: self.number, lane, this_try, settles }
     }
 
-    pub fn take(&mut self, settles: u8, wants: u8, flaw: Flaw) -> Call {
+    pub fn take(&mut self, settles: u8, wants: u8, flaw: Flaw) -> StoryCall {
         let count = usize::from(settles) % (self.lanes[0].holds.len() + 1);
         let settles = self.settles(0, count, Vec::new(), wants, flaw);
-        Call::Take { me: self.persona, number: self.number, settles }
+        StoryCall::Take { me: self.persona, number: self.number, settles }
     }
 
     fn settles(
@@ -139,26 +147,26 @@ impl SimulatedNode {
     }
 
     /// Updates what the node knows after it received the answer to a call.
-    pub fn receive(&mut self, call: &Call, answer: &Answer) {
+    pub fn receive(&mut self, call: &StoryCall, answer: &Answer) {
         match (call, answer) {
-            (Call::Join(_), Answer::Joined { number }) if *number != self.number => {
+            (StoryCall::Join(_), Answer::Joined { number }) if *number != self.number => {
                 *self = Self { number: *number, ..Self::new(self.persona) };
             }
-            (Call::Lead { .. }, Answer::Leads { epoch, sent, published, .. }) => {
+            (StoryCall::Lead { .. }, Answer::Leads { epoch, sent, published, .. }) => {
                 let (epoch, n, next_id) = (*epoch, *sent, published + 1);
                 self.term = Some(KnownTerm { epoch, n, next_id, unanswered: None });
             }
-            (Call::Lead { .. }, Answer::Lost) if self.persona.kind == MemberKind::Reader => {}
-            (Call::Turn { .. } | Call::Take { .. }, Answer::Turn { cursor, held }) => {
-                let lane = if let Call::Turn { lane, .. } = call { *lane } else { 0 };
+            (StoryCall::Lead { .. }, Answer::Lost) if self.persona.kind == MemberKind::Reader => {}
+            (StoryCall::Turn { .. } | StoryCall::Take { .. }, Answer::Turn { cursor, held }) => {
+                let lane = if let StoryCall::Turn { lane, .. } = call { *lane } else { 0 };
                 let holds = held.iter().flat_map(|element| ids_in(element)).collect();
                 let elements = held.len();
                 self.lanes[lane] = KnownLane { cursor: *cursor, holds, elements, unanswered: None };
             }
-            (Call::Publish(publication), answer) => self.receive_publish(publication, answer),
-            (Call::Beat(_), Answer::Stands { office, .. }) if office != "me" => self.term = None,
-            (Call::Resign { .. }, _) => self.term = None,
-            (Call::Leave(_), _) | (_, Answer::Lost | Answer::Application { .. }) => self.gone = true,
+            (StoryCall::Publish(publication), answer) => self.receive_publish(publication, answer),
+            (StoryCall::Beat(_), Answer::Stands { office, .. }) if office != "me" => self.term = None,
+            (StoryCall::Resign { .. }, _) => self.term = None,
+            (StoryCall::Leave(_), _) | (_, Answer::Lost | Answer::Application { .. }) => self.gone = true,
             _ => {}
         }
     }

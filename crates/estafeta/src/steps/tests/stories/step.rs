@@ -10,12 +10,12 @@ use proptest::prelude::*;
 pub(super) struct Story {
     /// Whether the members keep a journal.
     pub journal: bool,
-    pub steps: Vec<Step>,
+    pub steps: Vec<StoryStep>,
 }
 
 /// One step of a story. If `answered` is false, the answer is lost on its way to the sender.
 #[derive(Clone, Debug)]
-pub(super) enum Step {
+pub(super) enum StoryStep {
     Join {
         reader: bool,
         /// Whether it runs another application than most nodes.
@@ -35,7 +35,7 @@ pub(super) enum Step {
         node: u8,
         renew: bool,
         more_known: bool,
-        missed: Missed,
+        missed: SeenAbsent,
         answered: bool,
     },
     Resign {
@@ -71,7 +71,7 @@ pub(super) enum Step {
     Bury {
         victim: u8,
         detector: Option<u8>,
-        missed: Missed,
+        missed: SeenAbsent,
     },
     Leave {
         node: u8,
@@ -137,7 +137,7 @@ pub(super) enum Flaw {
 
 /// Since when the sender claims to have missed the member that the call is about.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Missed {
+pub(super) enum SeenAbsent {
     Never,
     /// For longer than the grace period.
     LongSince,
@@ -150,61 +150,61 @@ pub(super) fn story() -> impl Strategy<Value = Story> {
     (journal, vec(step(), 1..=100)).prop_map(|(journal, steps)| Story { journal, steps })
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = StoryStep> {
     let one = any::<u8>;
     let answered = || prop::bool::weighted(0.8);
     let seldom = || prop::bool::weighted(0.1);
     prop_oneof![
         12 => (prop::bool::weighted(0.2), prop::bool::weighted(0.05), 1..=3_u8, 1..=4_u8, any::<bool>()).prop_map(
             |(reader, foreign, lanes, max_attempts, presence)| {
-                Step::Join { reader, foreign, lanes, max_attempts, presence }
+                StoryStep::Join { reader, foreign, lanes, max_attempts, presence }
             }
         ),
-        1 => one().prop_map(|node| Step::JoinAgain { node }),
-        6 => (one(), answered()).prop_map(|(node, answered)| Step::Beat { node, answered }),
+        1 => one().prop_map(|node| StoryStep::JoinAgain { node }),
+        6 => (one(), answered()).prop_map(|(node, answered)| StoryStep::Beat { node, answered }),
         10 => (one(), seldom(), seldom(), missed(), answered()).prop_map(
             |(node, renew, more_known, missed, answered)| {
-                Step::Lead { node, renew, more_known, missed, answered }
+                StoryStep::Lead { node, renew, more_known, missed, answered }
             }
         ),
-        2 => (one(), answered()).prop_map(|(node, answered)| Step::Resign { node, answered }),
+        2 => (one(), answered()).prop_map(|(node, answered)| StoryStep::Resign { node, answered }),
         22 => (one(), 1..=4_u8, one(), flaw(), answered()).prop_map(
             |(node, count, room, flaw, answered)| {
-                Step::Publish { node, count, room, flaw, answered }
+                StoryStep::Publish { node, count, room, flaw, answered }
             }
         ),
         34 => (one(), one(), one(), one(), 0..=5_u8, flaw(), answered()).prop_map(
             |(node, lane, settles, fails, wants, flaw, answered)| {
-                Step::Turn { node, lane, settles, fails, wants, flaw, answered }
+                StoryStep::Turn { node, lane, settles, fails, wants, flaw, answered }
             }
         ),
         10 => (one(), one(), 0..=3_u8, flaw(), answered()).prop_map(
             |(node, settles, wants, flaw, answered)| {
-                Step::Take { node, settles, wants, flaw, answered }
+                StoryStep::Take { node, settles, wants, flaw, answered }
             }
         ),
-        1 => any::<bool>().prop_map(|short_leases| Step::Suspects { short_leases }),
+        1 => any::<bool>().prop_map(|short_leases| StoryStep::Suspects { short_leases }),
         10 => (one(), prop::option::of(one()), missed())
-            .prop_map(|(victim, detector, missed)| Step::Bury { victim, detector, missed }),
-        3 => (one(), answered()).prop_map(|(node, answered)| Step::Leave { node, answered }),
-        1 => Just(Step::Wake),
-        8 => (any::<bool>(), one()).prop_map(|(drops, which)| Step::Resolve { drops, which }),
-        2 => seldom().prop_map(|stale| Step::Snapshot { stale }),
-        12 => one().prop_map(|back| Step::Late { back }),
-        3 => (one(), one()).prop_map(|(node, from)| Step::LateStretch { node, from }),
-        8 => one().prop_map(|node| Step::Expire { node }),
-        5 => (one(), prop::bool::weighted(0.4)).prop_map(|(node, back)| Step::Connection { node, back }),
-        2 => one().prop_map(|node| Step::Ahead { node }),
-        1 => one().prop_map(|node| Step::Forget { node }),
-        1 => one().prop_map(|how| Step::LoseEpoch { how }),
-        1 => any::<bool>().prop_map(|ahead| Step::MoveDue { ahead }),
-        4 => Just(Step::TakeWakeup),
-        1 => Just(Step::OtherVersion),
+            .prop_map(|(victim, detector, missed)| StoryStep::Bury { victim, detector, missed }),
+        3 => (one(), answered()).prop_map(|(node, answered)| StoryStep::Leave { node, answered }),
+        1 => Just(StoryStep::Wake),
+        8 => (any::<bool>(), one()).prop_map(|(drops, which)| StoryStep::Resolve { drops, which }),
+        2 => seldom().prop_map(|stale| StoryStep::Snapshot { stale }),
+        12 => one().prop_map(|back| StoryStep::Late { back }),
+        3 => (one(), one()).prop_map(|(node, from)| StoryStep::LateStretch { node, from }),
+        8 => one().prop_map(|node| StoryStep::Expire { node }),
+        5 => (one(), prop::bool::weighted(0.4)).prop_map(|(node, back)| StoryStep::Connection { node, back }),
+        2 => one().prop_map(|node| StoryStep::Ahead { node }),
+        1 => one().prop_map(|node| StoryStep::Forget { node }),
+        1 => one().prop_map(|how| StoryStep::LoseEpoch { how }),
+        1 => any::<bool>().prop_map(|ahead| StoryStep::MoveDue { ahead }),
+        4 => Just(StoryStep::TakeWakeup),
+        1 => Just(StoryStep::OtherVersion),
     ]
 }
 
-fn missed() -> impl Strategy<Value = Missed> {
-    prop_oneof![1 => Just(Missed::Never), 2 => Just(Missed::LongSince), 1 => Just(Missed::JustNow)]
+fn missed() -> impl Strategy<Value = SeenAbsent> {
+    prop_oneof![1 => Just(SeenAbsent::Never), 2 => Just(SeenAbsent::LongSince), 1 => Just(SeenAbsent::JustNow)]
 }
 
 fn flaw() -> impl Strategy<Value = Flaw> {

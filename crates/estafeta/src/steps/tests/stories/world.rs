@@ -12,10 +12,10 @@ use redis::{Cmd, FromRedisValue, Value};
 use super::super::*;
 use super::accident::Accident;
 use super::answer::Answer;
-use super::call::{Call, Persona};
+use super::call::{Persona, StoryCall};
 use super::keyspace::{self, Keyspace};
 use super::laws;
-use super::model::{Clock, Ring, Span};
+use super::model::{ModelClock, ModelRing, Span};
 use super::simulated_node::SimulatedNode;
 use super::step::Story;
 
@@ -32,10 +32,10 @@ pub(super) struct StoryEnv {
 }
 
 /// How often each kind of call had each kind of answer.
-pub(super) type Tally = BTreeMap<(&'static str, &'static str), u64>;
+pub(super) type Coverage = BTreeMap<(&'static str, &'static str), u64>;
 
 /// One line of a story, as people read it.
-struct Line {
+struct StoryLine {
     action: Action,
     late: bool,
     answered: bool,
@@ -43,7 +43,7 @@ struct Line {
 }
 
 enum Action {
-    Call(Call),
+    StoryCall(StoryCall),
     Accident(Accident),
 }
 
@@ -51,18 +51,18 @@ enum Action {
 pub(super) struct StoryRun<'a> {
     pub env: &'a mut StoryEnv,
     pub journal: bool,
-    pub model: Ring,
+    pub model: ModelRing,
     pub nodes: Vec<SimulatedNode>,
     pub identities: usize,
-    pub sent: Vec<Call>,
+    pub sent: Vec<StoryCall>,
     pub tries: u64,
     /// The highest epoch that was given out.
     pub top_epoch: u64,
     found: Keyspace,
     /// How many changes Redis has counted so far.
     changes: u64,
-    lines: Vec<Line>,
-    tally: Tally,
+    lines: Vec<StoryLine>,
+    tally: Coverage,
 }
 
 impl StoryEnv {
@@ -78,7 +78,7 @@ impl StoryEnv {
     }
 
     /// Runs a story to its end. If something goes wrong, returns the story up to that point as text.
-    pub fn run(&mut self, story: &Story) -> Result<Tally, String> {
+    pub fn run(&mut self, story: &Story) -> Result<Coverage, String> {
         redis::cmd("FLUSHALL").exec(&mut self.connection).unwrap();
         for channel in std::mem::take(&mut self.connected) {
             self.subscription("UNSUBSCRIBE", &channel);
@@ -86,7 +86,7 @@ impl StoryEnv {
         self.calls();
         let mut run = StoryRun {
             journal: story.journal,
-            model: Ring::default(),
+            model: ModelRing::default(),
             nodes: Vec::new(),
             identities: 0,
             sent: Vec::new(),
@@ -95,7 +95,7 @@ impl StoryEnv {
             found: Keyspace::new(),
             changes: self.changes(),
             lines: Vec::new(),
-            tally: Tally::new(),
+            tally: Coverage::new(),
             env: self,
         };
         for step in &story.steps {
@@ -197,7 +197,7 @@ impl StoryRun<'_> {
         self.changes = changes_in(info);
         accident.apply(&mut self.model);
         *self.tally.entry(("accident", accident.kind())).or_default() += 1;
-        self.lines.push(Line {
+        self.lines.push(StoryLine {
             action: Action::Accident(accident),
             late: false,
             answered: true,
@@ -207,18 +207,18 @@ impl StoryRun<'_> {
         Ok(())
     }
 
-    pub fn send(&mut self, call: Call, answered: bool) -> Outcome {
+    pub fn send(&mut self, call: StoryCall, answered: bool) -> Outcome {
         self.sent.push(call.clone());
         self.call(call, false, answered)
     }
 
     /// Makes a step in Redis and in the model, and compares the results.
-    pub fn call(&mut self, call: Call, late: bool, answered: bool) -> Outcome {
+    pub fn call(&mut self, call: StoryCall, late: bool, answered: bool) -> Outcome {
         let script = call.script();
         let time = || redis::cmd("TIME");
         let keys = &self.env.keys;
         let calls = [time(), call.build(keys).command, call.build_reading(keys), time(), info()];
-        let line = |answer| Line { action: Action::Call(call.clone()), late, answered, answer };
+        let line = |answer| StoryLine { action: Action::StoryCall(call.clone()), late, answered, answer };
         let [before, value, list, after, info] = match self.env.try_to_ask(calls) {
             Ok(values) => values,
             Err(error) => {
@@ -242,7 +242,7 @@ impl StoryRun<'_> {
         self.changes = changes;
         let before = if wrote { Some(std::mem::replace(&mut self.found, self.env.dump())) } else { None };
         let mut broken = self.check(&call, &answer, now, span, before.as_ref());
-        if matches!(call, Call::Resign { .. } | Call::Leave(_)) {
+        if matches!(call, StoryCall::Resign { .. } | StoryCall::Leave(_)) {
             let expected = std::mem::take(&mut self.model.called);
             let expected: Vec<_> =
                 expected.iter().map(|who| self.env.keys.alive(who.incarnation())).collect();
@@ -259,7 +259,7 @@ impl StoryRun<'_> {
         }
         if let (true, Some(sender)) = (answered, call.sender()) {
             let node = self.nodes.iter_mut().find(|node| node.persona == sender);
-            if let Some(node) = node.filter(|_| !matches!(call, Call::Bury { .. })) {
+            if let Some(node) = node.filter(|_| !matches!(call, StoryCall::Bury { .. })) {
                 node.receive(&call, &answer);
             }
         }
@@ -268,7 +268,7 @@ impl StoryRun<'_> {
 
     fn check(
         &mut self,
-        call: &Call,
+        call: &StoryCall,
         answer: &Answer,
         now: Option<u64>,
         span: Span,
@@ -276,7 +276,7 @@ impl StoryRun<'_> {
     ) -> Vec<String> {
         let keys = &self.env.keys;
         let mut broken = Vec::new();
-        let mut clock = Clock { span, now };
+        let mut clock = ModelClock { span, now };
         if now.is_some_and(|now| !(span.from..=span.to).contains(&now)) {
             broken.push(format!("Redis' time is {span:?}, and the answer tells {now:?}"));
         } else if now.is_none() {
@@ -335,11 +335,11 @@ impl StoryRun<'_> {
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for StoryLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.action {
             Action::Accident(accident) => write!(f, "({accident})"),
-            Action::Call(call) => {
+            Action::StoryCall(call) => {
                 let late = if self.late { " [sent long ago, arrives now]" } else { "" };
                 let lost = if self.late || self.answered { "" } else { " [the sender does not hear it]" };
                 let answer = self.answer.as_ref().map_or_else(|| "?".into(), ToString::to_string);

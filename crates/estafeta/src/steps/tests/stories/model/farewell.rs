@@ -2,13 +2,13 @@
 
 use super::super::answer::Answer;
 use super::super::call::Persona;
-use super::{Clock, Failed, Member, Message, Ring};
+use super::{Failed, Member, ModelClock, ModelMessage, ModelRing};
 
 const GAVE_UP: &str = "gave up: every node that handled it died or hung";
 
-impl Ring {
+impl ModelRing {
     /// `suspects` assumes that every member has presence and the same lease. `bury` knows what each member registered.
-    pub(super) fn suspects(&self, lease_ms: u64, clock: &Clock) -> Answer {
+    pub(super) fn suspects(&self, lease_ms: u64, clock: &ModelClock) -> Answer {
         let mut members: Vec<&Member> = self.members.values().collect();
         members.sort_by_key(|member| (member.deadline.from, member.persona.name()));
         let state = |member: &Member| {
@@ -32,7 +32,7 @@ impl Ring {
         victim: Persona,
         detector: Option<Persona>,
         absent_since: u64,
-        clock: &Clock,
+        clock: &ModelClock,
     ) -> Answer {
         let now = clock.now();
         let Some(member) = self.members.get(&victim.index) else { return Answer::Gone };
@@ -61,7 +61,7 @@ impl Ring {
     }
 
     /// A member that leaves turns no message into an error.
-    pub(super) fn leave(&mut self, me: Persona, clock: &Clock) -> Answer {
+    pub(super) fn leave(&mut self, me: Persona, clock: &ModelClock) -> Answer {
         let Some(member) = self.members.get(&me.index) else { return Answer::Left { returned: 0 } };
         let number = member.known_number();
         if self.office.holder.is_some_and(|(holder, _)| holder == me.index) {
@@ -75,7 +75,7 @@ impl Ring {
 
     /// Returns what a member held to the head of the list it came from, in the old order. A message gets one more
     /// attempt. If it has used up its attempts, it becomes an error instead.
-    fn remove(&mut self, who: Persona, max_attempts: Option<u32>, clock: &Clock) -> (u64, u64) {
+    fn remove(&mut self, who: Persona, max_attempts: Option<u32>, clock: &ModelClock) -> (u64, u64) {
         let number = self.members[&who.index].known_number();
         if self.office.holder.is_some_and(|(holder, _)| holder == who.index) {
             self.vacate(number, clock);
@@ -83,14 +83,18 @@ impl Ring {
         let member = self.members.remove(&who.index).expect("it was there before");
         self.errors.splice(..0, member.shows);
 
-        let mut held: Vec<Message> = member.lanes.into_iter().flat_map(|lane| lane.holds).collect();
+        let mut held: Vec<ModelMessage> = member.lanes.into_iter().flat_map(|lane| lane.holds).collect();
         held.sort_by_key(|message| message.id);
-        let is_spent = |message: &Message| max_attempts.is_some_and(|most| message.attempt >= most);
+        let is_spent = |message: &ModelMessage| max_attempts.is_some_and(|most| message.attempt >= most);
         let (spent, back): (Vec<_>, Vec<_>) = held.into_iter().partition(is_spent);
         let (returned, gave_up) = (back.len(), spent.len());
         self.ready.splice(
             ..0,
-            back.into_iter().map(|message| Message { attempt: message.attempt + 1, pack: None, ..message }),
+            back.into_iter().map(|message| ModelMessage {
+                attempt: message.attempt + 1,
+                pack: None,
+                ..message
+            }),
         );
         if who.journal && gave_up > 0 {
             let ids: Vec<_> = spent.iter().map(|message| message.id.to_string()).collect();

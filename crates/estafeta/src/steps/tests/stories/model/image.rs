@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use super::super::call::{HOST, PUBLISHED_MS};
 use super::super::keyspace::{Content, Keyspace, field, number, without_zeros};
 use super::queue::packs;
-use super::{Failed, Member, Message, Ring, Span};
+use super::{Failed, Member, ModelMessage, ModelRing, Span};
 use crate::keys::Keys;
 use crate::steps::MemberKind;
 
-impl Ring {
+impl ModelRing {
     /// Looks up the times that Redis stamped during a step. A time outside the step stays unknown, and shows as a
     /// difference.
     pub fn learn(&mut self, keys: &Keys, found: &Keyspace) {
@@ -120,22 +120,22 @@ impl Member {
 }
 
 /// The elements that hold these messages: packs and single messages.
-pub(super) fn elements(messages: &[Message]) -> Vec<Vec<u8>> {
+pub(super) fn elements(messages: &[ModelMessage]) -> Vec<Vec<u8>> {
     packs(messages).map(element).collect()
 }
 
 /// How many more messages there are than elements.
-fn surplus(messages: &[Message]) -> u64 {
+fn surplus(messages: &[ModelMessage]) -> u64 {
     (messages.len() - packs(messages).count()) as u64
 }
 
-fn element(pack: &[Message]) -> Vec<u8> {
-    let Message { id, epoch, attempt, body, .. } = &pack[0];
+fn element(pack: &[ModelMessage]) -> Vec<u8> {
+    let ModelMessage { id, epoch, attempt, body, .. } = &pack[0];
     if pack.len() == 1 {
         return [format!("{id} {epoch} {attempt} {PUBLISHED_MS} ").as_bytes(), body].concat();
     }
     let mut element = format!("*{id} {epoch} {attempt} {PUBLISHED_MS} {} ", pack.len()).into_bytes();
-    for Message { body, .. } in pack {
+    for ModelMessage { body, .. } in pack {
         element.extend(format!("{}:", body.len()).as_bytes());
         element.extend(body);
     }
@@ -144,7 +144,7 @@ fn element(pack: &[Message]) -> Vec<u8> {
 
 impl Failed {
     pub fn element(&self) -> Vec<u8> {
-        let Message { id, epoch, attempt, body, .. } = &self.message;
+        let ModelMessage { id, epoch, attempt, body, .. } = &self.message;
         let (failed_ms, member, length, reason) =
             (self.failed_ms, self.member, self.reason.len(), &self.reason);
         let header = format!("{id} {epoch} {attempt} {PUBLISHED_MS} {failed_ms} {member} {length} {reason} ");

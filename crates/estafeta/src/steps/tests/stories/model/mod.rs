@@ -5,7 +5,7 @@
 //! other parts know neither keys nor Lua.
 //!
 //! Redis' clock runs while a step is made. So the model gets the times right before and right after the step, and the
-//! exact time if the answer contains it. A time that Redis stamped in between is a [`Span`] until [`Ring::learn`] finds
+//! exact time if the answer contains it. A time that Redis stamped in between is a [`Span`] until [`ModelRing::learn`] finds
 //! it in Redis.
 
 mod farewell;
@@ -16,18 +16,18 @@ mod queue;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::answer::Answer;
-use super::call::{Call, GRACE_MS, Persona};
+use super::call::{GRACE_MS, Persona, StoryCall};
 use crate::steps::MemberKind;
 
 #[derive(Clone, Default)]
-pub(super) struct Ring {
+pub(super) struct ModelRing {
     pub schema: Option<&'static str>,
     pub application: Option<&'static str>,
     /// By their number in the story.
     pub members: BTreeMap<usize, Member>,
-    pub office: Office,
+    pub office: ModelOffice,
     pub epoch: Option<u64>,
-    pub ready: Vec<Message>,
+    pub ready: Vec<ModelMessage>,
     /// How many messages at the head of the queue are known to be single, because their pack was opened.
     pub loose: usize,
     /// Whether there is a wakeup token.
@@ -54,7 +54,7 @@ pub(super) struct Member {
     pub deadline: Span,
     /// Its hash was deleted. Only its entry in the member list and what it holds are left.
     pub is_forgotten: bool,
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<ModelLane>,
     /// The errors that a reader holds.
     pub shows: Vec<Failed>,
     /// Running totals. Each exists from the first message of its kind on.
@@ -63,25 +63,25 @@ pub(super) struct Member {
 }
 
 #[derive(Clone, Default)]
-pub(super) struct Lane {
+pub(super) struct ModelLane {
     pub cursor: Option<u64>,
     pub last_try: Option<u64>,
-    pub holds: Vec<Message>,
+    pub holds: Vec<ModelMessage>,
 }
 
 #[derive(Clone, Default)]
-pub(super) struct Office {
+pub(super) struct ModelOffice {
     /// The member in office: its number in the story, and its number as a member.
     pub holder: Option<(usize, u64)>,
     /// The term of the holder. If the office is vacant, the last term.
-    pub term: Option<Term>,
+    pub term: Option<ModelTerm>,
     pub due: Option<u64>,
     pub last: Option<u64>,
     pub vacated: Option<Span>,
 }
 
 #[derive(Clone)]
-pub(super) struct Term {
+pub(super) struct ModelTerm {
     pub epoch: u64,
     pub sent: u64,
     pub lease_ms: u64,
@@ -90,7 +90,7 @@ pub(super) struct Term {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Message {
+pub(super) struct ModelMessage {
     pub id: u64,
     pub epoch: u64,
     pub attempt: u32,
@@ -101,7 +101,7 @@ pub(super) struct Message {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Failed {
-    pub message: Message,
+    pub message: ModelMessage,
     pub failed_ms: u64,
     pub member: u64,
     pub reason: String,
@@ -116,7 +116,7 @@ pub(super) struct Span {
 
 /// When a step was made.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clock {
+pub(super) struct ModelClock {
     pub span: Span,
     /// The exact time, if it is known.
     pub now: Option<u64>,
@@ -136,7 +136,7 @@ impl Span {
     }
 }
 
-impl Clock {
+impl ModelClock {
     pub fn now(&self) -> u64 {
         self.now.unwrap_or(self.span.from)
     }
@@ -147,35 +147,37 @@ impl Clock {
     }
 }
 
-impl Ring {
+impl ModelRing {
     /// Makes one step and returns the answer that Redis must give.
-    pub fn apply(&mut self, call: &Call, clock: &Clock) -> Answer {
+    pub fn apply(&mut self, call: &StoryCall, clock: &ModelClock) -> Answer {
         match call {
-            Call::Join(me) => self.join(*me, clock),
-            Call::Beat(me) => self.beat(*me, clock),
-            Call::Lead { .. } => self.lead(call, clock),
-            Call::Resign { me, epoch } => self.resign(*me, *epoch, clock),
-            Call::Publish(publication) => self.publish(publication, clock),
+            StoryCall::Join(me) => self.join(*me, clock),
+            StoryCall::Beat(me) => self.beat(*me, clock),
+            StoryCall::Lead { .. } => self.lead(call, clock),
+            StoryCall::Resign { me, epoch } => self.resign(*me, *epoch, clock),
+            StoryCall::Publish(publication) => self.publish(publication, clock),
             // A late join may bring a member back with a new number. A sender that knows only the former number is
             // lost.
-            Call::Turn { me, number, .. } | Call::Take { me, number, .. } if !self.knows(*me, *number) => {
+            StoryCall::Turn { me, number, .. } | StoryCall::Take { me, number, .. }
+                if !self.knows(*me, *number) =>
+            {
                 Answer::Lost
             }
-            Call::Turn { me, lane, this_try, settles, .. } => {
+            StoryCall::Turn { me, lane, this_try, settles, .. } => {
                 self.turn(*me, *lane, *this_try, settles, clock)
             }
-            Call::Take { me, settles, .. } => self.take(*me, settles),
-            Call::Suspects { lease_ms } => self.suspects(*lease_ms, clock),
-            Call::Bury { victim, detector, absent_since } => {
+            StoryCall::Take { me, settles, .. } => self.take(*me, settles),
+            StoryCall::Suspects { lease_ms } => self.suspects(*lease_ms, clock),
+            StoryCall::Bury { victim, detector, absent_since } => {
                 self.bury(*victim, *detector, *absent_since, clock)
             }
-            Call::Leave(me) => self.leave(*me, clock),
-            Call::Wake => {
+            StoryCall::Leave(me) => self.leave(*me, clock),
+            StoryCall::Wake => {
                 self.wake();
                 Answer::Woken
             }
-            Call::Resolve { drops, elements } => self.resolve(*drops, elements),
-            Call::Snapshot { roll } => self.snapshot(roll, clock),
+            StoryCall::Resolve { drops, elements } => self.resolve(*drops, elements),
+            StoryCall::Snapshot { roll } => self.snapshot(roll, clock),
         }
     }
 
@@ -191,7 +193,8 @@ impl Ring {
     pub fn forget(&mut self, who: Persona) {
         if let Some(member) = self.members.get_mut(&who.index) {
             let lanes = member.lanes.drain(..);
-            member.lanes = lanes.map(|lane| Lane { holds: lane.holds, ..Lane::default() }).collect();
+            member.lanes =
+                lanes.map(|lane| ModelLane { holds: lane.holds, ..ModelLane::default() }).collect();
             (member.is_forgotten, member.generated, member.failed) = (true, None, None);
         }
     }

@@ -1,14 +1,14 @@
 //! `join`, `beat`, `lead`, `resign` and `snapshot`: which members the ring has, and which of them leads.
 
-use super::super::answer::{Answer, Overview, Row};
-use super::super::call::{Call, HOST, Persona};
-use super::{Clock, Lane, Member, Ring, Term};
+use super::super::answer::{Answer, Overview, SeenMember};
+use super::super::call::{HOST, Persona, StoryCall};
+use super::{Member, ModelClock, ModelLane, ModelRing, ModelTerm};
 use crate::inspect::EventKind;
 use crate::keys::SCHEMA;
 use crate::steps::MemberKind;
 
-impl Ring {
-    pub(super) fn join(&mut self, me: Persona, clock: &Clock) -> Answer {
+impl ModelRing {
+    pub(super) fn join(&mut self, me: Persona, clock: &ModelClock) -> Answer {
         let ours: &'static str = const { if SCHEMA == 3 { "3" } else { panic!("which is it now?") } };
         if let Some(theirs) = self.schema.filter(|theirs| *theirs != ours) {
             return Answer::Schema { theirs: theirs.into() };
@@ -25,7 +25,7 @@ impl Ring {
         let number = self.count("joined");
         // If only its entry in the member list was left, it keeps what it held.
         let former = self.members.remove(&me.index).map(|former| (former.lanes, former.shows));
-        let (lanes, shows) = former.unwrap_or_else(|| (vec![Lane::default(); me.lanes], Vec::new()));
+        let (lanes, shows) = former.unwrap_or_else(|| (vec![ModelLane::default(); me.lanes], Vec::new()));
         let member = Member {
             persona: me,
             number,
@@ -43,7 +43,7 @@ impl Ring {
         Answer::Joined { number }
     }
 
-    pub(super) fn beat(&mut self, me: Persona, clock: &Clock) -> Answer {
+    pub(super) fn beat(&mut self, me: Persona, clock: &ModelClock) -> Answer {
         let now = clock.now();
         let Some(member) = self.whole(me) else { return Answer::Lost };
         let overslept = member.deadline.from < now;
@@ -79,8 +79,8 @@ impl Ring {
 
     /// A member gets the office if the office is vacant. It also gets it if the holder is dead and its own lease still
     /// runs.
-    pub(super) fn lead(&mut self, call: &Call, clock: &Clock) -> Answer {
-        let Call::Lead { me, renew, known, interval, silence, absent_since } = *call else {
+    pub(super) fn lead(&mut self, call: &StoryCall, clock: &ModelClock) -> Answer {
+        let StoryCall::Lead { me, renew, known, interval, silence, absent_since } = *call else {
             unreachable!("{call}")
         };
         let now = clock.now();
@@ -118,7 +118,7 @@ impl Ring {
         self.epoch = Some(epoch);
         self.office.holder = Some((me.index, number));
         let (lease_ms, presence) = (me.lease_ms(), me.presence);
-        self.office.term = Some(Term { epoch, sent: 0, lease_ms, since: now, presence });
+        self.office.term = Some(ModelTerm { epoch, sent: 0, lease_ms, since: now, presence });
         self.office.due = Some(due);
         self.office.last = Some(number);
         self.extend_lease(me, clock);
@@ -135,7 +135,7 @@ impl Ring {
         Answer::Leads { epoch, sent: 0, published, due, predecessor, silence }
     }
 
-    pub(super) fn resign(&mut self, me: Persona, epoch: u64, clock: &Clock) -> Answer {
+    pub(super) fn resign(&mut self, me: Persona, epoch: u64, clock: &ModelClock) -> Answer {
         if let (Some((holder, number)), Some(term)) = (self.office.holder, &self.office.term)
             && holder == me.index
             && term.epoch == epoch
@@ -154,7 +154,7 @@ impl Ring {
     }
 
     /// The next tick stays as it is. The last leader is remembered if another member can take over from it.
-    pub(super) fn vacate(&mut self, number: u64, clock: &Clock) {
+    pub(super) fn vacate(&mut self, number: u64, clock: &ModelClock) {
         let heirs = self.succession().len();
         self.office.holder = None;
         self.office.last = (heirs > 1).then_some(number);
@@ -162,13 +162,13 @@ impl Ring {
         self.office.vacated = Some(clock.span);
     }
 
-    pub(super) fn extend_lease(&mut self, me: Persona, clock: &Clock) {
+    pub(super) fn extend_lease(&mut self, me: Persona, clock: &ModelClock) {
         if let Some(member) = self.members.get_mut(&me.index) {
             member.deadline = clock.in_ms(me.lease_ms());
         }
     }
 
-    pub(super) fn snapshot(&self, roll: &[Persona], clock: &Clock) -> Answer {
+    pub(super) fn snapshot(&self, roll: &[Persona], clock: &ModelClock) -> Answer {
         let mut known: Vec<_> = roll.iter().map(|who| who.index).collect();
         known.sort_unstable();
         if !known.iter().eq(self.members.keys()) || self.members.values().any(|member| member.is_forgotten) {
@@ -194,7 +194,7 @@ impl Ring {
             generator: self.office.holder.map(|(_, number)| (number, epoch)),
             members: members
                 .iter()
-                .map(|member| Row {
+                .map(|member| SeenMember {
                     number: member.number,
                     pid: std::process::id().into(),
                     host: HOST.into(),

@@ -3,10 +3,10 @@
 use super::super::answer::Answer;
 use super::super::call::{LATE_MS, Persona, Publication, Settles};
 use super::image::elements;
-use super::{Clock, Failed, Message, Ring};
+use super::{Failed, ModelClock, ModelMessage, ModelRing};
 
-impl Ring {
-    pub(super) fn publish(&mut self, call: &Publication, clock: &Clock) -> Answer {
+impl ModelRing {
+    pub(super) fn publish(&mut self, call: &Publication, clock: &ModelClock) -> Answer {
         let (now, count) = (clock.now(), call.bodies.len());
         let holds = self.office.holder.is_some_and(|(holder, _)| holder == call.me.index);
         let (Some(term), Some(due)) = (&mut self.office.term, self.office.due) else {
@@ -33,7 +33,7 @@ impl Ring {
         let due = next_due(due, call, now);
         self.office.due = Some(due);
         let pack = (count > 1).then_some(call.first);
-        let message = |(id, body): (u64, &Vec<u8>)| Message {
+        let message = |(id, body): (u64, &Vec<u8>)| ModelMessage {
             id,
             epoch: call.epoch,
             attempt: 1,
@@ -63,7 +63,7 @@ impl Ring {
         lane: usize,
         this_try: u64,
         settles: &Settles,
-        clock: &Clock,
+        clock: &ModelClock,
     ) -> Answer {
         let Some(member) = self.members.get_mut(&me.index) else { return Answer::Lost };
         let number = member.number;
@@ -77,7 +77,7 @@ impl Ring {
         mine.last_try = Some(this_try);
         let cursor = mine.cursor.unwrap_or(0) + new as u64;
         mine.cursor = Some(cursor);
-        let settled: Vec<Message> = mine.holds.drain(..new).collect();
+        let settled: Vec<ModelMessage> = mine.holds.drain(..new).collect();
         let still_holds = !mine.holds.is_empty();
         if new > 0 {
             // The messages that are left become single messages.
@@ -128,12 +128,19 @@ impl Ring {
         count
     }
 
-    fn lane(&mut self, me: Persona, lane: usize) -> &mut super::Lane {
+    fn lane(&mut self, me: Persona, lane: usize) -> &mut super::ModelLane {
         &mut self.members.get_mut(&me.index).expect("it was there before").lanes[lane]
     }
 
     /// Records the one outcome of each settled message.
-    fn record(&mut self, settled: Vec<Message>, settles: &Settles, me: Persona, number: u64, clock: &Clock) {
+    fn record(
+        &mut self,
+        settled: Vec<ModelMessage>,
+        settles: &Settles,
+        me: Persona,
+        number: u64,
+        clock: &ModelClock,
+    ) {
         let (mut ids, mut failed_ids) = (Vec::new(), Vec::new());
         let total = settled.len();
         for (index, message) in settled.into_iter().enumerate() {
@@ -198,7 +205,7 @@ impl Ring {
             self.add("dropped", count);
             self.announce(format!("dropped|count|{count}"));
         } else {
-            self.ready.extend(resolved.into_iter().map(|message| Message {
+            self.ready.extend(resolved.into_iter().map(|message| ModelMessage {
                 attempt: 1,
                 pack: None,
                 ..message
@@ -212,12 +219,12 @@ impl Ring {
 }
 
 /// The messages of a list, grouped by element.
-pub(super) fn packs(messages: &[Message]) -> impl Iterator<Item = &[Message]> {
+pub(super) fn packs(messages: &[ModelMessage]) -> impl Iterator<Item = &[ModelMessage]> {
     messages.chunk_by(|one, next| one.pack.is_some() && one.pack == next.pack)
 }
 
 /// Opens the packs of these messages. From now on each message has its own element.
-fn open(messages: &mut [Message]) {
+fn open(messages: &mut [ModelMessage]) {
     messages.iter_mut().for_each(|message| message.pack = None);
 }
 

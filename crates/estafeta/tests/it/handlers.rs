@@ -1,0 +1,128 @@
+//! What handlers may do to a node, and what becomes of their messages.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use estafeta::{Failure, Handler, Message, Selection};
+use estafeta_testbed::RedisServer;
+use tokio::sync::Notify;
+
+use crate::support::{Counter, Gate, Hang, Keep, Running, SOON, config, eventually, ring};
+
+/// Fails, panics or succeeds, depending on the id.
+struct Moody;
+
+impl Handler for Moody {
+    async fn handle(&self, message: &Message) -> Result<(), Failure> {
+        match message.id % 3 {
+            0 => Err(Failure::new(format!("{} is divisible by three", message.id))),
+            1 => panic!("I cannot stand {}", message.id),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_and_a_panic_become_errors_with_their_reasons() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    settings.limit = Some(3);
+    settings.until_done = true;
+    let one = Running::start(settings.clone(), Counter(0), Moody);
+    one.notices.wait_for("LimitReached").await;
+    let other = Running::start(settings, Counter(0), Moody);
+    other.notices.wait_for("failed #1.1: the handler panicked: I cannot stand 1").await;
+    other.notices.wait_for("handled #2.1").await;
+    other.notices.wait_for("failed #3.1: 3 is divisible by three").await;
+    other.ended().await.unwrap();
+    one.ended().await.unwrap();
+    let ring = ring(&redis).await;
+    let errors = ring.errors(0, 10).await.unwrap();
+    assert_eq!(errors.iter().map(|error| error.id).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!(errors[0].reason, "the handler panicked: I cannot stand 1");
+    assert_eq!(errors[1].reason, "3 is divisible by three");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_never_returns_is_abandoned_at_the_deadline_and_its_message_goes_back() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    settings.limit = Some(1);
+    settings.stop_deadline = Duration::from_millis(300);
+    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    one.notices.wait_for("LimitReached").await;
+    let hanging = Running::start(settings, Counter(0), Hang);
+    let ring = ring(&redis).await;
+    eventually(&ring, "the message is in hand", |snapshot| snapshot.in_flight == 1).await;
+    let notices = hanging.notices.clone();
+    let start = Instant::now();
+    hanging.stop().await.unwrap();
+    // The default deadline would be 25 s.
+    let took = start.elapsed();
+    assert!((Duration::from_millis(300)..Duration::from_secs(20)).contains(&took), "{took:?}");
+    assert_eq!(notices.all().last().unwrap(), "Left { returned: 1 }");
+    let snapshot = ring.snapshot(0).await.unwrap();
+    assert_eq!((snapshot.waiting, snapshot.in_flight), (1, 0), "{snapshot:?}");
+    one.stop().await.unwrap();
+}
+
+/// Always fails.
+struct Refuse;
+
+impl Handler for Refuse {
+    async fn handle(&self, _: &Message) -> Result<(), Failure> {
+        Err(Failure::new("no"))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_of_all_errors_ends_even_if_they_fail_again_at_once() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    (settings.interval, settings.limit) = (Duration::ZERO, Some(1000));
+    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    one.notices.wait_for("LimitReached").await;
+    let other = Running::start(settings, Counter(0), Refuse);
+    let ring = ring(&redis).await;
+    eventually(&ring, "all have failed", |snapshot| snapshot.errors_kept == 1000).await;
+    for _ in 0..3 {
+        let retried =
+            tokio::time::timeout(SOON, ring.retry_errors(&Selection::All)).await.expect("it ends").unwrap();
+        assert!((1..=1000).contains(&retried), "{retried}");
+        eventually(&ring, "all have failed again", |snapshot| snapshot.errors_kept == 1000).await;
+    }
+    one.stop().await.unwrap();
+    other.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_whose_reply_was_lost_is_settled_without_a_second_call_of_the_handler() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    settings.limit = Some(1);
+    // No member may be buried because it is silent for a moment.
+    settings.sweep = Duration::from_secs(600);
+    settings.lease = Duration::from_secs(10);
+    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    one.notices.wait_for("LimitReached").await;
+    settings.lease = Duration::from_secs(2);
+    let (calls, started, finish) = <(Arc<AtomicUsize>, Arc<Notify>, Arc<Notify>)>::default();
+    let gate = Gate { calls: Arc::clone(&calls), started: Arc::clone(&started), finish: Arc::clone(&finish) };
+    let other = Running::start(settings, Counter(0), gate);
+    started.notified().await;
+    // The settle reaches a Redis that executes it only after the node stopped waiting for the reply.
+    redis.freeze();
+    finish.notify_one();
+    other.notices.wait_for("RedisLost").await;
+    // This notice may come from the heartbeat. The lane gives up its first attempt after half a lease.
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    redis.thaw();
+    other.notices.wait_for("handled #1.1").await;
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+    assert!(!other.notices.all().contains(&"DeclaredDead".to_owned()), "{:?}", other.notices.all());
+    let snapshot = ring(&redis).await.snapshot(0).await.unwrap();
+    assert_eq!((snapshot.done, snapshot.buried), (1, 0), "{snapshot:?}");
+    one.stop().await.unwrap();
+    other.stop().await.unwrap();
+}

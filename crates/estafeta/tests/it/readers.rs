@@ -1,0 +1,76 @@
+//! Readers of dead letters that lose their registration or their caller.
+
+use std::time::Duration;
+
+use estafeta::DeadLetterReader;
+use estafeta_testbed::RedisServer;
+
+use crate::support::{config, delete_member_hash, eventually, ring};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_had_to_join_again_stays_alive_while_its_caller_holds_the_errors() {
+    let redis = RedisServer::start();
+    let mut connection = redis.connect();
+    redis::cmd("RPUSH").arg("{estafeta}:errors").arg("1 1 1 1 1 1 2 no body").exec(&mut connection).unwrap();
+    redis::cmd("HSET").arg("{estafeta}:ledger").arg("published").arg(1).exec(&mut connection).unwrap();
+    let mut settings = config(&redis);
+    settings.lease = Duration::from_millis(400);
+    let mut reader = DeadLetterReader::join(settings).await.unwrap();
+    assert_eq!(reader.next().await.unwrap().len(), 1);
+    delete_member_hash(&redis, 1);
+    assert_eq!(reader.next().await.unwrap().len(), 1, "it joins again and shows the same");
+    // The caller works on the errors for three leases.
+    let ring = ring(&redis).await;
+    let start = ring.snapshot(0).await.unwrap().time_ms;
+    eventually(&ring, "three leases", |snapshot| {
+        let [reader] = &snapshot.members[..] else { panic!("{snapshot:?}") };
+        assert!((reader.id.0, reader.lease_ms > 0) == (2, true), "{snapshot:?}");
+        snapshot.time_ms > start + 1200
+    })
+    .await;
+    assert_eq!(reader.next().await.unwrap().len(), 0);
+    reader.leave().await.unwrap();
+    let snapshot = ring.snapshot(0).await.unwrap();
+    assert_eq!((snapshot.errors_taken, snapshot.errors_kept, snapshot.buried), (1, 0, 0), "{snapshot:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_that_a_reader_released_are_taken_and_those_it_did_not_go_back() {
+    for is_released in [true, false] {
+        let redis = RedisServer::start();
+        let mut connection = redis.connect();
+        redis::cmd("RPUSH")
+            .arg("{estafeta}:errors")
+            .arg("1 1 1 1 1 1 2 no body")
+            .exec(&mut connection)
+            .unwrap();
+        redis::cmd("HSET").arg("{estafeta}:ledger").arg("published").arg(1).exec(&mut connection).unwrap();
+        let mut reader = DeadLetterReader::join(config(&redis)).await.unwrap();
+        assert_eq!(reader.next().await.unwrap().len(), 1);
+        if is_released {
+            reader.release().await.unwrap();
+        }
+        reader.leave().await.unwrap();
+        let snapshot = ring(&redis).await.snapshot(0).await.unwrap();
+        let expected = if is_released { (1, 0) } else { (0, 1) };
+        assert_eq!((snapshot.errors_taken, snapshot.errors_kept), expected, "{snapshot:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_whose_member_hash_is_gone_shows_its_errors_again() {
+    let redis = RedisServer::start();
+    let mut connection = redis.connect();
+    redis::cmd("RPUSH").arg("{estafeta}:errors").arg("1 1 1 1 1 1 2 no body").exec(&mut connection).unwrap();
+    redis::cmd("HSET").arg("{estafeta}:ledger").arg("published").arg(1).exec(&mut connection).unwrap();
+    let mut reader = DeadLetterReader::join(config(&redis)).await.unwrap();
+    for number in 1..=3 {
+        let shown: Vec<_> = reader.next().await.unwrap().iter().map(|error| error.id).collect();
+        assert_eq!(shown, [1]);
+        delete_member_hash(&redis, number);
+    }
+    reader.leave().await.unwrap();
+    let snapshot = ring(&redis).await.snapshot(0).await.unwrap();
+    assert_eq!((snapshot.members.len(), snapshot.errors_kept), (0, 1), "{snapshot:?}");
+    assert!(snapshot.balanced);
+}

@@ -1,0 +1,95 @@
+//! Rings as their users see them: layouts, applications, reconnects, neighbours.
+
+use std::time::{Duration, Instant};
+
+use estafeta::{Config, DeadLetterReader, Error, Ring, RingName, Selection};
+use estafeta_testbed::RedisServer;
+
+use crate::support::{Counter, Keep, Running, SOON, config, ring};
+
+#[tokio::test]
+async fn a_ring_with_another_layout_version_is_left_alone() {
+    let redis = RedisServer::start();
+    redis::cmd("SET").arg("{estafeta}:schema").arg(99).exec(&mut redis.connect()).unwrap();
+    let error = Running::start(config(&redis), Counter(0), Keep::default()).ended().await.unwrap_err();
+    assert!(matches!(&error, Error::Schema { found, .. } if found == "99"), "{error}");
+    let ring = ring(&redis).await;
+    for refused in [
+        ring.snapshot(0).await.map(drop),
+        ring.events_after("", 1).await.map(drop),
+        ring.errors(0, 1).await.map(drop),
+        ring.error_count().await.map(drop),
+        ring.retry_errors(&Selection::All).await.map(drop),
+        ring.sweep().await.map(drop),
+    ] {
+        assert!(matches!(refused, Err(Error::Schema { .. })), "{refused:?}");
+    }
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut redis.connect()).unwrap();
+    assert_eq!(keys, ["{estafeta}:schema"]);
+    assert_eq!(ring.erase().await.unwrap(), 1, "a ring of any version can be deleted");
+}
+
+#[tokio::test]
+async fn a_ring_belongs_to_the_application_of_its_first_node() {
+    let redis = RedisServer::start();
+    let with = |application: &str| Config { application: application.to_owned(), ..config(&redis) };
+    // A reader belongs to no application. It neither decides nor is refused.
+    let reader = DeadLetterReader::join(with("readers")).await.unwrap();
+    let node = Running::start(with("orders"), Counter(0), Keep::default());
+    node.notices.wait_for("BecameGenerator").await;
+    let same = Running::start(with("orders"), Counter(0), Keep::default());
+    same.notices.wait_for("Joined").await;
+    let error = Running::start(with("payments"), Counter(0), Keep::default()).ended().await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Application { found, expected, .. } if found == "orders" && expected == "payments"),
+        "{error}"
+    );
+    assert_eq!(ring(&redis).await.application().await.unwrap().as_deref(), Some("orders"));
+    reader.leave().await.unwrap();
+    DeadLetterReader::join(with("readers")).await.unwrap().leave().await.unwrap();
+    node.stop().await.unwrap();
+    same.stop().await.unwrap();
+    let late = Running::start(with("payments"), Counter(0), Keep::default()).ended().await;
+    assert!(matches!(late, Err(Error::Application { .. })), "it stays so when all nodes have left: {late:?}");
+}
+
+/// Status, monitors and programs keep one `Ring` for hours.
+#[tokio::test]
+async fn a_ring_reconnects_by_itself_and_its_clones_with_it() {
+    let redis = RedisServer::start();
+    let ring = ring(&redis).await;
+    let clone = ring.clone();
+    let works = async |ring: &Ring| ring.error_count().await.is_ok();
+    assert!(works(&ring).await && works(&clone).await);
+    redis.kill();
+    eventually_async("a call fails while Redis is away", async || !works(&ring).await).await;
+    let error = clone.error_count().await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    redis.restart();
+    eventually_async("calls work again", async || works(&ring).await && works(&clone).await).await;
+    drop(ring);
+    assert!(works(&clone).await, "one clone is enough to keep the connection");
+}
+
+async fn eventually_async(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !is_so().await {
+        assert!(Instant::now() < deadline, "{what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_rings_in_one_redis_do_not_see_each_other() {
+    let redis = RedisServer::start();
+    let one = Running::start(config(&redis), Counter(0), Keep::default());
+    let mut settings = config(&redis);
+    settings.ring = "other".parse::<RingName>().unwrap();
+    let other = Running::start(settings, Counter(0), Keep::default());
+    one.notices.wait_for("generated 1 from #3").await;
+    other.notices.wait_for("generated 1 from #3").await;
+    let snapshot = ring(&redis).await.snapshot(0).await.unwrap();
+    assert_eq!(snapshot.members.len(), 1, "{snapshot:?}");
+    one.stop().await.unwrap();
+    other.stop().await.unwrap();
+}
