@@ -1,13 +1,13 @@
 //! What a Redis server reports about itself: its `INFO`, read before and after a measurement.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use estafeta::Endpoint;
-use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, InfoDict};
 
 /// How long the server may take. It may be busy with a measurement, or write everything to disk first.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,7 +28,7 @@ async fn connect_with(endpoint: &Endpoint, config: &AsyncConnectionConfig) -> Re
     connection.context("cannot connect to Redis")
 }
 
-/// Returns when the server has ended the connection, and why. Nothing is sent meanwhile, so it does not affect the
+/// Waits until the server ends the connection, and returns why. It sends nothing meanwhile, so it does not affect the
 /// measurements.
 pub async fn until_gone(endpoint: &Endpoint, unused_key: &str) -> Result<Infallible> {
     let config =
@@ -54,14 +54,13 @@ impl Server {
 
     pub async fn version(&self) -> Result<String> {
         let info = self.info(&["server"]).await?;
-        let version = fields(&info).into_iter().find(|(name, _)| *name == "redis_version");
-        Ok(version.map_or("unknown", |(_, version)| version).to_owned())
+        Ok(info.get("redis_version").unwrap_or_else(|| "unknown".to_owned()))
     }
 
     /// Whether the server keeps an append-only file.
     pub async fn keeps_file(&self) -> Result<bool> {
         let info = self.info(&["persistence"]).await?;
-        Ok(fields(&info).get("aof_enabled") == Some(&"1"))
+        Ok(info.get("aof_enabled").unwrap_or(false))
     }
 
     /// Turns the append-only file on with this kind of sync, or off. Returns when the server has finished the change.
@@ -72,9 +71,8 @@ impl Server {
         self.set("appendonly", if sync.is_some() { "yes" } else { "no" }).await?;
         loop {
             let info = self.info(&["persistence"]).await?;
-            let fields = fields(&info);
             let busy = ["aof_rewrite_in_progress", "aof_rewrite_scheduled"];
-            if busy.iter().all(|name| fields.get(name).is_none_or(|value| *value == "0")) {
+            if !busy.iter().any(|name| info.get(name).unwrap_or(false)) {
                 return Ok(());
             }
             tokio::time::sleep(POLL).await;
@@ -85,7 +83,8 @@ impl Server {
     pub async fn memory_of(&self, key: &str) -> Result<f64> {
         let mut call = redis::cmd("MEMORY");
         let taken = call.arg("USAGE").arg(key).arg("SAMPLES").arg(0).query_async(&mut self.0.clone()).await;
-        Ok(taken.context("cannot ask for the memory of a key").map(Option::<u64>::unwrap_or_default)? as f64)
+        Ok(taken.context("cannot read the memory usage of a key").map(Option::<u64>::unwrap_or_default)?
+            as f64)
     }
 
     /// Writes a key that expires at once. Returns why that is not possible, if so.
@@ -97,7 +96,7 @@ impl Server {
 
     pub async fn delete(&self, key: &str) -> Result<()> {
         let deleted = redis::cmd("UNLINK").arg(key).exec_async(&mut self.0.clone()).await;
-        deleted.context("cannot delete what the floor has left")
+        deleted.context("cannot delete the list of the floor")
     }
 
     /// Names this connection. Other clients see the name as long as the connection lasts.
@@ -121,7 +120,7 @@ impl Server {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1000);
             let (next, keys): (u64, Vec<Vec<u8>>) =
-                scan.query_async(&mut self.0.clone()).await.context("cannot look through the keys")?;
+                scan.query_async(&mut self.0.clone()).await.context("cannot list the keys")?;
             found.extend(keys.into_iter().filter_map(|key| String::from_utf8(key).ok()));
             cursor = next;
             if cursor == 0 {
@@ -135,9 +134,9 @@ impl Server {
         set.with_context(|| format!("cannot set {name} of Redis"))
     }
 
-    async fn info(&self, sections: &[&str]) -> Result<String> {
+    async fn info(&self, sections: &[&str]) -> Result<InfoDict> {
         let info = redis::cmd("INFO").arg(sections).query_async(&mut self.0.clone()).await;
-        info.context("cannot read INFO of Redis, by which its cost is measured")
+        info.context("cannot read INFO of Redis")
     }
 }
 
@@ -153,21 +152,19 @@ pub struct ServerReading {
 }
 
 impl ServerReading {
-    fn of(info: &str, at: Instant) -> Self {
-        let fields = fields(info);
-        let number = |name: &str| fields.get(name).and_then(|value| value.parse().ok()).unwrap_or(0);
-        let seconds = |name: &str| fields.get(name).and_then(|value| value.parse().ok()).unwrap_or(0.0);
-        let calls =
-            fields.iter().filter(|(name, _)| name.starts_with("cmdstat_")).filter_map(|(_, stats)| {
-                let calls = stats.split(',').next()?.strip_prefix("calls=")?;
-                calls.parse::<u64>().ok()
-            });
+    fn of(info: &InfoDict, at: Instant) -> Self {
+        let seconds = |name: &str| info.get(name).unwrap_or(0.0);
+        let commands = info.keys().filter(|name| name.starts_with("cmdstat_"));
+        let calls = commands.filter_map(|name| {
+            let stats: String = info.get(name)?;
+            stats.split(',').next()?.strip_prefix("calls=")?.parse::<u64>().ok()
+        });
         let cpu: f64 = seconds("used_cpu_user") + seconds("used_cpu_sys");
         Self {
             at,
             cpu: Duration::from_secs_f64(cpu.max(0.0)),
             commands: calls.sum(),
-            reads: number("total_reads_processed"),
+            reads: info.get("total_reads_processed").unwrap_or(0),
         }
     }
 
@@ -205,10 +202,6 @@ impl ServerUsage {
     }
 }
 
-fn fields(info: &str) -> HashMap<&str, &str> {
-    info.lines().filter_map(|line| line.trim_end().split_once(':')).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,7 +212,7 @@ mod tests {
                     total_reads_processed:70\r\n\
                     cmdstat_evalsha:calls=10,usec=500,usec_per_call=50.00\r\ncmdstat_client|id:calls=2,usec=1\r\n";
         let start = Instant::now();
-        let reading = ServerReading::of(info, start + Duration::from_secs(2));
+        let reading = ServerReading::of(&InfoDict::new(info), start + Duration::from_secs(2));
         assert_eq!(reading.cpu, Duration::from_millis(3750));
         assert_eq!((reading.commands, reading.reads), (12, 70));
         let before = ServerReading { at: start, cpu: Duration::from_millis(3250), commands: 1, reads: 9 };
