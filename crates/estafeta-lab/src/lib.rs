@@ -15,6 +15,7 @@ pub mod escape;
 pub mod exit_code;
 pub mod fleet;
 pub mod paint;
+pub mod plot;
 pub mod printer;
 pub mod proxy;
 pub mod quantile;

@@ -8,7 +8,18 @@ pub fn counted(number: u64, noun: &str) -> String {
 
 /// Formats a number with commas between its thousands.
 pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
+    group_digits(&number.to_string())
+}
+
+/// Formats a measured number with this many decimals, and with commas between its thousands.
+pub fn figure(number: f64, decimals: usize) -> String {
+    let digits = format!("{:.decimals$}", number.abs());
+    let (whole, fraction) = digits.split_at(digits.find('.').unwrap_or(digits.len()));
+    let sign = if number < 0.0 { "-" } else { "" };
+    format!("{sign}{}{fraction}", group_digits(whole))
+}
+
+fn group_digits(digits: &str) -> String {
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, digit) in digits.chars().enumerate() {
         if i > 0 && (digits.len() - i).is_multiple_of(3) {
@@ -38,6 +49,21 @@ pub fn age(ms: u64) -> String {
     }
 }
 
+/// Breaks a text into lines between its words. Only a word that is longer than `width` makes a longer line.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,6 +71,16 @@ mod tests {
     #[test]
     fn commas_separate_thousands() {
         assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+        let figures = [(0.756, 2), (999.99, 0), (1864.318, 2), (-12_345.6, 1), (2_483_300.0, 0)];
+        let figures = figures.map(|(number, decimals)| figure(number, decimals));
+        assert_eq!(figures, ["0.76", "1,000", "1,864.32", "-12,345.6", "2,483,300"]);
+    }
+
+    #[test]
+    fn lines_are_broken_between_words_and_no_word_is_lost() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("a unbreakable b", 5), ["a", "unbreakable", "b"]);
+        assert_eq!(wrapped("", 5), [""; 0]);
     }
 
     #[test]

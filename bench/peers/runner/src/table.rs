@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use contract::Mode;
+use estafeta_lab::text::{counted, figure};
 
 use crate::plot;
 use crate::results::{Queue, Results};
@@ -34,15 +35,15 @@ pub fn markdown(results: &Results) -> String {
          persistence; bodies of {} bytes, a handler that only counts; medians of {}, in which the queues took turns.\n",
         machine.date,
         results.rounds,
-        counted(machine.cores, "core"),
+        counted(machine.cores as u64, "core"),
         machine.cpu,
         machine.redis,
         results.body,
-        counted(results.rounds, "round"),
+        counted(results.rounds as u64, "round"),
     );
-    text += "![Messages a second of each queue](benchmarks-peers.svg)\n\n";
-    text += "| queue | version | end to end, messages/s | consume only, messages/s | server CPU a message, µs | \
-             Redis commands a message | memory a waiting message, bytes |\n|---|---|--:|--:|--:|--:|--:|\n";
+    text += "![Messages per second of each queue](benchmarks-peers.svg)\n\n";
+    text += "| queue | version | end to end, messages/s | consume only, messages/s | server CPU per message, µs | \
+             Redis commands per message | memory per waiting message, bytes |\n|---|---|--:|--:|--:|--:|--:|\n";
     for queue in results.ranking() {
         text += &row(queue);
     }
@@ -77,10 +78,6 @@ fn row(queue: &Queue) -> String {
     format!("| {} |\n", cells.join(" | "))
 }
 
-fn counted(number: usize, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
-}
-
 /// Two digits are all that such figures are worth below 100.
 fn significant(value: f64) -> String {
     match value {
@@ -93,15 +90,7 @@ fn significant(value: f64) -> String {
 /// Rounded to three digits, with commas: 131,600 is not known to the message.
 pub fn thousands(value: f64) -> String {
     let magnitude = 10f64.powi((value.abs().max(1.0).log10().floor() as i32 - 2).max(0));
-    let digits = format!("{:.0}", (value / magnitude).round() * magnitude);
-    let mut grouped = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
+    figure((value / magnitude).round() * magnitude, 0)
 }
 
 #[cfg(test)]

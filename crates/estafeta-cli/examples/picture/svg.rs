@@ -1,8 +1,7 @@
 //! Draws a terminal's screen as an SVG that looks the same everywhere. Each run of text has its own position and
 //! length, so the choice of the monospaced font does not matter.
 
-use std::fmt::Write as _;
-
+use estafeta_lab::plot::svg::{SvgElement, circle, document, rect, text};
 use estafeta_testbed::vt100::{Cell, Screen};
 
 use crate::palette::{self, BACKGROUND, Rgb, hex};
@@ -10,46 +9,34 @@ use crate::shapes::{self, Shape};
 
 const CELL_WIDTH: f64 = 8.4;
 const CELL_HEIGHT: f64 = 17.0;
-const FONT_SIZE: f64 = 14.0;
 /// From the top of a cell down to the baseline of its letters.
 const BASELINE: f64 = 13.0;
 const MARGIN: f64 = 16.0;
 const TITLE_BAR: f64 = 34.0;
 const BUTTONS: [&str; 3] = ["#e86771", "#e6c073", "#8fc87a"];
+/// The `font` shorthand would override the attributes of bold and italic text.
+const STYLE: &str = "text { font-family: ui-monospace, DejaVu Sans Mono, Menlo, Consolas, monospace; font-size: 14px; \
+                     white-space: pre }";
 
 /// Draws the screen in a window with this title.
 pub fn draw(screen: &Screen, title: &str) -> String {
     let (rows, cols) = (screen.size().0.get(), screen.size().1.get());
     let width = f64::from(cols) * CELL_WIDTH + 2.0 * MARGIN;
     let height = f64::from(rows) * CELL_HEIGHT + TITLE_BAR + MARGIN;
-    let (title, middle) = (escape(title), width / 2.0);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \
-         height=\"{height:.0}\" role=\"img\">\n<title>{title}</title>\n\
-         <style>text {{ font-family: ui-monospace, \"DejaVu Sans Mono\", Menlo, Consolas, monospace; \
-         font-size: {FONT_SIZE}px; white-space: pre }}</style>\n\
-         <rect x=\"0.5\" y=\"0.5\" width=\"{:.0}\" height=\"{:.0}\" rx=\"10\" fill=\"{}\" stroke=\"#3a4250\"/>\n",
-        width - 1.0,
-        height - 1.0,
-        hex(BACKGROUND),
-    );
-    for (x, colour) in [20, 38, 56].into_iter().zip(BUTTONS) {
-        let _ = writeln!(svg, "<circle cx=\"{x}\" cy=\"17\" r=\"5.5\" fill=\"{colour}\"/>");
-    }
-    let _ = writeln!(
-        svg,
-        "<text x=\"{middle:.1}\" y=\"22\" text-anchor=\"middle\" fill=\"#8a93a3\">{title}</text>"
-    );
+    let window = rect(0.5, 0.5, width - 1.0, height - 1.0).set("rx", "10").set("fill", &hex(BACKGROUND));
+    let mut svg = document(width, height, title, STYLE).child(window.set("stroke", "#3a4250"));
+    let buttons = [20.0, 38.0, 56.0].into_iter().zip(BUTTONS);
+    svg.extend(buttons.map(|(x, colour)| circle((x, 17.0), 5.5).set("fill", colour)));
+    svg.extend([text(width / 2.0, 22.0, title).set("text-anchor", "middle").set("fill", "#8a93a3")]);
     for row in 0..rows {
         let cells: Vec<_> = (0..cols).filter_map(|col| Some((col, screen.cell(row, col)?))).collect();
         let top = TITLE_BAR + f64::from(row) * CELL_HEIGHT;
         // Backgrounds come first, because a letter may reach into the next cell.
-        backgrounds(&mut svg, &cells, top);
-        shapes(&mut svg, &cells, top);
-        texts(&mut svg, &cells, top);
+        svg.extend(backgrounds(&cells, top));
+        svg.extend(shapes(&cells, top));
+        svg.extend(texts(&cells, top));
     }
-    svg.push_str("</svg>\n");
-    svg
+    format!("{svg}\n")
 }
 
 fn left_of(col: u16) -> f64 {
@@ -66,23 +53,20 @@ fn shape(col: u16, cell: &Cell, top: f64) -> Option<Shape> {
     shapes::of(single(cell)?, left_of(col), top, CELL_WIDTH, CELL_HEIGHT)
 }
 
-fn backgrounds(svg: &mut String, cells: &[(u16, &Cell)], top: f64) {
-    for run in cells.chunk_by(|one, next| palette::of(one.1).1 == palette::of(next.1).1) {
-        let colour = palette::of(run[0].1).1;
-        if colour != BACKGROUND {
-            let (x, width) = (left_of(run[0].0), run.len() as f64 * CELL_WIDTH);
-            let colour = hex(colour);
-            let _ = writeln!(
-                svg,
-                "<rect x=\"{x:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{CELL_HEIGHT}\" fill=\"{colour}\" \
-                 shape-rendering=\"crispEdges\"/>"
-            );
-        }
-    }
+fn backgrounds(cells: &[(u16, &Cell)], top: f64) -> Vec<SvgElement> {
+    let runs = cells.chunk_by(|one, next| palette::of(one.1).1 == palette::of(next.1).1);
+    let coloured = runs.map(|run| (run, palette::of(run[0].1).1)).filter(|(_, colour)| *colour != BACKGROUND);
+    let drawn = coloured.map(|(run, colour)| {
+        rect(left_of(run[0].0), top, run.len() as f64 * CELL_WIDTH, CELL_HEIGHT)
+            .set("fill", &hex(colour))
+            .set("shape-rendering", "crispEdges")
+    });
+    drawn.collect()
 }
 
 /// Neighbouring shapes of the same kind and colour become one path.
-fn shapes(svg: &mut String, cells: &[(u16, &Cell)], top: f64) {
+fn shapes(cells: &[(u16, &Cell)], top: f64) -> Vec<SvgElement> {
+    let mut drawn = Vec::new();
     for run in cells.chunk_by(|one, next| palette::of(one.1).0 == palette::of(next.1).0) {
         let colour = hex(palette::of(run[0].1).0);
         let [mut bars, mut dots, mut light, mut thick] = [(); 4].map(|()| String::new());
@@ -95,17 +79,16 @@ fn shapes(svg: &mut String, cells: &[(u16, &Cell)], top: f64) {
                 None => {}
             }
         }
-        let drawn = [
-            // Soft edges would let the background shine through between two bars.
-            (bars, format!("fill=\"{colour}\" shape-rendering=\"crispEdges\"")),
-            (dots, format!("fill=\"{colour}\"")),
-            (light, format!("fill=\"none\" stroke=\"{colour}\"")),
-            (thick, format!("fill=\"none\" stroke=\"{colour}\" stroke-width=\"2.2\"")),
-        ];
-        for (path, look) in drawn.iter().filter(|(path, _)| !path.is_empty()) {
-            let _ = writeln!(svg, "<path d=\"{path}\" {look}/>");
-        }
+        let path = |data: &str| (!data.is_empty()).then(|| SvgElement::new("path").set("d", data));
+        let filled = |data: &str| Some(path(data)?.set("fill", &colour));
+        let stroked = |data: &str| Some(path(data)?.set("fill", "none").set("stroke", &colour));
+        // Soft edges would let the background shine through between two bars.
+        drawn.extend(filled(&bars).map(|path| path.set("shape-rendering", "crispEdges")));
+        drawn.extend(filled(&dots));
+        drawn.extend(stroked(&light));
+        drawn.extend(stroked(&thick).map(|path| path.set("stroke-width", "2.2")));
     }
+    drawn
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -160,49 +143,45 @@ impl Run {
         joins
     }
 
-    fn write(&self, svg: &mut String, top: f64) {
-        let mut text = self.text.as_str();
+    /// Draws the letters. Returns None if there are only blanks.
+    fn draw(&self, top: f64) -> Option<SvgElement> {
+        let mut shown = self.text.as_str();
         let (mut col, mut width) = (self.col, self.width);
         if !self.style.underline {
-            let blanks = |text: &str| text.bytes().take_while(|byte| *byte == b' ').count() as u16;
-            let leading = blanks(text);
-            text = text.trim_start_matches(' ');
-            let shown = text.trim_end_matches(' ');
-            let trailing = (text.len() - shown.len()) as u16;
+            let start = shown.trim_start_matches(' ');
+            let leading = (shown.len() - start.len()) as u16;
+            shown = start.trim_end_matches(' ');
+            let trailing = (start.len() - shown.len()) as u16;
             (col, width) = (col + leading, width - leading - trailing);
-            text = shown;
         }
-        if text.is_empty() {
-            return;
+        if shown.is_empty() {
+            return None;
         }
-        let (x, y, length) = (left_of(col), top + BASELINE, f64::from(width) * CELL_WIDTH);
-        let _ = write!(
-            svg,
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" textLength=\"{length:.1}\" lengthAdjust=\"spacingAndGlyphs\" fill=\"{}\"",
-            hex(self.style.colour)
-        );
+        let mut drawn = text(left_of(col), top + BASELINE, shown)
+            .set_number("textLength", f64::from(width) * CELL_WIDTH)
+            .set("lengthAdjust", "spacingAndGlyphs")
+            .set("fill", &hex(self.style.colour))
+            .set("xml:space", "preserve");
         let marks = [
-            (self.style.bold, " font-weight=\"bold\""),
-            (self.style.italic, " font-style=\"italic\""),
-            (self.style.underline, " text-decoration=\"underline\""),
+            (self.style.bold, "font-weight", "bold"),
+            (self.style.italic, "font-style", "italic"),
+            (self.style.underline, "text-decoration", "underline"),
         ];
-        marks.iter().filter(|(on, _)| *on).for_each(|(_, mark)| svg.push_str(mark));
-        let _ = writeln!(svg, " xml:space=\"preserve\">{}</text>", escape(text));
+        for (_, name, value) in marks.into_iter().filter(|(on, ..)| *on) {
+            drawn = drawn.set(name, value);
+        }
+        Some(drawn)
     }
 }
 
-fn texts(svg: &mut String, cells: &[(u16, &Cell)], top: f64) {
+fn texts(cells: &[(u16, &Cell)], top: f64) -> Vec<SvgElement> {
     let mut runs: Vec<Run> = Vec::new();
     for run in cells.iter().filter_map(|(col, cell)| Run::of(*col, cell, top)) {
         if !runs.last_mut().is_some_and(|last| last.join(&run)) {
             runs.push(run);
         }
     }
-    runs.iter().for_each(|run| run.write(svg, top));
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    runs.iter().filter_map(|run| run.draw(top)).collect()
 }
 
 #[cfg(test)]
@@ -231,19 +210,19 @@ mod tests {
     fn a_run_of_one_style_is_one_text_with_its_position_and_length() {
         let lines = drawn("  a <b> & \"c\"\r\n\x1b[31mred\x1b[1mbold");
         assert_eq!(text(&lines[0]), "a &lt;b&gt; &amp; &quot;c&quot;");
-        assert!(lines[0].starts_with("<text x=\"32.8\" y=\"47.0\" textLength=\"92.4\""), "{}", lines[0]);
+        assert!(lines[0].starts_with("<text x=\"32.8\" y=\"47\" textLength=\"92.4\""), "{}", lines[0]);
         assert!(lines[1].contains("fill=\"#e86771\"") && text(&lines[1]) == "red", "{}", lines[1]);
         assert!(lines[2].contains("font-weight=\"bold\"") && text(&lines[2]) == "bold", "{}", lines[2]);
-        assert!(lines[2].contains("x=\"41.2\" y=\"64.0\""), "{}", lines[2]);
+        assert!(lines[2].contains("x=\"41.2\" y=\"64\""), "{}", lines[2]);
         assert_eq!(lines[3..], ["</svg>"]);
     }
 
     #[test]
     fn backgrounds_and_reversed_text_become_rectangles() {
         let lines = drawn("\x1b[44mblue\x1b[0m \x1b[7mturned");
-        let blue = r##"<rect x="16.0" y="34.0" width="33.6" height="17" fill="#6ca8f0""##;
+        let blue = r##"<rect x="16" y="34" width="33.6" height="17" fill="#6ca8f0""##;
         assert!(lines[0].starts_with(blue), "{}", lines[0]);
-        assert!(lines[1].starts_with("<rect x=\"58.0\"") && lines[1].contains("#d5dae3"), "{}", lines[1]);
+        assert!(lines[1].starts_with("<rect x=\"58\"") && lines[1].contains("#d5dae3"), "{}", lines[1]);
         assert!(lines[3].contains("fill=\"#12161e\"") && text(&lines[3]) == "turned", "{}", lines[3]);
     }
 

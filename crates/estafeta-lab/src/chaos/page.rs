@@ -3,23 +3,29 @@
 use std::fmt::Write as _;
 
 use super::ChaosOutcome;
-use super::timeline::{Axis, style, timeline};
+use super::timeline::{TimeAxis, style, timeline};
 use super::verdict::Verdict;
+use crate::plot::chart;
+use crate::plot::svg::escape;
 use crate::text::{counted, moment};
 
+/// The style of the page, besides that of its chart.
 const STYLE: &str = "
-:root { color-scheme: light dark; --ink: #1b1f24; --faint: #6b7280; --paper: #ffffff; --line: #d7dbe0;
-  --alive: #cfe3f5; --office: #1f6feb; --published: #bc6c00; --settled: #1a7f37; --good: #1a7f37; --bad: #cf222e; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --faint: #8b949e; --paper: #0d1117; --line: #30363d;
-  --alive: #1c3048; --office: #58a6ff; --published: #e3a008; --settled: #3fb950; --good: #3fb950; --bad: #ff7b72; } }
+:root { color-scheme: light dark; --alive: #cfe3f5; --office: #1f6feb; --published: #bc6c00; --settled: #1a7f37;
+  --good: #1a7f37; --bad: #cf222e; }
+@media (prefers-color-scheme: dark) { :root { --alive: #1c3048; --office: #58a6ff; --published: #e3a008;
+  --settled: #3fb950; --good: #3fb950; --bad: #ff7b72; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 1200px;
   margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 .good { color: var(--good); } .bad { color: var(--bad); }
 table { border-collapse: collapse; } th, td { padding: .15rem .9rem .15rem 0; text-align: right; }
-th:first-child, td:first-child, .facts td { text-align: left; } .run { color: var(--faint); overflow-wrap: anywhere; } th { color: var(--faint); font-weight: normal; }
-.wide { overflow-x: auto; } svg { width: 100%; min-width: 56rem; height: auto; } svg text { font: 11px system-ui, sans-serif; fill: var(--ink); }
-svg .faint { fill: var(--faint); } .legend span { margin-right: 1rem; white-space: nowrap; }
+th:first-child, td:first-child, .facts td { text-align: left; } th { color: var(--faint); font-weight: normal; }
+.run { color: var(--faint); overflow-wrap: anywhere; } .wide { overflow-x: auto; }
+svg { width: 100%; min-width: 56rem; height: auto; } svg text { font-size: 11px; }
+.alive { fill: var(--alive); } .office { fill: var(--office); }
+.published { stroke: var(--published); } .settled { stroke: var(--settled); }
+.legend span { margin-right: 1rem; white-space: nowrap; }
 .legend i { display: inline-block; width: .8rem; height: .8rem; margin-right: .3rem; border-radius: 2px; }
 pre { overflow-x: auto; background: color-mix(in srgb, var(--ink) 6%, transparent); padding: .8rem; }
 ";
@@ -33,10 +39,11 @@ pub fn page(outcome: &ChaosOutcome) -> String {
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n\
-         <title>estafeta chaos, seed {seed}</title><style>{STYLE}</style></head><body>\n\
+         <title>estafeta chaos, seed {seed}</title><style>{chart_style}{STYLE}</style></head><body>\n\
          <h1>estafeta chaos: <span class=\"{class}\">{word}</span></h1>\n\
          <p>{sentence}.</p>\n<p>{nodes} nodes on {place} for {seconds:.0} s, seed {seed}: {faults}, {messages} published, {errors}.</p>\n\
          <p class=\"run\">{date}, estafeta {version}, Redis {redis}: <code>{call}</code></p>\n",
+        chart_style = chart::STYLE,
         date = moment(outcome.began_ms),
         version = env!("CARGO_PKG_VERSION"),
         redis = escape(&outcome.redis_version),
@@ -83,9 +90,9 @@ fn table(verdict: &Verdict) -> String {
         let _ = writeln!(table, "<tr>{cells}</tr>");
     }
     table.push_str(
-        "</table>\n<p>The time of a take-over is that in which nobody published. It is put down to the fault that hit the \
-         former generator last, and so is a repeat, which is a message whose handling began again because its first node \
-         was lost.</p>\n",
+        "</table>\n<p>p50, p99 and max are the times in which no node published before a take-over. A repeat is a message \
+         whose handling began again because its first node was lost. Both count for the fault that explains them best: \
+         one that hit the lost node, or one that hit Redis.</p>\n",
     );
     table
 }
@@ -115,8 +122,8 @@ fn breaches(verdict: &Verdict) -> String {
 }
 
 fn fault_list(outcome: &ChaosOutcome) -> String {
-    let axis = Axis::of(outcome);
-    let mut list = String::from("<details><summary>Everything that was done</summary><pre>");
+    let axis = TimeAxis::of(outcome);
+    let mut list = String::from("<details><summary>All injected faults</summary><pre>");
     for fault in &outcome.faults {
         let _ = writeln!(
             list,
@@ -128,19 +135,4 @@ fn fault_list(outcome: &ChaosOutcome) -> String {
     }
     list.push_str("</pre></details>\n");
     list
-}
-
-/// Escapes foreign text, so that it cannot break the page.
-pub fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn html_special_characters_are_escaped() {
-        assert_eq!(escape("<script>\"&"), "&lt;script&gt;&quot;&amp;");
-    }
 }

@@ -1,12 +1,11 @@
 //! The timeline of a run: one row for Redis and one row per node. A chart below shows messages per second.
 
-use std::fmt::Write as _;
-
 use super::ChaosOutcome;
 use super::attack::InjectedFault;
-use super::page::escape;
 use super::plan::FaultKind;
 use super::watch::CountSample;
+use crate::plot::chart::{Scale, tick};
+use crate::plot::svg::{SvgElement, group, inline, line, polyline, rect, text};
 use crate::record::{RecordLine, Step};
 use crate::text::grouped;
 
@@ -19,13 +18,13 @@ const CHART: f64 = 150.0;
 /// The length of time over which messages are counted.
 const BUCKET_MS: u64 = 500;
 
-/// Maps times of the run to positions on the time axis.
-pub struct Axis {
+/// The time axis, from the start of the run to its last recorded moment.
+pub struct TimeAxis {
     from_ms: u64,
     until_ms: u64,
 }
 
-impl Axis {
+impl TimeAxis {
     pub fn of(outcome: &ChaosOutcome) -> Self {
         let lines = outcome.records.iter().flatten().map(|line| line.at_ms);
         let until = lines.chain(outcome.seen.samples.iter().map(|sample| sample.at_ms)).max();
@@ -33,8 +32,9 @@ impl Axis {
     }
 
     fn x(&self, at_ms: u64) -> f64 {
-        let at = at_ms.clamp(self.from_ms, self.until_ms) - self.from_ms;
-        LEFT + WIDTH * at as f64 / (self.until_ms - self.from_ms) as f64
+        let length = (self.until_ms - self.from_ms) as f64;
+        let scale = Scale::linear((0.0, length), (LEFT, LEFT + WIDTH));
+        scale.at(at_ms.saturating_sub(self.from_ms) as f64)
     }
 
     pub fn seconds(&self, at_ms: u64) -> f64 {
@@ -44,41 +44,21 @@ impl Axis {
 
 /// Draws the rows and the chart.
 pub fn timeline(outcome: &ChaosOutcome) -> String {
-    let axis = Axis::of(outcome);
+    let axis = TimeAxis::of(outcome);
     let nodes = outcome.records.len();
     let rows_end = TOP + ROW * (nodes + 1) as f64;
     let height = rows_end + CHART + 50.0;
-    let mut svg = format!(
-        "<svg viewBox=\"0 0 {} {height}\" role=\"img\" aria-label=\"What happened to each node over time\">\n",
-        LEFT + WIDTH + 10.0
-    );
-    for second in tick_seconds(&axis) {
+    let mut svg = inline(LEFT + WIDTH + 10.0, height, "What happened to each node over time");
+    svg.extend(tick_seconds(&axis).map(|second| {
         let x = axis.x(axis.from_ms + second * 1000);
-        let _ = writeln!(
-            svg,
-            "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{:.1}\" stroke=\"var(--line)\"/>\
-             <text class=\"faint\" x=\"{x:.1}\" y=\"14\" text-anchor=\"middle\">{second} s</text>",
-            rows_end + CHART + 20.0
-        );
-    }
+        tick(x, (TOP, rows_end + CHART + 20.0), &format!("{second} s"), 14.0)
+    }));
     for row in 0..=nodes {
         let y = TOP + ROW * row as f64;
         let name = if row == 0 { "Redis".to_owned() } else { format!("node {row}") };
-        let _ = writeln!(svg, "<text x=\"0\" y=\"{:.1}\">{name}</text>", y + 17.0);
+        svg.extend([text(0.0, y + 17.0, &name)]);
         let life = if row == 0 { Vec::new() } else { spans(&outcome.records, row - 1, &outcome.faults) };
-        for span in life {
-            let (x, width) = (axis.x(span.from_ms), axis.x(span.until_ms) - axis.x(span.from_ms));
-            let (colour, inset) = if span.office { ("--office", 5.0) } else { ("--alive", 8.0) };
-            let _ = writeln!(
-                svg,
-                "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"var({colour})\">\
-                 <title>{}</title></rect>",
-                y + inset,
-                width.max(0.5),
-                ROW - 2.0 * inset,
-                escape(&span.title(&axis)),
-            );
-        }
+        svg.extend(life.iter().map(|span| span.draw(&axis, y)));
     }
     for fault in &outcome.faults {
         let rows: Vec<usize> = if fault.victims.is_empty() {
@@ -86,31 +66,21 @@ pub fn timeline(outcome: &ChaosOutcome) -> String {
         } else {
             fault.victims.iter().map(|node| node + 1).collect()
         };
-        for row in rows {
-            svg.push_str(&mark(fault, &axis, TOP + ROW * row as f64));
-        }
+        svg.extend(rows.into_iter().map(|row| mark(fault, &axis, TOP + ROW * row as f64)));
     }
-    svg.push_str(&chart(&outcome.seen.samples, &axis, rows_end + 20.0));
-    svg.push_str("</svg>\n");
-    svg
+    svg.extend(chart(&outcome.seen.samples, &axis, rows_end + 20.0));
+    svg.to_string()
 }
 
 /// Draws a fault: when it began, and how long it lasted.
-fn mark(fault: &InjectedFault, axis: &Axis, y: f64) -> String {
+fn mark(fault: &InjectedFault, axis: &TimeAxis, y: f64) -> SvgElement {
     let (x, (colour, letter)) = (axis.x(fault.from_ms), style(fault.kind));
-    let width = (axis.x(fault.until_ms) - x).max(3.0);
-    format!(
-        "<g><title>{}</title><rect x=\"{x:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{:.1}\" fill=\"{colour}\" \
-         fill-opacity=\"0.35\"/><rect x=\"{x:.1}\" y=\"{:.1}\" width=\"3\" height=\"{:.1}\" fill=\"{colour}\"/>\
-         <text x=\"{:.1}\" y=\"{:.1}\">{letter}</text></g>\n",
-        escape(&format!("{:.1} s: {}", axis.seconds(fault.from_ms), fault.what)),
-        y + 2.0,
-        ROW - 4.0,
-        y + 2.0,
-        ROW - 4.0,
-        x + 4.0,
-        y + 11.0,
-    )
+    let area = |width| rect(x, y + 2.0, width, ROW - 4.0).set("fill", colour);
+    group()
+        .title(&format!("{:.1} s: {}", axis.seconds(fault.from_ms), fault.what))
+        .child(area((axis.x(fault.until_ms) - x).max(3.0)).set("fill-opacity", "0.35"))
+        .child(area(3.0))
+        .child(text(x + 4.0, y + 11.0, letter))
 }
 
 /// A period in which a node was alive or in office.
@@ -122,9 +92,13 @@ struct LifeSpan {
 }
 
 impl LifeSpan {
-    fn title(&self, axis: &Axis) -> String {
-        let what = if self.office { "in office" } else { "alive" };
-        format!("{what} from {:.1} s to {:.1} s", axis.seconds(self.from_ms), axis.seconds(self.until_ms))
+    fn draw(&self, axis: &TimeAxis, y: f64) -> SvgElement {
+        let (what, class, inset) =
+            if self.office { ("in office", "office", 5.0) } else { ("alive", "alive", 8.0) };
+        let (x, until) = (axis.x(self.from_ms), axis.x(self.until_ms));
+        let bar = rect(x, y + inset, (until - x).max(0.5), ROW - 2.0 * inset).set("class", class);
+        let (from_s, until_s) = (axis.seconds(self.from_ms), axis.seconds(self.until_ms));
+        bar.title(&format!("{what} from {from_s:.1} s to {until_s:.1} s"))
     }
 }
 
@@ -183,42 +157,28 @@ fn spans(records: &[Vec<RecordLine>], node: usize, faults: &[InjectedFault]) -> 
 }
 
 /// Draws how many messages per second were published and settled.
-fn chart(samples: &[CountSample], axis: &Axis, top: f64) -> String {
+fn chart(samples: &[CountSample], axis: &TimeAxis, top: f64) -> Vec<SvgElement> {
     let (published, settled) = (rates(samples, axis, |s| s.published), rates(samples, axis, |s| s.settled));
     let most = published.iter().chain(&settled).map(|(_, rate)| *rate).fold(1.0, f64::max);
-    let mut svg = String::new();
-    let _ = writeln!(
-        svg,
-        "<text x=\"0\" y=\"{:.1}\">messages</text><text x=\"0\" y=\"{:.1}\">a second</text>\
-         <text class=\"faint\" x=\"0\" y=\"{:.1}\">max {}</text>",
-        top + 12.0,
-        top + 26.0,
-        top + 44.0,
-        grouped(most as u64)
-    );
-    for (line, colour) in [(&published, "--published"), (&settled, "--settled")] {
-        let points: Vec<String> = line
-            .iter()
-            .map(|(at_ms, rate)| format!("{:.1},{:.1}", axis.x(*at_ms), top + CHART * (1.0 - rate / most)))
-            .collect();
-        let _ = writeln!(
-            svg,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"var({colour})\" stroke-width=\"1.5\"/>",
-            points.join(" ")
-        );
-    }
     let base = top + CHART;
-    let _ = writeln!(
-        svg,
-        "<line x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{base:.1}\" y2=\"{base:.1}\" stroke=\"var(--line)\"/>",
-        LEFT + WIDTH
-    );
-    svg
+    let y = Scale::linear((0.0, most), (base, top));
+    let curve = |rates: &[(u64, f64)], class| {
+        let points = rates.iter().map(|(at_ms, rate)| (axis.x(*at_ms), y.at(*rate)));
+        polyline(points).set("class", class).set("stroke-width", "1.5")
+    };
+    vec![
+        text(0.0, top + 12.0, "messages"),
+        text(0.0, top + 26.0, "per second"),
+        text(0.0, top + 44.0, &format!("max {}", grouped(most as u64))).set("class", "faint"),
+        curve(&published, "published"),
+        curve(&settled, "settled"),
+        line((LEFT, base), (LEFT + WIDTH, base)).set("class", "grid"),
+    ]
 }
 
 /// Returns how much a count grew per second in each bucket of time. While Redis was down there are no samples, and so
 /// no growth.
-fn rates(samples: &[CountSample], axis: &Axis, count: impl Fn(&CountSample) -> u64) -> Vec<(u64, f64)> {
+fn rates(samples: &[CountSample], axis: &TimeAxis, count: impl Fn(&CountSample) -> u64) -> Vec<(u64, f64)> {
     let mut rates = Vec::new();
     let (mut from_ms, mut before) = (axis.from_ms, 0);
     while from_ms < axis.until_ms {
@@ -230,28 +190,28 @@ fn rates(samples: &[CountSample], axis: &Axis, count: impl Fn(&CountSample) -> u
     rates
 }
 
-fn tick_seconds(axis: &Axis) -> impl Iterator<Item = u64> + use<> {
+fn tick_seconds(axis: &TimeAxis) -> impl Iterator<Item = u64> + use<> {
     let length = (axis.until_ms - axis.from_ms) / 1000;
     let step =
         [1, 2, 5, 10, 30, 60, 300, 600, 3600].into_iter().find(|step| length / step <= 15).unwrap_or(7200);
     (0..=length).step_by(step as usize)
 }
 
-/// The colour and the letter of a kind of fault. The letter tells the kinds apart where colours do not: in print, or for
-/// readers who do not see them.
-pub fn style(kind: FaultKind) -> (&'static str, char) {
+/// The colour and the letter of a kind of fault. The letter distinguishes the kinds where colours do not: in print, or
+/// for colour-blind readers.
+pub fn style(kind: FaultKind) -> (&'static str, &'static str) {
     match kind {
-        FaultKind::Kill => ("#d62728", 'K'),
-        FaultKind::Freeze => ("#17becf", 'F'),
-        FaultKind::Cut => ("#ff7f0e", 'C'),
-        FaultKind::Lag => ("#bcbd22", 'L'),
-        FaultKind::HalfOpen => ("#9467bd", 'H'),
-        FaultKind::LostReply => ("#e377c2", 'R'),
-        FaultKind::RedisKill => ("#8c564b", 'X'),
-        FaultKind::RedisStall => ("#1f77b4", 'S'),
-        FaultKind::ScriptFlush => ("#7f7f7f", 'U'),
-        FaultKind::ClientKill => ("#2ca02c", 'D'),
-        FaultKind::Flood => ("#393b79", 'W'),
+        FaultKind::Kill => ("#d62728", "K"),
+        FaultKind::Freeze => ("#17becf", "F"),
+        FaultKind::Cut => ("#ff7f0e", "C"),
+        FaultKind::Lag => ("#bcbd22", "L"),
+        FaultKind::HalfOpen => ("#9467bd", "H"),
+        FaultKind::LostReply => ("#e377c2", "R"),
+        FaultKind::RedisKill => ("#8c564b", "X"),
+        FaultKind::RedisStall => ("#1f77b4", "S"),
+        FaultKind::ScriptFlush => ("#7f7f7f", "U"),
+        FaultKind::ClientKill => ("#2ca02c", "D"),
+        FaultKind::Flood => ("#393b79", "W"),
     }
 }
 
@@ -303,7 +263,7 @@ mod tests {
     fn a_rate_is_what_was_added_in_each_half_second() {
         let sample = |at_ms, published| CountSample { at_ms, published, settled: 0 };
         let samples = [sample(100, 10), sample(400, 50), sample(1600, 150)];
-        let axis = Axis { from_ms: 0, until_ms: 2000 };
+        let axis = TimeAxis { from_ms: 0, until_ms: 2000 };
         let rates = rates(&samples, &axis, |sample| sample.published);
         assert_eq!(rates, [(500, 100.0), (1000, 0.0), (1500, 0.0), (2000, 200.0)]);
     }
