@@ -20,6 +20,7 @@ use estafeta_lab::bench::{self, Bench, BenchObserver, BenchOptions, Choice, Tabl
 use estafeta_lab::exit_code::FAILED;
 use estafeta_lab::paint::{Paint, colour_for};
 use estafeta_lab::scratch_dir::ScratchDir;
+use estafeta_lab::text::wrapped;
 
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(60 * 60);
@@ -42,7 +43,7 @@ pub fn run(reach: &Reach, redis_was_named: bool, args: &BenchArgs) -> Result<Exi
         made.with_context(|| format!("cannot write the plot {}", path.display()))?;
     }
     if cfg!(debug_assertions) && !args.quick {
-        let _ = writeln!(io::stderr(), "estafeta: this is a debug build, its figures are of little use");
+        let _ = writeln!(io::stderr(), "estafeta: this is a debug build, so the figures mean little");
     }
     let directory = ScratchDir::new("bench")?;
     let progress = BenchProgress::new(args)?;
@@ -81,7 +82,8 @@ async fn force_exit(signal: SignalKind) {
         again = signals::stop_signal() => again,
         () = tokio::time::sleep(CLEANUP_TIMEOUT) => signal,
     };
-    let _ = writeln!(io::stderr(), "estafeta: bench was stopped at once; the next one removes what it left");
+    let _ =
+        writeln!(io::stderr(), "estafeta: bench was stopped at once; the next bench removes what it left");
     std::process::exit(signals::exit_code(signal).into());
 }
 
@@ -195,6 +197,11 @@ impl BenchProgress {
     }
 }
 
+/// The width of the terminal on stdout. None if stdout is no terminal.
+fn terminal_width() -> Option<usize> {
+    terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0.into())
+}
+
 impl BenchObserver for BenchProgress {
     fn expect(&self, steps: usize) {
         self.bar.set_length(steps as u64);
@@ -203,7 +210,12 @@ impl BenchObserver for BenchProgress {
     fn place(&self, place: &str) -> Result<()> {
         match self.form {
             TableForm::Json => Ok(()),
-            TableForm::Text | TableForm::Markdown => self.print(|out| writeln!(out, "{place}")),
+            TableForm::Markdown => self.print(|out| writeln!(out, "{place}")),
+            TableForm::Text => self.print(|out| {
+                wrapped(place, terminal_width().unwrap_or(usize::MAX))
+                    .iter()
+                    .try_for_each(|line| writeln!(out, "{line}"))
+            }),
         }
     }
 
@@ -219,7 +231,7 @@ impl BenchObserver for BenchProgress {
         let printed = self.print(|out| match self.form {
             TableForm::Json => table.write_json(out),
             TableForm::Markdown => table.write_markdown(out),
-            TableForm::Text => table.write(out, Paint(colour_for(&io::stdout()))),
+            TableForm::Text => table.write(out, Paint(colour_for(&io::stdout())), terminal_width()),
         });
         self.tables.borrow_mut().push(table);
         printed

@@ -191,7 +191,7 @@ fn a_bench_stops_on_a_signal_even_if_redis_does_not_answer() {
     let output = bench.output(SOON);
     assert_eq!(output.status.code(), Some(143), "{output:?}");
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("the next one removes what it left"), "{stderr}");
+    assert!(stderr.contains("the next bench removes what it left"), "{stderr}");
 }
 
 #[test]

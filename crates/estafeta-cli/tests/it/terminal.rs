@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
 
-use nix::pty::openpty;
+use nix::pty::{Winsize, openpty};
 
 use crate::support::TestRing;
 
@@ -14,6 +14,8 @@ struct Streams<'a> {
     stdin: bool,
     stdout: bool,
     stderr: bool,
+    /// The width of the terminal. None leaves it unknown.
+    columns: Option<u16>,
     input: &'a str,
     envs: &'a [(&'a str, &'a str)],
 }
@@ -21,7 +23,8 @@ struct Streams<'a> {
 impl Streams<'_> {
     /// Runs the program to its end. Returns its exit code and what the terminal showed.
     fn run(&self, ring: &TestRing, args: &[&str]) -> (i32, String) {
-        let pty = openpty(None, None).unwrap();
+        let size = self.columns.map(|ws_col| Winsize { ws_row: 24, ws_col, ws_xpixel: 0, ws_ypixel: 0 });
+        let pty = openpty(size.as_ref(), None).unwrap();
         let stream = |on: bool| match on {
             true => Stdio::from(pty.slave.try_clone().unwrap()),
             false => Stdio::null(),
@@ -85,4 +88,23 @@ fn reset_asks_first_and_deletes_nothing_unless_the_answer_is_yes() {
     let (code, shown) = answer("y\n").run(&ring, &["reset"]);
     assert!(code == 0 && shown.contains("is gone"), "{shown:?}");
     assert_eq!(ring.success(&["errors", "count"]), "0\n");
+}
+
+#[test]
+fn the_tables_of_bench_fit_the_terminal_and_are_whole_if_stdout_is_no_terminal() {
+    let ring = TestRing::new();
+    let args = ["bench", "latency", "idle", "--quick", "--nodes", "1"];
+    let headings = |shown: &str| shown.lines().filter(|line| line.starts_with("nodes ")).count();
+    let envs = &[("NO_COLOR", "1")];
+    for (columns, parts) in [(60, 2), (120, 1)] {
+        let terminal = Streams { stdout: true, columns: Some(columns), envs, ..Streams::default() };
+        let (code, shown) = terminal.run(&ring, &args);
+        // The first paragraph names the socket, whose path may be longer than a line.
+        let tables = shown.lines().map(str::trim_end).skip_while(|line| !line.is_empty());
+        let longest = tables.map(|line| line.chars().count()).max().unwrap();
+        assert!(code == 0 && longest <= columns.into(), "{longest} of {columns}: {shown}");
+        assert_eq!(headings(&shown), parts, "{shown}");
+    }
+    let piped = ring.success(&args);
+    assert_eq!(headings(&piped), 1, "{piped}");
 }

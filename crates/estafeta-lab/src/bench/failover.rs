@@ -91,6 +91,7 @@ pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
         bench: Bench::Failover,
         title: format!("{NODES} nodes, a message every {INTERVAL_TEXT}, lease {:?}", env.options.lease),
         columns,
+        keys: 2,
         rows,
         notes: vec![
             "The fault comes at any moment of the beat: the first message also waits for the next tick."

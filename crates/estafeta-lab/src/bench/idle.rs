@@ -65,6 +65,7 @@ pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
             column("joinedP50Ms", "joined p50 ms", 1),
             column("joinedMaxMs", "max ms", 1),
         ],
+        keys: 1,
         rows,
         notes: vec![
             "commands: those inside scripts included; a further node: round trips/s for each more than in the row before; \

@@ -95,6 +95,7 @@ pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
         bench: Bench::Latency,
         title: format!("20 messages a second of {} bytes, one handler", env.options.body),
         columns,
+        keys: 1,
         rows: vec![
             row("publish to handler start", samples, ratio.into()),
             row("PING round trip", pings, Cell::Missing),

@@ -165,6 +165,7 @@ mod tests {
             bench: Bench::Scale,
             title: String::new(),
             columns,
+            keys: 2,
             rows: vec![
                 row("few", 1, vec![1.0, 2.0]),
                 row("many", 10, vec![3.0, 4000.0]),

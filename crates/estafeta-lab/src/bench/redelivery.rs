@@ -53,6 +53,7 @@ pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
         bench: Bench::Redelivery,
         title: format!("a generator and {} handlers, one of which works on a message", NODES - 1),
         columns,
+        keys: 1,
         rows: vec![[vec!["kill -9 to the next handler's start".into()], times(samples).to_vec()].concat()],
         notes: Vec::new(),
         panels: vec![Panel::Spread],

@@ -40,6 +40,7 @@ pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
             column("failoverP50Ms", "failover p50 ms", 0),
             column("failoverMaxMs", "max ms", 0),
         ],
+        keys: 1,
         rows,
         notes: vec![
             "A node alone generates, and nobody handles. failover: from kill -9 of the generator until another one is in \

@@ -9,7 +9,7 @@ use super::plot::Panel;
 use crate::paint::{FAINT, Paint};
 use crate::quantile::quantile;
 use crate::report::json_line;
-use crate::text::grouped;
+use crate::text::{figure, wrapped};
 
 /// A column: its key for programs, its heading for people, and its number of decimals.
 pub struct TableColumn {
@@ -68,35 +68,79 @@ pub fn times(mut samples: Vec<f64>) -> [Cell; 4] {
     [samples.len().into(), at(0.5), at(0.99), at(1.0)]
 }
 
+/// What stands between two columns.
+const COLUMN_GAP: &str = "  ";
+
 pub struct Table {
     pub bench: Bench,
     /// What was measured, and how.
     pub title: String,
     pub columns: Vec<TableColumn>,
+    /// How many of the first columns name a row. The others hold its figures.
+    pub keys: usize,
     pub rows: Vec<Vec<Cell>>,
-    /// How to read the table.
+    /// How to read the table, one sentence each.
     pub notes: Vec<String>,
     /// The panels of its plot.
     pub panels: Vec<Panel>,
 }
 
 impl Table {
-    pub fn write(&self, out: &mut impl Write, paint: Paint) -> io::Result<()> {
-        writeln!(out, "\n{}: {}", self.bench.name(), self.title)?;
-        let text = self.text();
+    /// Writes the table for people, on a terminal of this width. None: the output is no terminal, and lines may have
+    /// any length. A table that is wider than the terminal is written in parts, one below the other.
+    pub fn write(&self, out: &mut impl Write, paint: Paint, width: Option<usize>) -> io::Result<()> {
+        let room = width.unwrap_or(usize::MAX);
+        writeln!(out)?;
+        for line in wrapped(&format!("{}: {}", self.bench.name(), self.title), room) {
+            writeln!(out, "{line}")?;
+        }
         let headings: Vec<String> = self.columns.iter().map(|column| column.heading.to_owned()).collect();
-        let lines: Vec<&Vec<String>> = std::iter::once(&headings).chain(&text).collect();
-        let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
+        let lines = [vec![headings], self.text()].concat();
+        let width_of = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..self.columns.len()).map(width_of).collect();
+        for (index, columns) in self.parts(&widths, room).iter().enumerate() {
+            if index > 0 {
+                writeln!(out)?;
+            }
+            self.write_part(out, paint, &lines, columns, &widths)?;
+        }
+        for note in self.notes.iter().flat_map(|note| wrapped(note, room)) {
+            writeln!(out, "{}", paint.paint(FAINT, &note))?;
+        }
+        Ok(())
+    }
+
+    /// Divides the columns into parts that fit into the room. Each part repeats the columns that name a row.
+    fn parts(&self, widths: &[usize], room: usize) -> Vec<Vec<usize>> {
+        let width_with_gap = |at: &usize| widths[*at] + COLUMN_GAP.len();
+        let mut parts: Vec<Vec<usize>> = Vec::new();
+        for (at, width) in widths.iter().enumerate().skip(self.keys) {
+            match parts.last_mut() {
+                Some(part) if part.iter().map(width_with_gap).sum::<usize>() + width <= room => part.push(at),
+                _ => parts.push((0..self.keys).chain([at]).collect()),
+            }
+        }
+        parts
+    }
+
+    fn write_part(
+        &self,
+        out: &mut impl Write,
+        paint: Paint,
+        lines: &[Vec<String>],
+        columns: &[usize],
+        widths: &[usize],
+    ) -> io::Result<()> {
         for (index, line) in lines.iter().enumerate() {
-            let cells = line.iter().zip(&widths).enumerate().map(|(at, (cell, width))| {
+            let cells = columns.iter().map(|&at| {
+                let (cell, width) = (&line[at], widths[at]);
                 if self.is_text(at) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
             });
-            let line = cells.collect::<Vec<_>>().join("  ");
+            let line = cells.collect::<Vec<_>>().join(COLUMN_GAP);
             let line = line.trim_end();
             writeln!(out, "{}", if index == 0 { paint.paint(FAINT, line) } else { line.to_owned() })?;
         }
-        self.notes.iter().try_for_each(|note| writeln!(out, "{}", paint.paint(FAINT, note)))
+        Ok(())
     }
 
     pub fn write_markdown(&self, out: &mut impl Write) -> io::Result<()> {
@@ -143,19 +187,10 @@ impl Table {
     fn text(&self) -> Vec<Vec<String>> {
         let show = |(column, cell): (&TableColumn, &Cell)| match cell {
             Cell::Text(text) => text.clone(),
-            Cell::Number(number) => shown(*number, column.decimals),
+            Cell::Number(number) => figure(*number, column.decimals),
             Cell::Missing => "-".to_owned(),
         };
         self.rows.iter().map(|row| self.columns.iter().zip(row).map(show).collect()).collect()
-    }
-}
-
-/// Formats a figure for people.
-pub fn shown(number: f64, decimals: usize) -> String {
-    if decimals == 0 && number >= 0.0 {
-        grouped(number.round() as u64)
-    } else {
-        format!("{number:.decimals$}")
     }
 }
 
@@ -168,8 +203,9 @@ mod tests {
             bench: Bench::Idle,
             title: "nothing to do".to_owned(),
             columns: vec![column("what", "what", 0), column("perS", "messages/s", 0), column("us", "us", 2)],
+            keys: 1,
             rows: vec![
-                vec!["a ring".into(), 1_234_567.4.into(), 0.756.into()],
+                vec!["a ring".into(), 1_234_567.4.into(), 1000.756.into()],
                 vec!["b".into(), 7_usize.into(), f64::NAN.into()],
             ],
             notes: vec!["A note.".to_owned()],
@@ -187,18 +223,34 @@ mod tests {
     fn text_markdown_and_json_show_the_same_figures() {
         let table = table();
         assert_eq!(
-            written(|out| table.write(out, Paint(false))),
-            "\nidle: nothing to do\nwhat    messages/s    us\na ring   1,234,567  0.76\nb                7     -\nA note.\n"
+            written(|out| table.write(out, Paint(false), None)),
+            "\nidle: nothing to do\nwhat    messages/s        us\na ring   1,234,567  1,000.76\n\
+             b                7         -\nA note.\n"
         );
         assert_eq!(
             written(|out| table.write_markdown(out)),
-            "\n### idle: nothing to do\n\n| what | messages/s | us |\n|---|---:|---:|\n| a ring | 1,234,567 | 0.76 |\n\
+            "\n### idle: nothing to do\n\n| what | messages/s | us |\n|---|---:|---:|\n| a ring | 1,234,567 | 1,000.76 |\n\
              | b | 7 | - |\n\nA note.\n"
         );
         assert_eq!(
             written(|out| table.write_json(out)),
-            "{\"bench\":\"idle\",\"what\":\"a ring\",\"perS\":1234567,\"us\":0.756}\n\
+            "{\"bench\":\"idle\",\"what\":\"a ring\",\"perS\":1234567,\"us\":1000.756}\n\
              {\"bench\":\"idle\",\"what\":\"b\",\"perS\":7,\"us\":null}\n"
         );
+    }
+
+    #[test]
+    fn a_table_that_is_wider_than_the_terminal_is_written_in_parts_that_name_every_row() {
+        let table = table();
+        let fitted = |width| written(|out| table.write(out, Paint(false), Some(width)));
+        assert_eq!(fitted(28), written(|out| table.write(out, Paint(false), None)), "it just fits");
+        assert_eq!(
+            fitted(20),
+            "\nidle: nothing to do\n\
+             what    messages/s\na ring   1,234,567\nb                7\n\n\
+             what          us\na ring  1,000.76\nb              -\n\
+             A note.\n"
+        );
+        assert!(fitted(12).starts_with("\nidle:\nnothing to\ndo\nwhat    messages/s\n"), "{}", fitted(12));
     }
 }

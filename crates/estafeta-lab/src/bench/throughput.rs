@@ -157,6 +157,7 @@ pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
             column("commandsPerMessage", "commands", 3),
             column("bytesPerWaitingMessage", "bytes waiting", 1),
         ],
+        keys: 3,
         rows: rows.rows,
         notes: vec![
             "AOF: with which append-only file; a server that was named is left as it is. \
