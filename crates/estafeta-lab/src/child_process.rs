@@ -74,7 +74,7 @@ impl Drop for ChildProcess {
 }
 
 /// The command that starts this program as a child. The child learns its ring and Redis from the environment, where no
-/// other user of the machine can read the password. It inherits none of our other settings from the environment except
+/// other user of the machine can read the password. Of all other settings in the environment, it inherits only
 /// `ESTAFETA_LOG`.
 pub fn this_program(ring: &RingName, secret_url: &str) -> io::Result<Command> {
     // The path is read once, because it is no longer valid after the file has been replaced.

@@ -22,7 +22,7 @@ pub struct ScratchDir {
 impl ScratchDir {
     pub fn new(kind: &str) -> Result<Self> {
         let made = Self::new_in(&std::env::temp_dir(), kind);
-        made.context("cannot make a directory for the run (TMPDIR says where)")
+        made.context("cannot create the directory of this run in the temporary directory (see TMPDIR)")
     }
 
     fn new_in(place: &Path, kind: &str) -> io::Result<Self> {

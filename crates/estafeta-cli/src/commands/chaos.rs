@@ -51,7 +51,7 @@ pub fn run(reach: &Reach, redis_was_named: bool, args: &ChaosArgs) -> Result<Exi
         Ok(outcome) => outcome,
         Err(error) if directory.path().join("node-1.log").exists() => {
             let left = directory.keep();
-            return Err(error.context(format!("chaos broke off; what was left is in {}", left.display())));
+            return Err(error.context(format!("chaos broke off; its files are in {}", left.display())));
         }
         Err(error) => return Err(error),
     };
@@ -67,7 +67,8 @@ pub fn run(reach: &Reach, redis_was_named: bool, args: &ChaosArgs) -> Result<Exi
         ExitCode::SUCCESS
     } else {
         let kept = directory.keep();
-        let _ = writeln!(io::stderr(), "estafeta: what the nodes and Redis left is in {}", kept.display());
+        let _ =
+            writeln!(io::stderr(), "estafeta: the files of the nodes and of Redis are in {}", kept.display());
         FAILED.into()
     };
     match print(&outcome, args.output.json) {
@@ -95,7 +96,7 @@ fn options(reach: &Reach, redis_was_named: bool, args: &ChaosArgs) -> Result<Cha
     };
     if let Some(kind) = kinds.iter().find(|kind| !possible(kind)) {
         return Err(usage(format!(
-            "--faults {kind}: expected no --redis with it, as it would hit everybody who uses that Redis"
+            "--faults {kind}: expected no --redis with it, because it would hit all clients of that Redis"
         )));
     }
     let seed = args.seed.unwrap_or_else(|| rand::random::<u32>().into());

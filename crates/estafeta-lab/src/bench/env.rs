@@ -16,6 +16,7 @@ use estafeta::{Endpoint, Health, Ring, RingName};
 use super::{BenchObserver, BenchOptions};
 use crate::ephemeral_redis::{Disk, EphemeralRedis};
 use crate::server::{self, Server};
+use crate::text::counted;
 
 /// How long to wait before a lost connection is opened again.
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
@@ -64,7 +65,7 @@ impl<'a> BenchEnv<'a> {
         if options.redis.is_some()
             && let Err(error) = env.erase_abandoned_rings().await
         {
-            tracing::warn!("cannot look for what killed benches left behind: {error:#}");
+            tracing::warn!("cannot look for rings of killed benches: {error:#}");
         }
         Ok(env)
     }
@@ -81,7 +82,7 @@ impl<'a> BenchEnv<'a> {
             if Tag::of(ring).is_some_and(|tag| !is_named(tag))
                 && let Err(error) = self.erase_if_dead(&ring.parse()?).await
             {
-                tracing::warn!("cannot erase {ring}, which a bench left behind that was killed: {error:#}");
+                tracing::warn!("cannot erase {ring}, the ring of a killed bench: {error:#}");
             }
         }
         Ok(())
@@ -89,7 +90,7 @@ impl<'a> BenchEnv<'a> {
 
     async fn erase_if_dead(&self, ring: &RingName) -> Result<()> {
         if !self.has_live_members(ring).await? {
-            tracing::info!("erasing {ring}, which a bench left behind that was killed");
+            tracing::info!("erasing {ring}, the ring of a killed bench");
             self.erase(ring).await?;
         }
         Ok(())
@@ -106,7 +107,7 @@ impl<'a> BenchEnv<'a> {
         let unused = format!("{{bench-{:016x}}}:nothing", self.tag.0);
         loop {
             let Err(error) = server::until_gone(&self.endpoint, &unused).await;
-            tracing::debug!("a connection on which nothing happens was ended: {error:#}");
+            tracing::debug!("lost the connection that watches Redis: {error:#}");
             if let Some(gone) = self.redis_is_gone().await {
                 return gone;
             }
@@ -124,14 +125,14 @@ impl<'a> BenchEnv<'a> {
     pub async fn describe(&self) -> Result<String> {
         let place = match &self.options.redis {
             Some(given) => given.to_string(),
-            None => "a server of its own, unix socket".to_owned(),
+            None => "ephemeral server, unix socket".to_owned(),
         };
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = counted(std::thread::available_parallelism().map_or(1, usize::from) as u64, "core");
         let load = std::fs::read_to_string("/proc/loadavg").ok();
         let load = load.as_ref().and_then(|load| load.split(' ').next());
-        let load = load.map_or_else(String::new, |load| format!(" with a load of {load}"));
+        let load = load.map_or_else(String::new, |load| format!(", load average {load}"));
         let version = self.server.version().await?;
-        Ok(format!("Redis {version} ({place}), {cores} cores here{load}"))
+        Ok(format!("Redis {version} ({place}), {cores}{load}"))
     }
 
     /// Returns the name of a new ring.

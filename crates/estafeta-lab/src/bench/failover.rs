@@ -2,7 +2,8 @@
 //!
 //! The nodes are real processes that publish every [`INTERVAL`]. The fault comes at a random moment between two ticks,
 //! so the time to the successor's first message includes the wait for the next tick. Users of a schedule notice how
-//! much later that message comes than it was due. All times are those at which a line of a node's output arrives here.
+//! much later that message comes than it was due. Each time is the moment at which bench receives a line of a node's
+//! output.
 
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use super::table::{TIMES, Table, column, times};
 use super::{Bench, BenchOptions};
 use crate::fleet::FromNode;
 use crate::report::Report;
+use crate::text::grouped;
 
 pub const INTERVAL: Duration = Duration::from_millis(500);
 pub const INTERVAL_TEXT: &str = "500ms";
@@ -73,7 +75,8 @@ pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
     for fault in GeneratorFault::ALL {
         let mut take_overs = Vec::new();
         for number in 1..=env.options.tries {
-            env.step(&format!("failover: {}, {number} of {}", fault.name(), env.options.tries));
+            let (number, tries) = (grouped(number as u64), grouped(env.options.tries as u64));
+            env.step(&format!("failover: {}, {number} of {tries}", fault.name()));
             take_overs.push(measure_take_over(&mut nodes, fault).await?);
         }
         let mut row = |what: &str, figure: fn(&TakeOverTimes) -> f64| {
@@ -94,7 +97,7 @@ pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
         keys: 2,
         rows,
         notes: vec![
-            "The fault comes at any moment of the beat: the first message also waits for the next tick."
+            "The fault comes at a random moment between two ticks, so the first message also waits for the next tick."
                 .to_owned(),
         ],
         panels: vec![Panel::Spread],

@@ -58,7 +58,7 @@ pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
             column("nodes", "nodes", 0),
             column("commandsPerS", "commands/s", 1),
             column("roundTripsPerS", "round trips/s", 1),
-            column("roundTripsPerSPerFurtherNode", "a further node", 2),
+            column("roundTripsPerSPerFurtherNode", "per further node", 2),
             column("serverCpuPercent", "server CPU %", 2),
             column("rssMb", "RSS MB", 1),
             column("pssMb", "PSS MB", 1),
@@ -67,11 +67,14 @@ pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
         ],
         keys: 1,
         rows,
-        notes: vec![
-            "commands: those inside scripts included; a further node: round trips/s for each more than in the row before; \
-             RSS and PSS: of one node; joined: from its start until it is in the ring"
-                .to_owned(),
-        ],
+        notes: [
+            "commands/s: including commands inside scripts.",
+            "per further node: round trips/s for each node more than in the row above.",
+            "RSS, PSS: the memory of one node. PSS divides shared memory among the processes that share it.",
+            "joined: from the start of a node until it is in the ring.",
+        ]
+        .map(str::to_owned)
+        .into(),
         panels: vec![Panel::Curve("roundTripsPerS"), Panel::Curve("serverCpuPercent")],
     })
 }

@@ -17,8 +17,9 @@ use super::plot::Panel;
 use super::table::{Cell, TIMES, Table, column, times};
 use crate::quantile::quantile;
 use crate::server;
+use crate::text::grouped;
 
-/// Twenty messages per second, so the ring is idle before each.
+/// 20 messages per second, so the ring is idle before each of them.
 const INTERVAL: Duration = Duration::from_millis(50);
 /// How many samples to drop. The first ones use connections and code for the first time.
 const WARM_UP: usize = 3;
@@ -55,7 +56,7 @@ impl Handler for Stopwatch {
 }
 
 pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
-    env.step("latency: twenty messages a second");
+    env.step("latency: 20 messages per second");
     let (ring, tally, base) = (env.ring()?, Tally::new(), Instant::now());
     let config = Config { interval: INTERVAL, ..Config::new(env.endpoint.clone(), ring.clone()) };
     let samples = Arc::<Mutex<Vec<f64>>>::default();
@@ -90,10 +91,13 @@ pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
     };
     let mut columns = vec![column("what", "what", 0)];
     columns.extend(TIMES);
-    columns.push(column("ofPing", "p50 of PING's", 2));
+    columns.push(column("ofPing", "p50 / PING p50", 2));
     Ok(Table {
         bench: Bench::Latency,
-        title: format!("20 messages a second of {} bytes, one handler", env.options.body),
+        title: format!(
+            "20 messages per second with bodies of {} bytes, one handler",
+            grouped(env.options.body as u64)
+        ),
         columns,
         keys: 1,
         rows: vec![

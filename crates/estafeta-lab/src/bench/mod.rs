@@ -1,11 +1,11 @@
-//! Bench measures a ring on a Redis, so that users can judge their own setup.
+//! Bench measures a ring on a Redis, so that users know how their own setup performs.
 //!
-//! Throughput and latency are measured with members inside this process (`crew`). Everything about deaths and about
-//! many nodes is measured with real processes (`nodes`). The cost to Redis is read from its `INFO`, so no other client
-//! should use the server meanwhile. Bench starts its own server unless the command line names another.
+//! Bench measures throughput and latency with members inside this process (`crew`). It measures deaths and large rings
+//! with real processes (`nodes`). It reads the cost to Redis from `INFO`, so no other client should use the server
+//! meanwhile. Bench starts its own server unless the command line names another.
 //!
-//! Every measurement has its own ring with a random name, which is erased afterwards. If bench is killed, the next
-//! bench erases it. If Redis goes away, bench ends with that error.
+//! Every measurement has its own ring with a random name, and bench erases the ring afterwards. If bench is killed, the
+//! next bench erases the ring. If bench loses Redis, it ends with that error.
 //!
 //! Speeds of shared machines have little meaning, ratios have more. So each run also measures the *floor*: the cheapest
 //! possible queue in Redis, with none of the promises.

@@ -101,7 +101,9 @@ impl<'a> BenchNodes<'a> {
 
     fn check_that_all_run(&mut self) -> Result<()> {
         match self.fleet.reap().first() {
-            Some((_, status)) => bail!("a node ended by itself ({status}); {}", last_line(&log(self.env))),
+            Some((_, status)) => {
+                bail!("a node exited unexpectedly ({status}); {}", last_line(&log(self.env)))
+            }
             None => Ok(()),
         }
     }

@@ -16,11 +16,12 @@ use super::table::{TIMES, Table, column, times};
 use crate::clock::now_ms;
 use crate::fleet::NodeKey;
 use crate::record::{self, Step};
+use crate::text::grouped;
 
 const NODES: usize = 4;
 const POLL: Duration = Duration::from_millis(2);
-/// Nodes believe in no death so soon after a start of Redis, because every member looks dead to the first node that
-/// reconnects. A server that bench started has only just come up.
+/// How long nodes trust no sign of death after Redis has started, because every member looks dead to the first node
+/// that reconnects. A server that bench started has only just come up.
 const SETTLING: Duration = Duration::from_millis(500);
 /// How often the generator sweeps. The kill comes at a random moment between two sweeps.
 const SWEEP: Duration = Duration::from_millis(100);
@@ -35,7 +36,7 @@ pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
     let (mut holder, _) = begun(&nodes, 1).await?;
     tokio::time::sleep(SETTLING.max(env.options.lease / 4)).await;
     for attempt in 2..tries + 2 {
-        env.step(&format!("redelivery: {} of {tries}", attempt - 1));
+        env.step(&format!("redelivery: {} of {}", grouped(attempt as u64 - 1), grouped(tries as u64)));
         nodes.until_whole().await?;
         tokio::time::sleep(SWEEP.mul_f64(rand::random())).await;
         let killed_ms = now_ms();

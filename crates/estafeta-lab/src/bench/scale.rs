@@ -1,4 +1,4 @@
-//! From a few nodes to many: throughput with a little work per message, failover, and the cost to Redis.
+//! Measures rings of a few to many nodes: throughput with a little work per message, failover, and the cost to Redis.
 
 use anyhow::Result;
 
@@ -11,7 +11,7 @@ use super::{Bench, BenchOptions};
 use crate::quantile::quantile;
 use crate::text::grouped;
 
-/// A message of the demo has about 13 characters, so this is one to two milliseconds of work.
+/// A message of the demo has about 13 characters, so this is 1 to 2 ms of work per message.
 const WORK_PER_CHAR: &str = "100us";
 
 pub fn steps(options: &BenchOptions) -> usize {
@@ -31,21 +31,23 @@ pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
     }
     Ok(Table {
         bench: Bench::Scale,
-        title: format!("nodes as processes, work of {WORK_PER_CHAR} a character (one to two ms a message)"),
+        title: format!("nodes as processes, work of {WORK_PER_CHAR} per character (1 to 2 ms per message)"),
         columns: vec![
             column("nodes", "nodes", 0),
             column("messagesPerS", "messages/s", 0),
             column("serverCpuPercent", "server CPU %", 1),
-            column("serverUsPerMessage", "server us a message", 2),
+            column("serverUsPerMessage", "server us per message", 2),
             column("failoverP50Ms", "failover p50 ms", 0),
             column("failoverMaxMs", "max ms", 0),
         ],
         keys: 1,
         rows,
         notes: vec![
-            "A node alone generates, and nobody handles. failover: from kill -9 of the generator until another one is in \
-             office, with a message every 500 ms and no other work."
-                .to_owned(),
+            "A single node is the generator, so no node handles messages.".to_owned(),
+            format!(
+                "failover: from kill -9 of the generator until another node is in office, with a message every \
+                 {INTERVAL_TEXT} and no other work."
+            ),
         ],
         panels: vec![Panel::Curve("messagesPerS"), Panel::Curve("failoverP50Ms")],
     })
@@ -62,7 +64,7 @@ async fn throughput(env: &BenchEnv<'_>, count: usize) -> Result<[Cell; 3]> {
     let (after, to) = (env.server.reading().await?, nodes.ring.snapshot(0).await?);
     nodes.end().await?;
     let (span, messages) = (after.since(&before), to.done - from.done);
-    // The time comes from Redis' clock, because a machine with many processes may delay us between the two readings.
+    // The time comes from Redis' clock, because a machine with many processes may delay bench between the two readings.
     let seconds = to.time_ms.saturating_sub(from.time_ms) as f64 / 1e3;
     let each = |figure: f64| if messages == 0 { Cell::Missing } else { figure.into() };
     Ok([each(messages as f64 / seconds), span.cpu_share().into(), each(span.cpu_us(messages))])

@@ -146,7 +146,10 @@ pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
         (counted(options.handlers as u64, "handler"), counted(options.concurrency as u64, "lane"));
     Ok(Table {
         bench: Bench::Throughput,
-        title: format!("one generator, {handlers} with {lanes} that do nothing, bodies of {} bytes", options.body),
+        title: format!(
+            "one generator, {handlers} with {lanes} that do nothing, bodies of {} bytes",
+            grouped(options.body as u64)
+        ),
         columns: vec![
             column("what", "what", 0),
             column("batch", "batch", 0),
@@ -159,13 +162,16 @@ pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
         ],
         keys: 3,
         rows: rows.rows,
-        notes: vec![
-            "AOF: with which append-only file; a server that was named is left as it is. \
-             floor: RPUSH and LPOP of as many by the same client, with no promise at all; \
-             batch: the most in one step; server us and commands: of Redis for one message, scripts included; \
-             with so many waiting: publishing and handling together, the better of two"
-                .to_owned(),
-        ],
+        notes: [
+            "floor: RPUSH and LPOP of as many messages by the same client, with no promise at all.",
+            "with N waiting: publishing and handling together; the better of two measurements.",
+            "batch: the most messages in one step.",
+            "AOF: the append-only file of Redis. Bench never changes the settings of a server that you name.",
+            "server us, commands: what one message costs Redis, including commands inside scripts.",
+            "bytes waiting: the memory of one waiting message.",
+        ]
+        .map(str::to_owned)
+        .into(),
         panels: vec![Panel::Bars("messagesPerS"), Panel::Bars("serverUsPerMessage")],
     })
 }

@@ -19,7 +19,7 @@ use super::plan::{FaultKind, PlannedFault, Target};
 use crate::clock::now_ms;
 use crate::ephemeral_redis::EphemeralRedis;
 
-/// A fault that was really injected.
+/// A fault that chaos has injected.
 #[derive(Clone, Debug)]
 pub struct InjectedFault {
     pub kind: FaultKind,
@@ -41,7 +41,7 @@ pub struct Targets {
     faults: Mutex<Vec<InjectedFault>>,
 }
 
-/// How long to wait for a reply that is to be lost.
+/// How long to wait for the replies that the proxy shall lose.
 const LOSS_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often a fault checks whether it can continue, for example whether a node is free.
 const POLL: Duration = Duration::from_millis(20);
@@ -264,7 +264,7 @@ fn slowness(fault: &PlannedFault) -> LinkCondition {
     }
 }
 
-/// Waits until the replies are really lost. Gives up if the node sends nothing that Redis could reply to.
+/// Waits until the proxy has lost the replies. Gives up if the node sends no command.
 async fn lose_replies(node: &ChaosNode, count: u64) {
     let until = Instant::now() + LOSS_TIMEOUT;
     for _ in 0..count {
@@ -290,9 +290,9 @@ fn describe(fault: &PlannedFault, victims: &[usize], generator: Option<usize>) -
         FaultKind::Cut => format!("{whom} cut off for {seconds}"),
         FaultKind::Lag => match slowness(fault) {
             LinkCondition::Lag(delay) => {
-                format!("{whom} {} ms away from Redis for {seconds}", delay.as_millis())
+                format!("{whom} delayed by {} ms for {seconds}", delay.as_millis())
             }
-            _ => format!("{whom} on a trickling line for {seconds}"),
+            _ => format!("{whom} on a trickling link for {seconds}"),
         },
         FaultKind::HalfOpen => format!("{whom} on half-open connections for {seconds}"),
         FaultKind::LostReply => format!("{whom} loses replies of Redis"),
@@ -307,6 +307,6 @@ fn describe(fault: &PlannedFault, victims: &[usize], generator: Option<usize>) -
             "Redis drops all normal connections".to_owned()
         }
         FaultKind::ClientKill => "Redis drops all subscribed connections".to_owned(),
-        FaultKind::Flood => format!("strangers flood Redis for {seconds}"),
+        FaultKind::Flood => format!("other clients flood Redis for {seconds}"),
     }
 }

@@ -15,9 +15,9 @@
 //! - The node that settled a message had begun to handle it.
 //! - No message was handed out twice under the same attempt.
 //! - All witnesses that saw a body saw the same one, including the readers.
-//! - Each error came out of a reader, and never again after a reader that ended well.
+//! - A reader printed each error. No reader printed an error again after a reader that ended well had printed it.
 //!
-//! A run that broke off is judged by what it left. Nothing may contradict, but not everything needs to be there.
+//! If a run broke off, the evidence may have gaps, but no contradictions.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -234,18 +234,19 @@ impl Judge {
 
     fn check_settled(&mut self, id: u64, outcome: JournalOutcome, number: u64) {
         if !self.settled.insert(id) {
-            self.breach(id, format!("#{id} was settled twice, by the records of the nodes"));
+            self.breach(id, format!("#{id} was settled twice, according to the records of the nodes"));
         }
         match self.outcomes.get(&id) {
             Some(found) if *found == (outcome, number) => {}
             Some((found, by)) => {
                 let what = format!(
-                    "#{id}: member {number} wrote down {outcome}, the journal has {found} by member {by}"
+                    "#{id}: member {number} recorded {outcome}, but the journal has {found} by member {by}"
                 );
                 self.breach(id, what);
             }
-            None => self
-                .breach(id, format!("#{id} was settled by member {number}, and the journal does not know")),
+            None => {
+                self.breach(id, format!("#{id} was settled by member {number}, but is not in the journal"));
+            }
         }
     }
 
@@ -261,7 +262,7 @@ impl Judge {
                 if *first != digest {
                     // Each change is reported once.
                     *first = digest;
-                    self.breach(id, format!("#{id} changed its body on the way"));
+                    self.breach(id, format!("the body of #{id} has changed"));
                 }
             }
         }
@@ -274,7 +275,7 @@ impl Judge {
                 let (_, epoch) = self.published.entry(*id).or_insert((None, began.epoch));
                 if *epoch != began.epoch {
                     let what = format!(
-                        "#{id} was published in epoch {epoch} and handed out as of epoch {}",
+                        "#{id} was published in epoch {epoch}, but handed out with epoch {}",
                         began.epoch
                     );
                     breaches.push((*id, what));
@@ -291,7 +292,7 @@ impl Judge {
             }
             latest = latest.max(*epoch);
             if *id > evidence.published {
-                breaches.push((*id, format!("#{id} was published, and the ledger does not count it")));
+                breaches.push((*id, format!("#{id} was published, but the ledger does not count it")));
             }
             // A node may be killed after it published and before it recorded its office.
             if let Some(publisher) = publisher
@@ -312,7 +313,7 @@ impl Judge {
         for (id, (_, number)) in &self.outcomes {
             if self.left.contains(number) && !self.settled.contains(id) {
                 let what = format!(
-                    "#{id} was settled by member {number}, which left in good order and knows nothing of it"
+                    "#{id} was settled by member {number}, which left in good order but did not record that"
                 );
                 breaches.push((*id, what));
             }
@@ -361,10 +362,10 @@ impl Judge {
         for reading in &evidence.readers {
             for (id, digest) in &reading.errors {
                 if !matches!(self.outcomes.get(id), Some((JournalOutcome::Failed, _))) {
-                    self.breach(*id, format!("#{id} came out of getErrors and is no error"));
+                    self.breach(*id, format!("getErrors printed #{id}, which is no error"));
                 }
                 if taken.contains(id) {
-                    self.breach(*id, format!("the error #{id} came out of getErrors again"));
+                    self.breach(*id, format!("getErrors printed the error #{id} again"));
                 }
                 self.see_body(*id, *digest);
                 printed.insert(*id);
@@ -376,7 +377,7 @@ impl Judge {
         let failed = self.outcomes.iter().filter(|(_, (outcome, _))| *outcome == JournalOutcome::Failed);
         let missing: Vec<u64> = failed.map(|(id, _)| *id).filter(|id| !printed.contains(id)).collect();
         for id in missing.into_iter().filter(|_| evidence.complete) {
-            self.breach(id, format!("the error #{id} never came out of getErrors"));
+            self.breach(id, format!("getErrors never printed the error #{id}"));
         }
     }
 }

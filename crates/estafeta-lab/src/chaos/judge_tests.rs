@@ -80,7 +80,7 @@ fn a_message_without_an_outcome_is_found() {
     assert_eq!(breaches(|evidence| evidence.published = 5), ["#5 has no outcome"]);
     assert_eq!(
         breaches(|evidence| evidence.journal[1].ids.clear()),
-        ["#3 has no outcome", "#3 was settled by member 3, and the journal does not know"]
+        ["#3 has no outcome", "#3 was settled by member 3, but is not in the journal"]
     );
 }
 
@@ -93,7 +93,7 @@ fn a_second_outcome_is_found_even_if_it_is_the_same() {
         by_another,
         [
             "#1 has two outcomes, by member 2 and by member 3",
-            "#1: member 2 wrote down done, the journal has done by member 3",
+            "#1: member 2 recorded done, but the journal has done by member 3",
             "#1 was settled by member 3, which never began to handle it",
         ]
     );
@@ -111,7 +111,7 @@ fn an_error_that_a_reader_printed_without_an_outcome_is_found_even_if_the_run_br
         evidence.complete = false;
         evidence.readers[0].errors.push((99, 9900));
     });
-    assert_eq!(invented, ["#99 came out of getErrors and is no error"]);
+    assert_eq!(invented, ["getErrors printed #99, which is no error"]);
 }
 
 #[test]
@@ -126,13 +126,10 @@ fn an_outcome_of_a_message_that_was_never_published_is_found() {
     });
     assert_eq!(
         invented,
-        ["#5 has an outcome but was never published", "#5 was published, and the ledger does not count it"]
+        ["#5 has an outcome but was never published", "#5 was published, but the ledger does not count it"]
     );
     let zero = breaches(|evidence| evidence.journal.push(entry(9, &[0], &[0])));
-    assert_eq!(
-        zero,
-        ["#0 has an outcome but was never published", "the error #0 never came out of getErrors"]
-    );
+    assert_eq!(zero, ["#0 has an outcome but was never published", "getErrors never printed the error #0"]);
 }
 
 #[test]
@@ -141,15 +138,15 @@ fn records_that_contradict_the_journal_are_found() {
     assert_eq!(
         other,
         [
-            "#2: member 2 wrote down an error, the journal has done by member 2",
-            "#2 came out of getErrors and is no error"
+            "#2: member 2 recorded an error, but the journal has done by member 2",
+            "getErrors printed #2, which is no error"
         ]
     );
     let thief = breaches(|evidence| evidence.journal[2].member = MemberId(2));
     assert_eq!(
         thief,
         [
-            "#4: member 3 wrote down done, the journal has done by member 2",
+            "#4: member 3 recorded done, but the journal has done by member 2",
             "#4 was settled by member 2, which never began to handle it"
         ]
     );
@@ -157,13 +154,13 @@ fn records_that_contradict_the_journal_are_found() {
         let again = Step::Settled { member: 3, done: vec![3], failed: vec![] };
         evidence.records[2].push(RecordLine { at_ms: 99, step: again });
     });
-    assert_eq!(twice, ["#3 was settled twice, by the records of the nodes"]);
+    assert_eq!(twice, ["#3 was settled twice, according to the records of the nodes"]);
 }
 
 #[test]
 fn a_node_that_left_in_good_order_must_have_recorded_all_that_it_settled() {
     let forgotten = breaches(|evidence| *step(evidence, 2, 4) = Step::BecameHandler);
-    assert_eq!(forgotten, ["#4 was settled by member 3, which left in good order and knows nothing of it"]);
+    assert_eq!(forgotten, ["#4 was settled by member 3, which left in good order but did not record that"]);
     let killed = breaches(|evidence| {
         evidence.records[2].truncate(4);
     });
@@ -200,8 +197,8 @@ fn two_generators_are_found() {
         both,
         [
             "#3 was published in epoch 5 and in epoch 6",
-            "#3 was published in epoch 6 and handed out as of epoch 5",
-            "#3 was published in epoch 6 and handed out as of epoch 5",
+            "#3 was published in epoch 6, but handed out with epoch 5",
+            "#3 was published in epoch 6, but handed out with epoch 5",
         ]
     );
     let same = breaches(|evidence| {
@@ -248,12 +245,12 @@ fn a_changed_body_is_found_and_reported_once() {
     let body = breaches(|evidence| {
         *step(evidence, 2, 3) = Step::Began { id: 4, attempt: 1, epoch: 6, digest: 401 };
     });
-    assert_eq!(body, ["#4 changed its body on the way"]);
+    assert_eq!(body, ["the body of #4 has changed"]);
     let seen_by_two = breaches(|evidence| {
         *step(evidence, 1, 4) = Step::Began { id: 3, attempt: 1, epoch: 5, digest: 301 };
         *step(evidence, 2, 1) = Step::Began { id: 3, attempt: 2, epoch: 5, digest: 301 };
     });
-    assert_eq!(seen_by_two, ["#3 changed its body on the way"]);
+    assert_eq!(seen_by_two, ["the body of #3 has changed"]);
 }
 
 #[test]
@@ -318,11 +315,11 @@ fn member_numbers_ids_and_epochs_that_contradict_each_other_are_found() {
     });
     assert_eq!(twins, ["two nodes joined as member 1"]);
     let uncounted = breaches(|evidence| *step(evidence, 1, 6) = published(6, &[4, 5]));
-    assert_eq!(uncounted, ["#5 was published, and the ledger does not count it"]);
+    assert_eq!(uncounted, ["#5 was published, but the ledger does not count it"]);
     let other = breaches(|evidence| {
         *step(evidence, 2, 3) = Step::Began { id: 4, attempt: 1, epoch: 5, digest: 400 };
     });
-    assert_eq!(other, ["#4 was published in epoch 6 and handed out as of epoch 5"]);
+    assert_eq!(other, ["#4 was published in epoch 6, but handed out with epoch 5"]);
 }
 
 #[test]
@@ -348,19 +345,19 @@ fn the_silence_before_a_take_over_is_measured_from_the_last_publish_of_any_node(
 fn errors_that_no_reader_or_two_readers_printed_are_found() {
     let reading = |digest, whole| ReaderOutput { errors: vec![(2, digest)], whole };
     let no_reader = breaches(|evidence| evidence.readers.clear());
-    assert_eq!(no_reader, ["the error #2 never came out of getErrors"]);
+    assert_eq!(no_reader, ["getErrors never printed the error #2"]);
     for whole in [true, false] {
         let two = breaches(|evidence| evidence.readers.push(reading(200, whole)));
-        assert_eq!(two, ["the error #2 came out of getErrors again"]);
+        assert_eq!(two, ["getErrors printed the error #2 again"]);
     }
     let before = breaches(|evidence| evidence.readers.insert(0, reading(200, false)));
     assert_eq!(before, NOTHING, "what a killed reader printed may come out again");
     let only_by_one_cut_short = breaches(|evidence| evidence.readers = vec![reading(200, false)]);
     assert_eq!(only_by_one_cut_short, NOTHING, "a killed reader may have removed what it printed");
     let body = breaches(|evidence| evidence.readers[0] = reading(201, true));
-    assert_eq!(body, ["#2 changed its body on the way"]);
+    assert_eq!(body, ["the body of #2 has changed"]);
     let no_error = breaches(|evidence| evidence.readers[0].errors.push((1, 100)));
-    assert_eq!(no_error, ["#1 came out of getErrors and is no error"]);
+    assert_eq!(no_error, ["getErrors printed #1, which is no error"]);
 }
 
 #[test]
@@ -390,7 +387,7 @@ fn breaches_are_in_the_order_of_their_messages() {
         mixed,
         [
             "two nodes joined as member 1",
-            "the error #2 never came out of getErrors",
+            "getErrors never printed the error #2",
             "#5 has no outcome",
             "#6 has no outcome",
         ]

@@ -1,13 +1,13 @@
 //! Chaos injects faults into a ring of real nodes, and judges whether the ring kept its promises.
 //!
-//! Every node is a separate process behind its own proxy. Chaos starts its own Redis, which writes everything to disk
-//! before it acknowledges it. The user may name another Redis instead. The seed decides all faults before the first
-//! node starts (`plan`). `phases` describes the phases of a run and runs them. `attack` injects and undoes the faults.
-//! `watch` looks at the ring from outside all the while. `judge` compares what the run left behind. `verdict` presents
-//! the findings, and `page` shows them as HTML.
+//! Every node is a separate process behind its own proxy. Chaos starts its own Redis, which writes each command to disk
+//! before it acknowledges the command. The user may name another Redis instead. The seed decides all faults before the
+//! first node starts (`plan`). `phases` describes the phases of a run and runs them. `attack` injects and undoes the
+//! faults. `watch` takes snapshots of the ring during the whole run. `judge` compares what the run left behind.
+//! `verdict` presents the findings, and `page` shows them as HTML.
 //!
-//! A phase that does not end well is a broken promise, and the verdict names it. Chaos itself fails only if there is
-//! nothing to judge: a stranger is in the ring, or Redis cannot be reached.
+//! A phase that does not end well is a broken promise, and the verdict names it. Chaos itself fails only if it cannot
+//! reach a verdict, because a foreign member is in the ring or Redis does not answer.
 //!
 //! All child processes end with chaos. If chaos itself is killed with SIGKILL, this holds only on Linux, where the
 //! kernel kills them. Chaos removes its ring from a Redis that the user named. It keeps the ring if a promise was
@@ -67,7 +67,7 @@ pub struct ChaosOptions {
 impl ChaosOptions {
     /// Describes the Redis under attack.
     pub fn place(&self) -> String {
-        self.redis.as_ref().map_or_else(|| "a Redis of their own".to_owned(), ToString::to_string)
+        self.redis.as_ref().map_or_else(|| "an ephemeral Redis".to_owned(), ToString::to_string)
     }
 
     /// The command line that gives the same plan again.
@@ -149,14 +149,14 @@ async fn prepare<'a, S: ChaosObserver>(
         Some(Address::Tcp(host, port)) => Upstream::Tcp(host, port),
         Some(Address::Unix(path)) => Upstream::Unix(path),
         None => {
-            bail!("chaos stands between the nodes and Redis, and cannot do that over TLS: expected redis://")
+            bail!("chaos attacks connections through proxies, which do not support TLS: expected redis://")
         }
     };
     let ring = Ring::connect(endpoint.clone(), options.ring.clone()).await?;
     if !ring.is_untouched().await? {
         bail!(
-            "the ring '{}' at {endpoint} has members or data: chaos needs a ring of its own (--ring NAME; what an \
-             earlier chaos left goes with `estafeta reset`)",
+            "the ring '{}' at {endpoint} has members or data: expected an empty ring (name another one with --ring, or \
+             remove what an earlier chaos left with `estafeta reset`)",
             options.ring
         );
     }

@@ -17,7 +17,7 @@ use nix::sys::signal::Signal;
 use super::LEASE;
 use crate::child_process::{self, ChildProcess};
 
-/// The ids of all processes that chaos has started. Any other member of the ring is a stranger.
+/// The ids of all processes that chaos has started. Any other member of the ring is foreign.
 pub type Pids = Arc<Mutex<BTreeSet<u32>>>;
 
 /// What all nodes have in common.
@@ -48,7 +48,7 @@ impl NodeTemplate {
 
     /// Returns a member that chaos has not started. The host must match too, because machines that share a Redis may
     /// have the same process ids.
-    pub fn stranger_in<'a>(&self, snapshot: &'a Snapshot) -> Option<&'a MemberView> {
+    pub fn foreign_member_in<'a>(&self, snapshot: &'a Snapshot) -> Option<&'a MemberView> {
         let pids = self.pids.lock().expect("no panic while held");
         let host = nix::unistd::gethostname().unwrap_or_default();
         let is_ours = |member: &&MemberView| {

@@ -41,7 +41,7 @@ pub fn page(outcome: &ChaosOutcome) -> String {
          <meta name=\"viewport\" content=\"width=device-width\">\n\
          <title>estafeta chaos, seed {seed}</title><style>{chart_style}{STYLE}</style></head><body>\n\
          <h1>estafeta chaos: <span class=\"{class}\">{word}</span></h1>\n\
-         <p>{sentence}.</p>\n<p>{nodes} nodes on {place} for {seconds:.0} s, seed {seed}: {faults}, {messages} published, {errors}.</p>\n\
+         <p>{sentence}.</p>\n<p>{setting}: {faults}, {messages} published, {errors}.</p>\n\
          <p class=\"run\">{date}, estafeta {version}, Redis {redis}: <code>{call}</code></p>\n",
         chart_style = chart::STYLE,
         date = moment(outcome.began_ms),
@@ -50,9 +50,7 @@ pub fn page(outcome: &ChaosOutcome) -> String {
         call = escape(&verdict.call),
         seed = verdict.seed,
         sentence = escape(&verdict.sentence()),
-        nodes = verdict.nodes,
-        place = escape(&verdict.place),
-        seconds = verdict.length.as_secs_f64(),
+        setting = escape(&verdict.setting()),
         faults = counted(verdict.injected() as u64, "fault"),
         messages = counted(verdict.published, "message"),
         errors = counted(verdict.errors, "error"),

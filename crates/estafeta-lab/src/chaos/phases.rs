@@ -1,16 +1,16 @@
 //! The phases of a run. Each must end well, otherwise a promise is broken:
 //!
 //! 1. *Start*: all nodes join, and one of them publishes.
-//! 2. *Attack*: the faults of the plan are injected. Meanwhile the ring is watched, and every snapshot must balance. A
-//!    reader takes the errors out now and then, as a user would. A node may end only if it is killed.
+//! 2. *Attack*: chaos injects the faults of the plan. Meanwhile it takes snapshots, and each must balance. A reader
+//!    takes the errors out at intervals, as a user would. A node may end only if chaos killed it.
 //! 3. *Recovery*: within [`RECOVERY`] of the last fault, all nodes are alive in the ring, and one of them is in office.
-//!    Messages are published and settled again, and every single node does something.
-//! 4. *Stop*: all nodes are asked to stop, and exit in good order.
+//!    Nodes publish and settle messages again, and every node has done some work.
+//! 4. *Stop*: chaos asks all nodes to stop, and they exit in good order.
 //! 5. *Drain*: new nodes, which may not generate, handle what is left, and exit by themselves. Within [`DRAIN`] of the
 //!    last fault, the queue is empty. A reader takes the last errors.
 //!
-//! If a phase fails, the phases after it are skipped. The verdict names the failure, and what the run left is judged
-//! all the same.
+//! If a phase fails, chaos skips the phases after it. The verdict names the failure. The judge still examines what the
+//! run left behind.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,7 +64,7 @@ struct PhaseProgress {
 }
 
 impl<S: ChaosObserver> Phases<'_, S> {
-    /// Fails only if there is nothing to judge: a stranger is in the ring, or Redis itself cannot be reached.
+    /// Fails only if there can be no verdict: a foreign member is in the ring, or Redis does not answer.
     pub async fn run(&self) -> Result<ChaosOutcome> {
         let began_ms = now_ms();
         let (glance, standstill) = (Sender::new(Glance::default()), Arc::new(AtomicU64::new(0)));
@@ -79,7 +79,7 @@ impl<S: ChaosObserver> Phases<'_, S> {
         let ended = tokio::select! {
             ended = self.run_phases(&seen_now, &mut progress) => ended,
             // The watch ends early only if something is wrong.
-            watched = &mut watching => return Err(watched?.err().unwrap_or_else(|| anyhow::anyhow!("nobody watches"))),
+            watched = &mut watching => return Err(watched?.err().unwrap_or_else(|| anyhow::anyhow!("the watch ended early"))),
         };
         self.observer.phase("judging");
         self.kill_nodes()?;
@@ -122,10 +122,10 @@ impl<S: ChaosObserver> Phases<'_, S> {
         self.observer.phase(&format!("starting {} nodes on {}", self.options.nodes, self.options.place()));
         self.targets.nodes.iter().try_for_each(|node| node.start(&[]))?;
         let whole = tokio::time::timeout(START, self.until_whole(glance, 0, 0)).await;
-        whole.context("the nodes do not come together")?
+        whole.with_context(|| format!("the nodes did not form a ring within {} s", START.as_secs()))?
     }
 
-    /// Carries out the plan, with a reader now and then.
+    /// Carries out the plan. A reader takes the errors out at intervals.
     async fn attack(&self, glance: &Receiver<Glance>, readings: &mut Vec<ReaderOutput>) -> Result<()> {
         self.observer.phase("attacking");
         let options = self.options;
@@ -171,7 +171,7 @@ impl<S: ChaosObserver> Phases<'_, S> {
                     node.start(&[])?
                 }
                 Some(status) => {
-                    bail!("node {} ended by itself ({status}): {}", node.index + 1, node.last_line())
+                    bail!("node {} exited unexpectedly ({status}): {}", node.index + 1, node.last_line())
                 }
             }
         }
@@ -207,7 +207,7 @@ impl<S: ChaosObserver> Phases<'_, S> {
             Ok(())
         };
         let limit = RECOVERY.as_secs();
-        let failed = || format!("{limit} s after the last fault not all nodes worked again");
+        let failed = || format!("not all nodes worked again within {limit} s of the last fault");
         tokio::time::timeout(RECOVERY, recovered).await.with_context(failed)?
     }
 
@@ -289,7 +289,7 @@ impl<S: ChaosObserver> Phases<'_, S> {
             tokio::time::sleep(LATE_WRITES).await;
             let ring = &self.ring;
             let snapshot = ring.snapshot(0).await?;
-            if self.template.stranger_in(&snapshot).is_none() {
+            if self.template.foreign_member_in(&snapshot).is_none() {
                 ring.erase().await?;
             }
         }

@@ -14,22 +14,23 @@ use super::watch::Seen;
 use super::{ChaosOptions, DRAIN, LEASE, RECOVERY, Times};
 use crate::paint::{BAD, FAINT, GOOD, NOTABLE, Paint};
 use crate::quantile::quantile;
-use crate::text::{counted, grouped};
+use crate::text::{counted, figure, grouped};
 
-/// How many broken promises are printed.
+/// How many broken promises the text lists.
 const SHOWN: usize = 20;
-/// For how many messages the story is printed.
+/// How many messages get a story.
 const STORIES: usize = 5;
+/// How many broken promises the JSON lists.
 const JSON_BREACHES: usize = 100;
 
 pub struct Verdict {
     /// The command line that gives the same plan again.
     pub call: String,
     pub seed: u64,
-    pub nodes: usize,
+    nodes: usize,
     /// The Redis under attack.
-    pub place: String,
-    pub length: Duration,
+    place: String,
+    length: Duration,
     rows: Vec<FaultRow>,
     pub published: u64,
     pub errors: u64,
@@ -69,19 +70,21 @@ impl Verdict {
         let mut breaches: Vec<Breach> = failure.into_iter().map(Breach::of_the_ring).collect();
         if let Some((before, after)) = seen.fell {
             breaches.push(Breach::of_the_ring(format!(
-                "Redis forgot what it had: {} messages were published, and then only {}",
+                "Redis lost data: the count of published messages fell from {} to {}",
                 grouped(before),
                 grouped(after)
             )));
         }
         if let Some(first) = seen.unbalanced.first() {
             let count = counted(seen.unbalanced.len() as u64, "snapshot");
-            breaches.push(Breach::of_the_ring(format!("{count} did not add up, first: {first}")));
+            breaches.push(Breach::of_the_ring(format!("{count} did not add up; the first: {first}")));
         }
         if evidence.complete && last.waiting + last.in_flight + last.errors_kept > 0 {
-            let (waiting, in_flight, errors) = (last.waiting, last.in_flight, last.errors_kept);
             breaches.push(Breach::of_the_ring(format!(
-                "at the end {waiting} messages wait, {in_flight} are in flight, {errors} errors are kept"
+                "left at the end: {} waiting, {} in flight, {} kept",
+                counted(last.waiting, "message"),
+                grouped(last.in_flight),
+                counted(last.errors_kept, "error")
             )));
         }
         breaches.extend(findings.breaches);
@@ -129,15 +132,17 @@ impl Verdict {
         all
     }
 
+    /// The size, the place and the seed of the run.
+    pub fn setting(&self) -> String {
+        let seconds = figure(self.length.as_secs_f64(), 0);
+        format!("{} nodes on {} for {seconds} s, seed {}", self.nodes, self.place, self.seed)
+    }
+
     pub fn sentence(&self) -> String {
         match self.breaches.len() {
             0 => format!("each of {} messages has exactly one outcome", grouped(self.published)),
             count => {
-                format!(
-                    "{} broken; the same again is planned by: {}",
-                    counted(count as u64, "promise"),
-                    self.call
-                )
+                format!("{} broken; repeat the plan with: {}", counted(count as u64, "promise"), self.call)
             }
         }
     }
@@ -153,7 +158,7 @@ impl Verdict {
             repeats: self.repeats(),
         };
         let mut table = vec![header.map(str::to_owned)];
-        table.extend(shown.map(|row| row.cells(row.kind.map_or("none of them", FaultKind::name))));
+        table.extend(shown.map(|row| row.cells(row.kind.map_or("no fault", FaultKind::name))));
         table.push(all.cells("all"));
         table
     }
@@ -161,55 +166,64 @@ impl Verdict {
     /// What was checked, and the result. Each fact has a name and a sentence.
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         let balance = match self.unbalanced {
-            0 => "all of them added up".to_owned(),
-            count => format!("{count} of them did NOT add up"),
+            0 => "and all of them added up".to_owned(),
+            count => format!("and {} of them did NOT add up", grouped(count as u64)),
         };
-        let time = |time: Option<Duration>| {
-            time.map_or_else(|| "never".to_owned(), |time| format!("{:.1} s", time.as_secs_f64()))
+        let within = |what: &str, time: Option<Duration>, limit: Duration| {
+            let limit = limit.as_secs();
+            match time {
+                Some(time) => {
+                    format!("{what} {:.1} s after the last fault (limit: {limit} s)", time.as_secs_f64())
+                }
+                None => format!("not {what} (limit: {limit} s after the last fault)"),
+            }
         };
-        let (recovery, drain) = (time(self.times.recovery), time(self.times.drain));
-        let (recovery_limit, drain_limit) = (RECOVERY.as_secs(), DRAIN.as_secs());
         let (published, terms) = (grouped(self.published), counted(self.terms, "term"));
         let (errors, readers) = (grouped(self.errors), counted(self.readers as u64, "reader"));
         let repeats = grouped(self.repeats() as u64);
         let mut facts = vec![
             (
                 "messages",
-                format!("{published} published in {terms}; {errors} became errors, taken by {readers}"),
+                format!("{published} published in {terms}; {errors} became errors, which {readers} took"),
             ),
-            ("repeats", format!("{repeats} times handling began again because the first node was lost")),
-            ("snapshots", format!("{} looked at, {balance}", grouped(self.snapshots as u64))),
-            ("bodies", format!("{} were seen by two or more and compared", grouped(self.bodies_compared))),
+            ("repeats", format!("handling began again {repeats} times because the first node was lost")),
+            ("snapshots", format!("{} checked, {balance}", grouped(self.snapshots as u64))),
             (
-                "recovery",
-                format!("all worked again {recovery} after the last fault (at most {recovery_limit} s)"),
+                "bodies",
+                format!("{} seen by at least two witnesses and compared", grouped(self.bodies_compared)),
             ),
-            ("queue", format!("empty {drain} after the last fault (at most {drain_limit} s)")),
+            ("recovery", within("all nodes at work", self.times.recovery, RECOVERY)),
+            ("queue", within("empty", self.times.drain, DRAIN)),
             (
                 "settings",
-                format!("lease {} s, 4 lanes or 1 a node, 1 to 3 ms of work a message", LEASE.as_secs()),
+                format!(
+                    "lease {} s, 4 lanes or 1 lane per node, 1 to 3 ms of work per message",
+                    LEASE.as_secs()
+                ),
             ),
         ];
         let standstill = self.times.standstill.as_secs_f64();
         if standstill >= 1.0 {
-            facts.push(("machine", format!("it stood still for {standstill:.1} s; the times contain that")));
+            facts.push((
+                "machine",
+                format!("chaos could not run for {standstill:.1} s, and the times above include that"),
+            ));
         }
         facts
     }
 
     pub fn write(&self, out: &mut impl Write, paint: Paint) -> io::Result<()> {
-        let (seconds, faults) = (self.length.as_secs_f64(), counted(self.injected() as u64, "fault"));
-        let (nodes, seed, place) = (self.nodes, self.seed, &self.place);
-        writeln!(out, "{nodes} nodes on {place} for {seconds:.0} s, seed {seed}: {faults}\n")?;
+        writeln!(out, "{}: {}\n", self.setting(), counted(self.injected() as u64, "fault"))?;
         for (index, [fault, injected, take_overs, p50, p99, max, repeats]) in self.table().iter().enumerate()
         {
             let row = format!(
-                "{fault:<13} {injected:>8}  {take_overs:>10}  {p50:>8}  {p99:>8}  {max:>8}  {repeats:>7}"
+                "{fault:<13} {injected:>8}  {take_overs:>10}  {p50:>9}  {p99:>9}  {max:>9}  {repeats:>7}"
             );
             let row = if index == 0 { paint.paint(FAINT, &row) } else { row };
             writeln!(out, "{row}")?;
         }
-        let legend = "times: for how long nobody published before a take-over, by what hit its generator";
+        let legend =
+            "p50, p99, max: for how long no node published before a take-over, by the fault that caused it";
         writeln!(out, "{}\n", paint.paint(FAINT, legend))?;
         for (name, fact) in self.facts() {
             writeln!(out, "{name:<10} {fact}")?;
@@ -308,7 +322,9 @@ impl FaultRow {
     }
 
     fn cells(&self, name: &str) -> [String; 7] {
-        let ms = |share| quantile(&self.take_overs, share).map_or("-".to_owned(), |ms| format!("{ms} ms"));
+        let ms = |share| {
+            quantile(&self.take_overs, share).map_or("-".to_owned(), |ms| format!("{} ms", grouped(ms)))
+        };
         let (injected, take_overs) = (grouped(self.injected as u64), grouped(self.take_overs.len() as u64));
         [name.to_owned(), injected, take_overs, ms(0.5), ms(0.99), ms(1.0), grouped(self.repeats as u64)]
     }

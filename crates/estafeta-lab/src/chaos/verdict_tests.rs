@@ -108,18 +108,21 @@ fn each_thing_that_is_wrong_with_a_run_is_a_breach() {
     assert_eq!(breaches(|run| run.failure = Some("it hung".into())), ["it hung"]);
     assert_eq!(
         breaches(|run| run.seen.fell = Some((5000, 3))),
-        ["Redis forgot what it had: 5,000 messages were published, and then only 3"]
+        ["Redis lost data: the count of published messages fell from 5,000 to 3"]
     );
     assert_eq!(
         breaches(|run| run.seen.unbalanced = vec!["a".into(), "b".into()]),
-        ["2 snapshots did not add up, first: a"],
+        ["2 snapshots did not add up; the first: a"],
         "even if the last snapshot is balanced"
     );
     type Leave = fn(&mut Snapshot);
     let leaves: [(Leave, &str); 3] = [
-        (|last| last.waiting = 1, "at the end 1 messages wait, 0 are in flight, 0 errors are kept"),
-        (|last| last.in_flight = 1, "at the end 0 messages wait, 1 are in flight, 0 errors are kept"),
-        (|last| last.errors_kept = 1, "at the end 0 messages wait, 0 are in flight, 1 errors are kept"),
+        (|last| last.waiting = 1, "left at the end: 1 message waiting, 0 in flight, 0 errors kept"),
+        (|last| last.in_flight = 1, "left at the end: 0 messages waiting, 1 in flight, 0 errors kept"),
+        (
+            |last| last.errors_kept = 1000,
+            "left at the end: 0 messages waiting, 0 in flight, 1,000 errors kept",
+        ),
     ];
     for (leave, expected) in leaves {
         assert_eq!(breaches(|run| leave(&mut run.last)), [expected]);
@@ -140,7 +143,7 @@ fn all_breaches_are_reported_and_the_run_is_called_broken() {
         run.evidence.published = 4;
     });
     let reported: Vec<&str> = broken.breaches.iter().map(|breach| breach.what.as_str()).collect();
-    assert_eq!(reported, ["it hung", "1 snapshot did not add up, first: a", "#4 has no outcome"]);
+    assert_eq!(reported, ["it hung", "1 snapshot did not add up; the first: a", "#4 has no outcome"]);
     assert!(broken.sentence().starts_with("3 promises broken"), "{}", broken.sentence());
     let json = broken.json();
     assert_eq!((&json["verdict"], &json["broken"]), (&json!("broken"), &json!(3)));
@@ -160,10 +163,14 @@ fn losses_count_for_the_fault_that_explains_them_and_take_overs_only_until_the_r
     let good = verdict(|_| {});
     assert_eq!(
         cells(&good),
-        ["kill 1 1 1270 ms 1270 ms 1270 ms 1", "redis-kill 0 0 - - - 0", "all 1 1 1270 ms 1270 ms 1270 ms 1",]
+        [
+            "kill 1 1 1,270 ms 1,270 ms 1,270 ms 1",
+            "redis-kill 0 0 - - - 0",
+            "all 1 1 1,270 ms 1,270 ms 1,270 ms 1",
+        ]
     );
     let unexplained = verdict(|run| run.faults.clear());
-    assert_eq!(cells(&unexplained)[2], "none of them 0 1 1270 ms 1270 ms 1270 ms 1");
+    assert_eq!(cells(&unexplained)[2], "no fault 0 1 1,270 ms 1,270 ms 1,270 ms 1");
     let afterwards = verdict(|run| run.times.recovered_ms = Some(1299));
     assert_eq!(cells(&afterwards)[0], "kill 1 0 - - - 1", "the office passes on when all nodes stop");
     let at_the_end = verdict(|run| run.times.recovered_ms = Some(1300));
@@ -178,7 +185,7 @@ fn a_good_run_is_reported_in_full() {
     let json = good.json();
     let expected = json!({
         "verdict": "good", "call": "estafeta chaos --nodes 2 --for 5s --faults kill,redis-kill --seed 7",
-        "seed": 7, "nodes": 2, "redis": "a Redis of their own", "forMs": 5000, "messages": 3, "errors": 1,
+        "seed": 7, "nodes": 2, "redis": "an ephemeral Redis", "forMs": 5000, "messages": 3, "errors": 1,
         "terms": 2, "faultsInjected": 1,
         "faults": [
             {"kind": "kill", "injected": 1, "takeovers": 1,
@@ -198,9 +205,17 @@ fn a_good_run_is_reported_in_full() {
         verdict.facts().into_iter().map(|(name, fact)| format!("{name}: {fact}")).collect()
     };
     let seen = facts(&good);
-    assert!(seen.contains(&"recovery: all worked again 1.5 s after the last fault (at most 10 s)".into()));
-    assert!(seen.contains(&"queue: empty 2.5 s after the last fault (at most 30 s)".into()), "{seen:?}");
-    assert!(seen.contains(&"machine: it stood still for 1.5 s; the times contain that".into()), "{seen:?}");
+    let expected = [
+        "recovery: all nodes at work 1.5 s after the last fault (limit: 10 s)",
+        "queue: empty 2.5 s after the last fault (limit: 30 s)",
+        "settings: lease 1 s, 4 lanes or 1 lane per node, 1 to 3 ms of work per message",
+        "machine: chaos could not run for 1.5 s, and the times above include that",
+    ];
+    for fact in expected {
+        assert!(seen.iter().any(|seen| seen == fact), "{fact}: {seen:?}");
+    }
+    let stuck = verdict(|run| run.times.drain = None);
+    assert!(facts(&stuck).contains(&"queue: not empty (limit: 30 s after the last fault)".into()));
     let unbalanced = verdict(|run| run.seen.unbalanced = vec!["a".into()]);
-    assert!(facts(&unbalanced).contains(&"snapshots: 1 looked at, 1 of them did NOT add up".into()));
+    assert!(facts(&unbalanced).contains(&"snapshots: 1 checked, and 1 of them did NOT add up".into()));
 }

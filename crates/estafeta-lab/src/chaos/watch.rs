@@ -1,4 +1,4 @@
-//! Watches the ring from outside during the whole run: does every snapshot balance, and which node is in office?
+//! Takes snapshots of the ring during the whole run: does each one balance, and which node is in office?
 
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::node::NodeTemplate;
 use crate::clock::now_ms;
+use crate::text::grouped;
 
 /// The ring at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -35,9 +36,10 @@ impl Seen {
         }
         self.samples.push(CountSample { at_ms: now_ms(), published, settled });
         if !snapshot.balanced {
-            let (waiting, in_flight) = (snapshot.waiting, snapshot.in_flight);
+            let counts = [published, snapshot.waiting, snapshot.in_flight, settled].map(grouped);
+            let [published, waiting, in_flight, settled] = counts;
             self.unbalanced.push(format!(
-                "{published} published, but {waiting} wait, {in_flight} are in flight and {settled} settled"
+                "{published} published, but {waiting} waiting, {in_flight} in flight and {settled} settled"
             ));
         }
     }
@@ -71,7 +73,8 @@ pub struct RingWatch {
 const PACE: Duration = Duration::from_millis(50);
 
 impl RingWatch {
-    /// Watches until `stop` is cancelled. Fails if a stranger is in the ring, because chaos needs the ring for itself.
+    /// Watches until `stop` is cancelled. Fails if a foreign member is in the ring, because no record would show its
+    /// work.
     pub async fn run(self, stop: CancellationToken) -> Result<Seen> {
         let mut seen = Seen::default();
         while !stop.is_cancelled() {
@@ -88,10 +91,10 @@ impl RingWatch {
     }
 
     fn note(&self, snapshot: &Snapshot, seen: &mut Seen) -> Result<()> {
-        if let Some(member) = self.template.stranger_in(snapshot) {
+        if let Some(member) = self.template.foreign_member_in(snapshot) {
             let MemberView { id, host, pid, .. } = member;
             bail!(
-                "a stranger joined the ring (member {id} of {host}, pid {pid}): chaos needs a ring of its own"
+                "a foreign node joined the ring (member {id} of {host}, pid {pid}): expected only nodes of chaos"
             );
         }
         seen.note(snapshot);
