@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 use estafeta::{DeadLetter, Event, Result, Ring, Selection};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
+use crate::model::effect::ErrorsRequest;
 use crate::model::errors_view::Page;
 use crate::model::history::failed;
-use crate::model::{ErrorsRequest, RingUpdate};
+use crate::model::ring_update::RingUpdate;
 use estafeta_lab::escape::escape;
 use estafeta_lab::text::counted;
 

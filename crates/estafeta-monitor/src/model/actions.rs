@@ -5,77 +5,18 @@
 
 use estafeta::Role;
 
+use crate::model::command::MonitorCommand;
+use crate::model::effect::{Effect, ErrorsRequest};
 use crate::model::errors_view::ErrorsView;
+use crate::model::lifecycle::{RESPAWN_MS, name_of};
 use crate::model::log::Tone;
 use crate::model::own_node::OwnNode;
 use crate::model::rows::{Condition, Key, MemberRow};
-use crate::model::{Effect, ErrorsRequest, Model, RESPAWN_MS, View, name_of};
+use crate::model::{Model, View};
 use estafeta_lab::fleet::NodeKey;
 
 /// The most own nodes that can run at the same time.
 pub const MAX_NODES: usize = 200;
-
-/// A command from a key, the mouse or a signal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MonitorCommand {
-    Quit,
-    KillGenerator,
-    KillSelected,
-    Freeze,
-    Add,
-    Stop,
-    Restart,
-    Errors,
-    Pause,
-    Help,
-    /// Returns to the previous view. In the table, lets the selection follow the generator again.
-    Back,
-    Move(Movement),
-    /// Selects the row with this index, by mouse.
-    Choose(usize),
-    Suspend,
-    Search,
-    /// Appends a character to the search text.
-    Type(char),
-    /// Deletes its last character.
-    Erase,
-    Enter,
-    Retry {
-        all: bool,
-    },
-    Drop {
-        all: bool,
-    },
-    /// Answers a question: true is yes.
-    Confirm(bool),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Movement {
-    Up,
-    Down,
-    PageUp,
-    PageDown,
-    First,
-    Last,
-}
-
-impl Movement {
-    /// The index that this movement leads to, from the index `at` in a list of `count`.
-    pub fn from(self, at: usize, count: usize) -> usize {
-        const PAGE: usize = 10;
-        let last = count.saturating_sub(1);
-        match self {
-            Self::Up => at.saturating_sub(1),
-            Self::Down => at + 1,
-            Self::PageUp => at.saturating_sub(PAGE),
-            Self::PageDown => at + PAGE,
-            Self::First => 0,
-            Self::Last => last,
-        }
-        .min(last)
-    }
-}
 
 impl Model {
     /// Executes a command and returns its effects.

@@ -6,8 +6,8 @@
 
 use estafeta::DeadLetter;
 
-use crate::model::ErrorsRequest;
-use crate::model::actions::{MonitorCommand, Movement};
+use crate::model::command::{MonitorCommand, Movement};
+use crate::model::effect::ErrorsRequest;
 use estafeta_lab::text::counted;
 
 /// The errors that one request fetched.

@@ -1,8 +1,8 @@
 //! Tests of the commands behind the keys.
 
 use super::*;
-use crate::model::ErrorsRequest;
-use crate::model::actions::Movement;
+use crate::model::command::Movement;
+use crate::model::effect::ErrorsRequest;
 use crate::model::errors_view::Page;
 use crate::model::rows::{Condition, Key};
 

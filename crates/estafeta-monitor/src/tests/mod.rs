@@ -14,8 +14,11 @@ use estafeta::{DeadLetter, MemberId, Snapshot};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
-use crate::model::actions::MonitorCommand;
-use crate::model::{Effect, Model, MonitorInfo, RESPAWN_MS, RingUpdate};
+use crate::model::command::MonitorCommand;
+use crate::model::effect::Effect;
+use crate::model::lifecycle::RESPAWN_MS;
+use crate::model::ring_update::RingUpdate;
+use crate::model::{Model, MonitorInfo};
 use crate::tui::draw::{self, Theme};
 use estafeta_lab::fleet::NodeKey;
 use estafeta_lab::report::Report;

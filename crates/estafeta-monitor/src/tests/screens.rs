@@ -4,7 +4,7 @@ use estafeta::{EventKind, MemberId};
 use ratatui::style::{Color, Modifier};
 
 use super::*;
-use crate::model::actions::Movement;
+use crate::model::command::Movement;
 use crate::model::errors_view::Page;
 
 /// Compares the screens of three windows with their snapshots: a usual, a large and a tiny one.

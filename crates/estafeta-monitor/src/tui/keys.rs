@@ -2,7 +2,7 @@
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use crate::model::actions::{MonitorCommand, Movement};
+use crate::model::command::{MonitorCommand, Movement};
 use crate::model::{Model, View};
 
 /// The command of a key in the current view, if it has one.

@@ -7,6 +7,7 @@ mod errors;
 mod footer;
 mod header;
 mod help;
+mod hit_areas;
 mod log;
 mod number;
 mod table;
@@ -14,31 +15,12 @@ mod text;
 mod theme;
 
 use ratatui::Frame;
-use ratatui::layout::{Constraint, Layout, Position, Rect};
+use ratatui::layout::{Constraint, Layout, Rect};
 
-use crate::model::actions::MonitorCommand;
 use crate::model::{Model, View};
 
+pub use hit_areas::HitAreas;
 pub use theme::Theme;
-
-/// Where the rows are on the screen, for the mouse.
-#[derive(Default)]
-pub struct HitAreas {
-    /// The area of the list, and the index of the first row in it.
-    list: Option<(Rect, usize)>,
-    /// How many rows the list has in all.
-    count: usize,
-}
-
-impl HitAreas {
-    /// The command for a click at this position, if there is a row.
-    pub fn at(&self, column: u16, row: u16) -> Option<MonitorCommand> {
-        let (area, first) = self.list?;
-        let inside = area.contains(Position::new(column, row));
-        let index = first + usize::from(row.saturating_sub(area.y));
-        (inside && index < self.count).then_some(MonitorCommand::Choose(index))
-    }
-}
 
 /// Draws the current view and returns where its rows are.
 pub fn draw(frame: &mut Frame<'_>, model: &Model, theme: Theme, now_ms: u64) -> HitAreas {
