@@ -19,7 +19,6 @@ use crate::model::effect::ErrorsRequest;
 use crate::model::errors_view::Page;
 use crate::model::history::failed;
 use crate::model::ring_update::RingUpdate;
-use estafeta_lab::escape::escape;
 use estafeta_lab::text::counted;
 
 /// The time between two polls.
@@ -143,7 +142,7 @@ pub async fn serve(
             }
         }
         let done = answer(&ring, request).await;
-        let done = done.unwrap_or_else(|error| FeedUpdate::Failed(escape(error.to_string().as_bytes())));
+        let done = done.unwrap_or_else(|error| FeedUpdate::Failed(error.to_string()));
         if out.send(done).is_err() {
             return;
         }
@@ -183,11 +182,28 @@ async fn list(ring: &Ring, text: &str) -> Result<Page> {
     Ok(page)
 }
 
-/// Whether the shown fields of the error contain the text. Ignores case. `wanted` is in lower case.
+/// Whether the number, the member, the reason or the body of the error contains the text. Ignores case. `wanted` is in
+/// lower case.
 fn contains(error: &DeadLetter, wanted: &str) -> bool {
-    let shown = || {
-        let (reason, body) = (escape(error.reason.as_bytes()), escape(error.body()));
-        format!("#{} {} {reason} {body}", error.id, error.member).to_lowercase()
+    let text = || {
+        let body = String::from_utf8_lossy(error.body());
+        format!("#{} {} {} {body}", error.id, error.member, error.reason).to_lowercase()
     };
-    wanted.is_empty() || shown().contains(wanted)
+    wanted.is_empty() || text().contains(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_finds_any_field_as_it_is_stored_and_ignores_case() {
+        let error = DeadLetter::parse(b"17 2 1 1000 2000 3 7 Too bad C:\\Temp\nline \xff end".to_vec());
+        for wanted in ["", "#17", "17 3 too", "too bad", "c:\\temp", "temp\nline", "end"] {
+            assert!(contains(&error, wanted), "{wanted:?}");
+        }
+        for wanted in ["#18", "c:\\\\temp", "temp\\nline", "\\xff"] {
+            assert!(!contains(&error, wanted), "{wanted:?}");
+        }
+    }
 }

@@ -1,10 +1,21 @@
-//! The plain output, one line per second, for a monitor without a terminal.
+//! The plain output, one line per second, for a monitor without a terminal. Each line is escaped as a whole, because it
+//! contains text from outside.
 
 use crate::model::Model;
+use estafeta_lab::escape::escape;
 use estafeta_lab::text::{counted, grouped, moment};
 
 /// The current line. Names and figures alternate, so that a program can read it too.
 pub fn line(model: &Model, now_ms: u64) -> String {
+    escape(raw_line(model, now_ms).as_bytes())
+}
+
+/// What is left to say when the screen is gone.
+pub fn summary(model: &Model) -> String {
+    escape(raw_summary(model).as_bytes())
+}
+
+fn raw_line(model: &Model, now_ms: u64) -> String {
     let when = moment(now_ms);
     let ring = &model.info.ring;
     if let Some(reason) = &model.lost {
@@ -37,8 +48,7 @@ pub fn line(model: &Model, now_ms: u64) -> String {
     )
 }
 
-/// What is left to say when the screen is gone.
-pub fn summary(model: &Model) -> String {
+fn raw_summary(model: &Model) -> String {
     let ring = &model.info.ring;
     let Some(snapshot) = &model.snapshot else {
         return format!("ring {ring}: Redis was never read");

@@ -14,7 +14,6 @@ use crate::find_redis::{self, Creation};
 use crate::private_redis::{self, PrivateRedis};
 use crate::settings::{DEMO, Reach};
 use estafeta_lab::clock::now_ms;
-use estafeta_lab::escape::escape;
 use estafeta_lab::paint::colour_for;
 use estafeta_monitor::{Launch, MAX_NODES, MonitorInfo, MonitorOptions, Theme};
 
@@ -109,7 +108,7 @@ fn watch(
     }
     let info = MonitorInfo {
         ring: reach.ring.to_string(),
-        redis: escape(endpoint.to_string().as_bytes()),
+        redis: endpoint.to_string(),
         host: nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned(),
         attach,
         respawn: args.respawn,

@@ -9,7 +9,6 @@ use crate::model::effect::Effect;
 use crate::model::log::Tone;
 use crate::model::own_node::{Ended, OwnNode};
 use crate::model::rows::Key;
-use estafeta_lab::escape::escape;
 use estafeta_lab::fleet::NodeKey;
 use estafeta_lab::report::Report;
 use estafeta_lab::text::counted;
@@ -39,7 +38,6 @@ impl Model {
             Report::CreatedTaskId { task_id } => self.renumber(node, before, *task_id),
             // If the monitor lost Redis too, the log already shows it.
             Report::RedisLost { reason } if self.lost.is_none() => {
-                let reason = escape(reason.as_bytes());
                 self.log.add(now_ms, Tone::Bad, format!("{who} lost Redis: {reason}"));
             }
             Report::DeclaredDead => {
@@ -101,7 +99,7 @@ impl Model {
 
     /// A node could not be started.
     pub fn not_started(&mut self, now_ms: u64, why: &str) {
-        let text = format!("cannot start a node: {}", escape(why.as_bytes()));
+        let text = format!("cannot start a node: {why}");
         self.log.add(now_ms, Tone::Bad, text.clone());
         self.show_notice(now_ms, text);
     }

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use estafeta::{DeadLetter, Event, EventKind};
-use estafeta_lab::escape::escape;
 use estafeta_lab::text::counted;
 
 /// How many lines are kept.
@@ -26,7 +25,6 @@ pub enum Tone {
 pub struct LogEntry {
     pub at_ms: u64,
     pub tone: Tone,
-    /// Contains nothing that could control a terminal.
     pub text: String,
     /// How many errors the line counts. Zero for a line about anything else.
     errors: u64,
@@ -58,7 +56,7 @@ impl EventLog {
         }
         let text = match last {
             Some(error) if count == 1 => {
-                format!("error #{} at {}: {}", error.id, error.member, escape(error.reason.as_bytes()))
+                format!("error #{} at {}: {}", error.id, error.member, error.reason)
             }
             Some(error) => format!("{}, the last one #{}", counted(count, "error"), error.id),
             None => counted(count, "error"),
@@ -77,7 +75,7 @@ impl EventLog {
             EventKind::Left { .. } | EventKind::Resigned { .. } => Tone::Notable,
             _ => Tone::Plain,
         };
-        self.add(at_ms, tone, escape(event.kind.to_string().as_bytes()));
+        self.add(at_ms, tone, event.kind.to_string());
     }
 
     /// The last `count` lines, oldest first.

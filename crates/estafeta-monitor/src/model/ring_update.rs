@@ -6,7 +6,6 @@ use crate::model::Model;
 use crate::model::history::failed;
 use crate::model::log::Tone;
 use crate::model::rows::{Condition, MemberPace, MemberRow};
-use estafeta_lab::escape::escape;
 
 /// The result of one poll of the ring.
 pub struct RingUpdate {
@@ -41,9 +40,8 @@ impl Model {
     /// A poll of the ring failed.
     pub fn lost(&mut self, now_ms: u64, reason: &str) {
         if self.lost.is_none() {
-            let reason = escape(reason.as_bytes());
             self.log.add(now_ms, Tone::Bad, format!("Redis does not answer: {reason}"));
-            self.lost = Some(reason);
+            self.lost = Some(reason.to_owned());
         }
         self.refresh_rows(now_ms);
     }

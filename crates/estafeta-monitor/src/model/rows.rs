@@ -3,7 +3,6 @@
 use estafeta::{Health, MemberId, MemberView, Role};
 
 use crate::model::own_node::OwnNode;
-use estafeta_lab::escape::escape;
 use estafeta_lab::fleet::NodeKey;
 
 /// The state of a row.
@@ -95,7 +94,7 @@ impl MemberRow {
             role: Some(view.role),
             rank: view.rank,
             pid: view.pid,
-            host: escape(view.host.as_bytes()),
+            host: view.host.clone(),
             generated: view.generated,
             processed: view.processed,
             failed: view.failed,

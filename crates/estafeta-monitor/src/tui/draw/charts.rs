@@ -3,10 +3,10 @@
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
-use ratatui::text::{Line, Span};
-use ratatui::widgets::{Paragraph, Sparkline, SparklineBar};
+use ratatui::widgets::{Sparkline, SparklineBar};
 
 use super::number::{rate, short};
+use super::text::{SafeLine, paragraph};
 use super::theme::Theme;
 use crate::model::Model;
 use crate::model::history::{History, RateSample};
@@ -49,21 +49,17 @@ fn draw_one(frame: &mut Frame<'_>, area: Rect, model: &Model, series: &Series, t
     let max = columns.iter().flatten().copied().fold(0.0, f64::max);
     let now = model.history.now().map_or_else(|| "-".to_owned(), |now| (series.shown)((series.value)(&now)));
     let max_shown = (series.shown)(max);
-    let mut spans = vec![
-        Span::styled(format!("{:<9}", series.name), series.style),
-        Span::styled(format!(" {now:>8}"), theme.strong()),
-    ];
-    if area.height == 1 {
-        spans.push(Span::styled(
-            format!("{:>8} ", format!("^{}", max_shown.trim_end_matches("/s"))),
-            theme.faint(),
-        ));
+    let most = if area.height == 1 {
+        format!("{:>8} ", format!("^{}", max_shown.trim_end_matches("/s")))
     } else {
         let minutes = usize::from(chart.width) * History::seconds_per_column(chart.width.into()) / 60;
-        let text = format!("   at most {max_shown} in the last {minutes} min");
-        spans.push(Span::styled(text, theme.faint()));
-    }
-    frame.render_widget(Paragraph::new(Line::from(spans)), label);
+        format!("   at most {max_shown} in the last {minutes} min")
+    };
+    let line = SafeLine::default()
+        .add(format!("{:<9}", series.name), series.style)
+        .add(format!(" {now:>8}"), theme.strong())
+        .add(most, theme.faint());
+    frame.render_widget(paragraph([line]), label);
     // The widget draws whole numbers. A thousandth of the highest bar is finer than it can show.
     let scale = 1000.0 / max.max(f64::MIN_POSITIVE);
     let bars = columns.iter().map(|value| SparklineBar::from(value.map(|value| (value * scale) as u64)));

@@ -2,12 +2,12 @@
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::text::{Line, Span};
-use ratatui::widgets::{Paragraph, Wrap};
+use ratatui::style::Style;
+use ratatui::widgets::Wrap;
 
 use super::footer::keys;
-use super::log::line;
-use super::text::printable;
+use super::log::add_error;
+use super::text::{SafeLine, paragraph};
 use super::theme::Theme;
 use super::{HitAreas, first_visible};
 use crate::model::errors_view::{ErrorsView, Page};
@@ -31,9 +31,9 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, view: &ErrorsView, paused: bool, 
         Constraint::Length(1),
     ])
     .areas(area);
-    let title = if paused { "PAUSED, p goes on".to_owned() } else { title(view) };
-    frame.render_widget(theme.title(&title, area.width), head);
-    frame.render_widget(Paragraph::new(foot_line(view, area.width, theme)), foot);
+    let title = if paused { "PAUSED, p goes on".into() } else { title(view) };
+    frame.render_widget(paragraph([theme.title(title, area.width)]), head);
+    frame.render_widget(paragraph([foot_line(view, area.width, theme)]), foot);
     let Some(page) = &view.page else {
         return HitAreas::default();
     };
@@ -42,48 +42,48 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, view: &ErrorsView, paused: bool, 
     let shown = page.errors.iter().enumerate().skip(first).take(height);
     let lines = shown.map(|(index, error)| {
         let is_selected = index == view.at;
-        let mut line = line(error, theme);
-        line.spans.insert(0, Span::raw(if is_selected { "> " } else { "  " }));
+        let pointer = if is_selected { "> " } else { "  " };
+        let line = add_error(pointer.into(), error, theme);
         if is_selected { line.style(theme.selected()) } else { line }
     });
-    let lines: Vec<Line<'_>> = lines.collect();
     if page.errors.is_empty() && page.text == view.text {
         let nothing = if view.text.is_empty() { "  no errors are kept" } else { "  none has this text" };
-        frame.render_widget(Line::styled(nothing, theme.faint()), list);
+        frame.render_widget(paragraph([SafeLine::styled(nothing, theme.faint())]), list);
     }
-    frame.render_widget(Paragraph::new(lines), list);
+    frame.render_widget(paragraph(lines), list);
     draw_selected(frame, detail, view, theme);
     HitAreas { list: Some((list, first)), count: page.errors.len() }
 }
 
-fn title(view: &ErrorsView) -> String {
+fn title(view: &ErrorsView) -> SafeLine {
     let Some(Page { text, errors, kept, searched }) = &view.page else {
-        return "errors: fetching ...".to_owned();
+        return "errors: fetching ...".into();
     };
     if *text != view.text {
-        return format!("errors: searching for \"{}\" ...", printable(view.text.as_bytes(), MAX_TEXT));
+        let searching = SafeLine::from("errors: searching for \"");
+        return searching.add_cut(&view.text, MAX_TEXT, Style::new()).raw("\" ...");
     }
     let count = errors.len() as u64;
-    let mut title = format!("errors: {} kept, newest first", grouped(*kept));
+    let title = SafeLine::from(format!("errors: {} kept, newest first", grouped(*kept)));
     if !text.is_empty() {
-        let text = printable(text.as_bytes(), MAX_TEXT);
-        title += &format!(", {} with \"{text}\" among the newest {}", grouped(count), grouped(*searched));
-    } else if count < *kept {
-        title += &format!(", the newest {} shown", grouped(count));
+        return title
+            .raw(format!(", {} with \"", grouped(count)))
+            .add_cut(text, MAX_TEXT, Style::new())
+            .raw(format!("\" among the newest {}", grouped(*searched)));
     }
-    title
+    if count < *kept { title.raw(format!(", the newest {} shown", grouped(count))) } else { title }
 }
 
-fn foot_line(view: &ErrorsView, width: u16, theme: Theme) -> Line<'static> {
+fn foot_line(view: &ErrorsView, width: u16, theme: Theme) -> SafeLine {
     if let Some(question) = view.question() {
-        return Line::styled(question, theme.notable().patch(theme.selected()));
+        return SafeLine::styled(question, theme.notable().patch(theme.selected()));
     }
     if view.typing {
-        let text = printable(view.text.as_bytes(), MAX_TEXT);
-        return Line::styled(format!("search: {text}_   Enter keeps it, Esc ends it"), theme.notable());
+        let line = SafeLine::styled("search: ", theme.notable()).add_cut(&view.text, MAX_TEXT, Style::new());
+        return line.raw("_   Enter keeps it, Esc ends it");
     }
     if let Some(answer) = &view.answer {
-        return Line::styled(answer.clone(), theme.notable());
+        return SafeLine::styled(answer, theme.notable());
     }
     let all = [
         ("Esc", "back"),
@@ -108,15 +108,12 @@ fn draw_selected(frame: &mut Frame<'_>, area: Rect, view: &ErrorsView, theme: Th
         moment(error.published_ms),
         error.epoch
     );
-    let lines = vec![
-        theme.title(&format!("#{}", error.id), area.width),
-        Line::styled(facts, theme.faint()),
-        Line::styled(printable(error.reason.as_bytes(), MAX_REASON), theme.bad()),
-        Line::raw(format!(
-            "{}: \"{}\"",
-            counted(error.body().len() as u64, "byte"),
-            printable(error.body(), MAX_BODY)
-        )),
+    let body = SafeLine::from(format!("{}: \"", counted(error.body().len() as u64, "byte")));
+    let lines = [
+        theme.title(format!("#{}", error.id), area.width),
+        SafeLine::styled(facts, theme.faint()),
+        SafeLine::default().add_cut(&error.reason, MAX_REASON, theme.bad()),
+        body.add_cut(error.body(), MAX_BODY, Style::new()).raw("\""),
     ];
-    frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }), area);
+    frame.render_widget(paragraph(lines).wrap(Wrap { trim: false }), area);
 }

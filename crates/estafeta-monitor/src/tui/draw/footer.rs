@@ -2,9 +2,8 @@
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
-use ratatui::text::{Line, Span};
-use ratatui::widgets::Paragraph;
 
+use super::text::{SafeLine, paragraph};
 use super::theme::Theme;
 use crate::model::Model;
 
@@ -14,9 +13,9 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Theme) {
             1 => "stopping 1 node; q again kills it".to_owned(),
             count => format!("stopping {count} nodes; q again kills them"),
         };
-        Line::styled(text, theme.notable())
+        SafeLine::styled(text, theme.notable())
     } else if let Some((_, notice)) = &model.notice {
-        Line::styled(notice.clone(), theme.notable())
+        SafeLine::styled(notice, theme.notable())
     } else {
         let watching = [("q", "quit"), ("?", "help"), ("e", "errors"), ("p", "pause")];
         let all = [
@@ -32,20 +31,19 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Theme) {
         ];
         keys(if model.info.attach { &watching } else { &all }, area.width, theme)
     };
-    frame.render_widget(Paragraph::new(line), area);
+    frame.render_widget(paragraph([line]), area);
 }
 
 /// The keys and their actions, as many as fit into the width.
-pub fn keys(keys: &[(&'static str, &'static str)], width: u16, theme: Theme) -> Line<'static> {
-    let mut line = Line::default();
+pub fn keys(keys: &[(&'static str, &'static str)], width: u16, theme: Theme) -> SafeLine {
+    let mut line = SafeLine::default();
     for (key, action) in keys {
-        let before = if line.spans.is_empty() { "" } else { "  " };
+        let before = if line.width() == 0 { "" } else { "  " };
         let (key, action) = (format!("{before}{key}"), format!(" {action}"));
         if line.width() + key.len() + action.len() > width.into() {
             break;
         }
-        line.push_span(Span::styled(key, theme.strong()));
-        line.push_span(Span::styled(action, theme.faint()));
+        line = line.add(key, theme.strong()).add(action, theme.faint());
     }
     line
 }

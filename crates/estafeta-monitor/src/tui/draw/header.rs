@@ -3,73 +3,66 @@
 use estafeta::Snapshot;
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Rect};
-use ratatui::text::{Line, Span};
-use ratatui::widgets::Paragraph;
 
 use super::number::short;
+use super::text::{SafeLine, paragraph};
 use super::theme::Theme;
 use crate::model::Model;
 use crate::model::rows::Condition;
-use estafeta_lab::escape::escape;
-use estafeta_lab::text::age;
-use estafeta_lab::text::{counted, grouped};
+use estafeta_lab::text::{age, counted, grouped};
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Theme, now_ms: u64) {
     let info = &model.info;
     let up = whole_seconds(now_ms.saturating_sub(info.started_ms));
-    let first = Line::from(vec![
-        Span::styled("estafeta", theme.strong()),
-        Span::raw("  ring "),
-        Span::styled(info.ring.clone(), theme.strong()),
-        Span::raw(format!("  up {up}  redis {}", info.redis)),
-    ]);
-    let lines = vec![first, office(model, theme), balance(model, theme, area.width)];
-    frame.render_widget(Paragraph::new(lines), area);
+    let first = SafeLine::default()
+        .add("estafeta", theme.strong())
+        .raw("  ring ")
+        .add(&info.ring, theme.strong())
+        .raw(format!("  up {up}  redis {}", info.redis));
+    frame.render_widget(paragraph([first, office(model, theme), balance(model, theme, area.width)]), area);
     let flag = match (model.paused, info.attach) {
-        (true, _) => Span::styled(" PAUSED, p goes on ", theme.notable().patch(theme.selected())),
-        (false, true) => Span::styled(" only watching", theme.faint()),
-        (false, false) => Span::raw(""),
+        (true, _) => SafeLine::styled(" PAUSED, p goes on ", theme.notable().patch(theme.selected())),
+        (false, true) => SafeLine::styled(" only watching", theme.faint()),
+        (false, false) => SafeLine::default(),
     };
     let place = Rect { height: area.height.min(1), ..area };
     let width = u16::try_from(flag.width()).unwrap_or(0).min(place.width);
     let place = Rect { x: place.right() - width, width, ..place };
-    frame.render_widget(Paragraph::new(Line::from(flag)).alignment(Alignment::Right), place);
+    frame.render_widget(paragraph([flag]).alignment(Alignment::Right), place);
 }
 
 /// The line about the generator.
-fn office(model: &Model, theme: Theme) -> Line<'static> {
+fn office(model: &Model, theme: Theme) -> SafeLine {
     if let Some(reason) = &model.lost {
-        return Line::styled(format!("REDIS DOES NOT ANSWER: {reason}"), theme.bad());
+        return SafeLine::styled(format!("REDIS DOES NOT ANSWER: {reason}"), theme.bad());
     }
     let Some(snapshot) = &model.snapshot else {
-        return Line::styled("looking for the ring ...", theme.faint());
+        return SafeLine::styled("looking for the ring ...", theme.faint());
     };
-    let mut spans = vec![Span::raw("generator ")];
+    let mut line = SafeLine::from("generator ");
     match &snapshot.generator {
         Some(generator) => {
-            spans.push(Span::styled(format!("{} {}", theme.mark(), generator.member), theme.office()));
+            line = line.add(format!("{} {}", theme.mark(), generator.member), theme.office());
             let condition = model.generator().map_or(Condition::Dead, |row| row.condition);
             if condition != Condition::Alive {
                 let any_alive = model.rows.iter().any(|row| row.condition == Condition::Alive);
                 let suffix = if any_alive { "" } else { " AND NOBODY ELSE IS ALIVE" };
                 let name = condition.name().to_uppercase();
-                spans.push(Span::styled(format!(" IS {name}{suffix}"), theme.bad()));
+                line = line.add(format!(" IS {name}{suffix}"), theme.bad());
             }
-            let host = escape(generator.host.as_bytes());
             let (since, epoch) = (whole_seconds(generator.in_office_ms), generator.epoch);
-            spans.push(Span::raw(format!(" on {host} for {since}, epoch {epoch}")));
+            line = line.raw(format!(" on {} for {since}, epoch {epoch}", generator.host));
         }
-        None => spans.push(Span::styled("none", theme.notable().patch(theme.strong()))),
+        None => line = line.add("none", theme.notable().patch(theme.strong())),
     }
-    spans.push(Span::raw(format!(", take-overs {}", grouped(snapshot.takeovers))));
-    spans.push(Span::raw(format!(", {}", counted(snapshot.members.len() as u64, "member"))));
-    Line::from(spans)
+    let members = counted(snapshot.members.len() as u64, "member");
+    line.raw(format!(", take-overs {}, {members}", grouped(snapshot.takeovers)))
 }
 
 /// The line about the balance, as detailed as the width allows.
-fn balance(model: &Model, theme: Theme, width: u16) -> Line<'static> {
+fn balance(model: &Model, theme: Theme, width: u16) -> SafeLine {
     let Some(snapshot) = &model.snapshot else {
-        return Line::default();
+        return SafeLine::default();
     };
     let (verdict, style) = match (model.lost.is_some(), snapshot.balanced) {
         (true, _) => ("seen last", theme.faint()),
@@ -85,7 +78,7 @@ fn balance(model: &Model, theme: Theme, width: u16) -> Line<'static> {
     ];
     let room = usize::from(width).saturating_sub(verdict.len() + 2);
     let fits = candidates.iter().position(|sum| sum.len() <= room).unwrap_or(candidates.len() - 1);
-    Line::from(vec![Span::styled(verdict, style), Span::raw(format!(": {}", candidates[fits]))])
+    SafeLine::default().add(verdict, style).raw(format!(": {}", candidates[fits]))
 }
 
 fn sum(snapshot: &Snapshot, number: fn(u64) -> String, words: [&str; 5]) -> String {
@@ -104,22 +97,22 @@ fn whole_seconds(ms: u64) -> String {
 pub fn draw_tiny(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Theme) {
     let mut lines = Vec::new();
     if model.lost.is_some() {
-        lines.push(Line::styled("REDIS IS LOST", theme.bad()));
+        lines.push(SafeLine::styled("REDIS IS LOST", theme.bad()));
     }
     if let Some(snapshot) = &model.snapshot {
         let office = snapshot.generator.as_ref();
         let office = office.map_or_else(|| "none".to_owned(), |generator| generator.member.to_string());
-        lines.push(Line::styled(
-            format!("{} {office} of {}", theme.mark(), snapshot.members.len()),
+        lines.push(SafeLine::styled(
+            format!("{} {office} of {}", theme.mark(), grouped(snapshot.members.len() as u64)),
             theme.office(),
         ));
         lines.push(match snapshot.balanced {
-            true => Line::styled("adds up", theme.good()),
-            false => Line::styled("DOES NOT ADD UP", theme.bad()),
+            true => SafeLine::styled("adds up", theme.good()),
+            false => SafeLine::styled("DOES NOT ADD UP", theme.bad()),
         });
-        lines.push(Line::raw(format!("done {} err {}", short(snapshot.done), short(snapshot.errors_kept))));
+        lines.push(format!("done {} err {}", short(snapshot.done), short(snapshot.errors_kept)).into());
     }
-    lines.push(Line::styled(format!("ring {}", model.info.ring), theme.faint()));
-    lines.push(Line::styled("q quits, ? helps", theme.faint()));
-    frame.render_widget(Paragraph::new(lines), area);
+    lines.push(SafeLine::styled(format!("ring {}", model.info.ring), theme.faint()));
+    lines.push(SafeLine::styled("q quits, ? helps", theme.faint()));
+    frame.render_widget(paragraph(lines), area);
 }

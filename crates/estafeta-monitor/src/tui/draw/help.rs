@@ -2,13 +2,12 @@
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
-use ratatui::text::{Line, Span};
-use ratatui::widgets::{Paragraph, Wrap};
+use ratatui::widgets::Wrap;
 
+use super::text::{SafeLine, paragraph};
 use super::theme::Theme;
 use crate::model::Model;
 use crate::model::rows::Condition;
-use estafeta_lab::escape::escape;
 
 /// The keys, and whether they also work in a monitor that only watches.
 const KEYS: [(&str, &str, bool); 12] = [
@@ -38,17 +37,16 @@ const STATES: [(Condition, &str); 6] = [
 pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Theme) {
     let mut lines = vec![theme.title("keys", area.width)];
     let explain = |word: &'static str, style, meaning: &'static str| {
-        Line::from(vec![Span::styled(format!("{word:>8}"), style), Span::raw(format!("  {meaning}"))])
+        SafeLine::default().add(format!("{word:>8}"), style).raw(format!("  {meaning}"))
     };
     let works = |(_, _, watching): &&(&str, &str, bool)| *watching || !model.info.attach;
     lines.extend(KEYS.iter().filter(works).map(|(key, action, _)| explain(key, theme.strong(), action)));
     lines.push(theme.title("states", area.width));
     lines.extend(STATES.map(|(state, meaning)| explain(state.name(), theme.condition(state), meaning)));
-    lines.push(Line::raw(format!("       {}  the generator; rank 0 is first in line", theme.mark())));
+    lines.push(format!("       {}  the generator; rank 0 is first in line", theme.mark()).into());
     if let Some(log) = &model.info.log_file {
-        let log = escape(log.display().to_string().as_bytes());
-        lines.push(Line::raw(format!("log of the nodes: {log}")));
+        lines.push(SafeLine::from("log of the nodes: ").raw(log.as_os_str().as_encoded_bytes()));
     }
-    lines.push(Line::styled("any key goes back", theme.faint()));
-    frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }), area);
+    lines.push(SafeLine::styled("any key goes back", theme.faint()));
+    frame.render_widget(paragraph(lines).wrap(Wrap { trim: false }), area);
 }

@@ -3,11 +3,10 @@
 use estafeta::DeadLetter;
 use ratatui::Frame;
 use ratatui::layout::Rect;
-use ratatui::text::{Line, Span};
-use ratatui::widgets::Paragraph;
+use ratatui::style::Style;
 
 use super::number::clock;
-use super::text::printable;
+use super::text::{SafeLine, paragraph};
 use super::theme::Theme;
 use crate::model::Model;
 use estafeta_lab::text::grouped;
@@ -20,29 +19,28 @@ pub fn draw_events(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Them
     let mut lines = vec![theme.title("events", area.width)];
     let room = usize::from(area.height.saturating_sub(1));
     lines.extend(model.log.last(room).map(|entry| {
-        Line::from(vec![
-            Span::styled(format!("{} ", clock(entry.at_ms)), theme.faint()),
-            Span::styled(entry.text.clone(), theme.tone(entry.tone)),
-        ])
+        let time = format!("{} ", clock(entry.at_ms));
+        SafeLine::default().add(time, theme.faint()).add(&entry.text, theme.tone(entry.tone))
     }));
-    frame.render_widget(Paragraph::new(lines), area);
+    frame.render_widget(paragraph(lines), area);
 }
 
 pub fn draw_errors(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Theme) {
     let kept = model.snapshot.as_ref().map_or(0, |snapshot| snapshot.errors_kept);
-    let mut lines = vec![theme.title(&format!("last errors, {} kept", grouped(kept)), area.width)];
+    let mut lines = vec![theme.title(format!("last errors, {} kept", grouped(kept)), area.width)];
     let room = usize::from(area.height.saturating_sub(1));
     let from = model.last_errors.len().saturating_sub(room);
-    lines.extend(model.last_errors[from..].iter().map(|error| line(error, theme)));
-    frame.render_widget(Paragraph::new(lines), area);
+    lines.extend(model.last_errors[from..].iter().map(|error| add_error(SafeLine::default(), error, theme)));
+    frame.render_widget(paragraph(lines), area);
 }
 
-/// One error, in one line.
-pub fn line(error: &DeadLetter, theme: Theme) -> Line<'static> {
-    Line::from(vec![
-        Span::styled(format!("{} ", clock(error.failed_ms)), theme.faint()),
-        Span::styled(format!("#{}", error.id), theme.bad()),
-        Span::raw(format!(" at {}: {}", error.member, printable(error.reason.as_bytes(), MAX_REASON))),
-        Span::styled(format!(" \"{}\"", printable(error.body(), MAX_BODY)), theme.faint()),
-    ])
+/// Adds one error to a line.
+pub fn add_error(line: SafeLine, error: &DeadLetter, theme: Theme) -> SafeLine {
+    line.add(format!("{} ", clock(error.failed_ms)), theme.faint())
+        .add(format!("#{}", error.id), theme.bad())
+        .raw(format!(" at {}: ", error.member))
+        .add_cut(&error.reason, MAX_REASON, Style::new())
+        .add(" \"", theme.faint())
+        .add_cut(error.body(), MAX_BODY, theme.faint())
+        .add("\"", theme.faint())
 }

@@ -4,10 +4,10 @@ use estafeta::Role;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Rect};
 use ratatui::style::Style;
-use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Row as TableRow, Table};
 
 use super::number::{rate, short, tiny};
+use super::text::{SafeLine, paragraph};
 use super::theme::Theme;
 use super::{HitAreas, first_visible};
 use crate::model::Model;
@@ -20,14 +20,14 @@ struct MemberColumn {
     width: u16,
     /// Whether the text is aligned to the right.
     right: bool,
-    text: fn(&MemberRow) -> String,
+    text: fn(&MemberRow) -> SafeLine,
 }
 
-const fn left(title: &'static str, width: u16, text: fn(&MemberRow) -> String) -> MemberColumn {
+const fn left(title: &'static str, width: u16, text: fn(&MemberRow) -> SafeLine) -> MemberColumn {
     MemberColumn { title, width, right: false, text }
 }
 
-const fn right(title: &'static str, width: u16, text: fn(&MemberRow) -> String) -> MemberColumn {
+const fn right(title: &'static str, width: u16, text: fn(&MemberRow) -> SafeLine) -> MemberColumn {
     MemberColumn { title, width, right: true, text }
 }
 
@@ -39,14 +39,14 @@ const WIDE: &[MemberColumn] = &[
     left("whose", 7, whose),
     left(ROLE, 9, role),
     right("rank", 4, rank),
-    right("pid", 8, |row| row.pid.to_string()),
-    left("host", 14, |row| row.host.clone()),
-    right("generated", 11, |row| grouped(row.generated)),
-    right("processed", 11, |row| grouped(row.processed)),
-    right("errors", 8, |row| grouped(row.failed)),
-    right("rate/s", 6, |row| rate(row.rate)),
-    right("in flight", 9, |row| grouped(row.in_flight)),
-    left(STATE, 8, |row| row.condition.name().to_owned()),
+    right("pid", 8, |row| row.pid.to_string().into()),
+    left("host", 14, |row| (&row.host).into()),
+    right("generated", 11, |row| grouped(row.generated).into()),
+    right("processed", 11, |row| grouped(row.processed).into()),
+    right("errors", 8, |row| grouped(row.failed).into()),
+    right("rate/s", 6, |row| rate(row.rate).into()),
+    right("in flight", 9, |row| grouped(row.in_flight).into()),
+    left(STATE, 8, |row| row.condition.name().into()),
 ];
 
 const MIDDLE: &[MemberColumn] = &[
@@ -54,19 +54,19 @@ const MIDDLE: &[MemberColumn] = &[
     left(ROLE, 9, role),
     right("rank", 4, rank),
     left("process", 14, process),
-    right("made", 6, |row| short(row.generated)),
-    right("handled", 7, |row| short(row.processed)),
-    right("errors", 6, |row| short(row.failed)),
-    right("rate/s", 6, |row| rate(row.rate)),
-    right("held", 4, |row| tiny(row.in_flight)),
-    left(STATE, 7, |row| row.condition.name().to_owned()),
+    right("made", 6, |row| short(row.generated).into()),
+    right("handled", 7, |row| short(row.processed).into()),
+    right("errors", 6, |row| short(row.failed).into()),
+    right("rate/s", 6, |row| rate(row.rate).into()),
+    right("held", 4, |row| tiny(row.in_flight).into()),
+    left(STATE, 7, |row| row.condition.name().into()),
 ];
 
 const NARROW: &[MemberColumn] = &[
     right("id", 5, id),
     left(ROLE, 9, role),
-    right("handled", 7, |row| short(row.processed)),
-    left(STATE, 7, |row| row.condition.name().to_owned()),
+    right("handled", 7, |row| short(row.processed).into()),
+    left(STATE, 7, |row| row.condition.name().into()),
 ];
 
 /// The width of the marks before the first column.
@@ -82,7 +82,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Theme, now_
     let first = first_visible(selected.unwrap_or(0), model.rows.len(), height);
     let shown = model.rows.iter().enumerate().skip(first).take(height);
 
-    let header = columns.iter().map(|column| aligned(column.title.to_owned(), column.right, Style::new()));
+    let header = columns.iter().map(|column| aligned(column.title.into(), column.right, Style::new()));
     let header = TableRow::new(std::iter::once(Cell::default()).chain(header)).style(theme.faint());
     let rows = shown.map(|(index, row)| {
         let is_selected = selected == Some(index);
@@ -99,13 +99,13 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Theme, now_
             };
             let text = match row.back_at_ms {
                 Some(at) if column.title == STATE => {
-                    format!("dead {}s", at.saturating_sub(now_ms).div_ceil(1000))
+                    format!("dead {}s", at.saturating_sub(now_ms).div_ceil(1000)).into()
                 }
                 _ => (column.text)(row),
             };
             aligned(text, column.right, style)
         });
-        let marks = Cell::new(Line::styled(format!("{pointer}{mark}"), theme.office()));
+        let marks = Cell::new(SafeLine::styled(format!("{pointer}{mark}"), theme.office()));
         let row = TableRow::new(std::iter::once(marks).chain(cells));
         if is_selected { row.style(theme.selected()) } else { row }
     });
@@ -114,55 +114,55 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Theme, now_
     frame.render_widget(table, area);
     if model.rows.is_empty() && area.height > 1 {
         let place = Rect { y: area.y + 1, height: 1, ..area };
-        frame.render_widget(Line::styled("  no members yet", theme.faint()), place);
+        frame.render_widget(paragraph([SafeLine::styled("  no members yet", theme.faint())]), place);
     }
     let list = Rect { y: area.y + 1, height: u16::try_from(height).unwrap_or(0), ..area };
     let (count, end) = (model.rows.len(), first + height);
     if is_cut && area.height > 0 {
         let place = Rect { y: area.bottom() - 1, height: 1, ..area };
-        let text = format!("  {} to {} of {count}; arrows and PgUp, PgDn scroll", first + 1, end.min(count));
-        frame.render_widget(Line::styled(text, theme.notable()), place);
+        let [from, to, all] = [first + 1, end.min(count), count].map(|number| grouped(number as u64));
+        let text = format!("  {from} to {to} of {all}; arrows and PgUp, PgDn scroll");
+        frame.render_widget(paragraph([SafeLine::styled(text, theme.notable())]), place);
     }
     HitAreas { list: Some((list, first)), count }
 }
 
-fn aligned(text: String, right: bool, style: Style) -> Cell<'static> {
-    let line = Line::styled(text, style);
-    Cell::new(Text::from(if right { line.right_aligned() } else { line }))
+fn aligned(text: SafeLine, right: bool, style: Style) -> Cell<'static> {
+    let line = text.style(style);
+    Cell::new(if right { line.right_aligned() } else { line })
 }
 
-fn id(row: &MemberRow) -> String {
+fn id(row: &MemberRow) -> SafeLine {
     match row.key {
-        Key::Member(member) => member.to_string(),
-        Key::Node(_) => "-".to_owned(),
+        Key::Member(member) => member.to_string().into(),
+        Key::Node(_) => "-".into(),
     }
 }
 
-fn whose(row: &MemberRow) -> String {
-    if row.mine { "mine" } else { "foreign" }.to_owned()
+fn whose(row: &MemberRow) -> SafeLine {
+    if row.mine { "mine" } else { "foreign" }.into()
 }
 
-fn role(row: &MemberRow) -> String {
+fn role(row: &MemberRow) -> SafeLine {
     match row.role {
         Some(Role::Generator) => "generator",
         Some(Role::Handler) => "handler",
         Some(Role::Reader) => "reader",
         None => "-",
     }
-    .to_owned()
+    .into()
 }
 
-fn rank(row: &MemberRow) -> String {
-    row.rank.map_or_else(|| "-".to_owned(), |rank| rank.to_string())
+fn rank(row: &MemberRow) -> SafeLine {
+    row.rank.map_or_else(|| "-".to_owned(), |rank| rank.to_string()).into()
 }
 
 /// The host and the process id in one column. The host of an own node is always this one, so `mine` replaces it.
-fn process(row: &MemberRow) -> String {
+fn process(row: &MemberRow) -> SafeLine {
     let pid = row.pid.to_string();
     if row.mine {
-        return format!("mine {pid}");
+        return format!("mine {pid}").into();
     }
     let room = 13_usize.saturating_sub(pid.len());
-    let host: String = row.host.chars().take(room).collect();
-    format!("{host} {pid}")
+    SafeLine::from(&row.host).truncated(room).raw(format!(" {pid}"))
 }

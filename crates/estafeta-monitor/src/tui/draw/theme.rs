@@ -2,8 +2,8 @@
 
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols;
-use ratatui::text::{Line, Span};
 
+use super::text::SafeLine;
 use crate::model::log::Tone;
 use crate::model::rows::Condition;
 
@@ -97,13 +97,13 @@ impl Theme {
     }
 
     /// A horizontal rule with a title in it.
-    pub fn title(self, title: &str, width: u16) -> Line<'static> {
+    pub fn title(self, title: impl Into<SafeLine>, width: u16) -> SafeLine {
+        let title = title.into().bold();
         let rule = if self.ascii { "-" } else { "─" };
-        let rest = usize::from(width).saturating_sub(title.chars().count() + 4);
-        Line::from(vec![
-            Span::styled(format!("{rule} "), self.faint()),
-            Span::styled(title.to_owned(), self.strong()),
-            Span::styled(format!(" {}", rule.repeat(rest + 1)), self.faint()),
-        ])
+        let rest = usize::from(width).saturating_sub(title.width() + 4);
+        SafeLine::default()
+            .add(format!("{rule} "), self.faint())
+            .append(title)
+            .add(format!(" {}", rule.repeat(rest + 1)), self.faint())
     }
 }

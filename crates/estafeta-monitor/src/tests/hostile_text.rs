@@ -1,0 +1,162 @@
+//! Text from outside cannot control the terminal, on any screen and in the plain output.
+//!
+//! Each field from outside contains its name and then hostile text. The tests check that no hostile character is drawn,
+//! and that each field is drawn with its hostile characters spelled out. The second check matters, because ratatui
+//! silently omits some of these characters.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+
+use estafeta::{DeadLetter, EventKind};
+
+use super::*;
+use crate::model::errors_view::Page;
+use crate::plain;
+
+/// An ANSI sequence with each introducer, line breaks, control characters, bidirectional marks, invisible characters.
+const HOSTILE: &str = "\u{1b}[2J\u{9b}31m\r\n\t\0\u{7}\u{7f}\u{202e}\u{2066}\u{200f}\u{200b}\u{2028}\u{feff}";
+/// How every hostile text must begin on the screen. Without escaping, only `[2J` would be left of it.
+const SPELLED_OUT: &str = "\\u{1b}[2J";
+
+fn hostile(field: &str) -> String {
+    format!("{field}{HOSTILE}")
+}
+
+/// The same for fields that may contain any bytes.
+fn hostile_bytes(field: &str) -> Vec<u8> {
+    [hostile(field).as_bytes(), b"\xff\xc3"].concat()
+}
+
+fn hostile_error() -> DeadLetter {
+    let reason = hostile("reason");
+    let header = format!("1 2 1 1000 2000 3 {} {reason} ", reason.len());
+    DeadLetter::parse([header.into_bytes(), hostile_bytes("body")].concat())
+}
+
+/// A ring in which every field from outside is hostile. Node 2 is an own node.
+fn hostile_story() -> Story {
+    let mut story = Story::begin().owning(&[2]).until(5);
+    story.model.info = MonitorInfo {
+        ring: hostile("ring"),
+        redis: hostile("redis"),
+        host: hostile("here"),
+        attach: false,
+        respawn: false,
+        log_file: Some(OsString::from_vec(hostile_bytes("log")).into()),
+        started_ms: story.model.info.started_ms,
+    };
+    let mut snapshot = story.snapshots[5].clone();
+    for member in &mut snapshot.members {
+        member.host = hostile("host");
+    }
+    snapshot.generator.as_mut().unwrap().host = hostile("office");
+    let mut events = snapshot.events[..2].to_vec();
+    events[0].kind =
+        EventKind::Joined { member: MemberId(7), reader: false, host: hostile("joined"), pid: 1 };
+    let details = [(hostile("detail"), hostile("value"))].into();
+    events[1].kind = EventKind::Other { name: hostile("event"), details };
+    let (now, errors) = (snapshot.time_ms, vec![hostile_error()]);
+    story.model.updated(now, RingUpdate { snapshot, events, errors });
+    story.model.started(now, NodeKey(9), 4711, RESPAWN_MS);
+    story.model.reported(now, NodeKey(2), &Report::RedisLost { reason: hostile("report") });
+    story
+}
+
+/// Asserts that the text is harmless, and remembers it for [`assert_shown`].
+#[track_caller]
+fn check(seen: &mut String, text: &str) {
+    let is_hostile =
+        |c: char| c.is_control() || HOSTILE.chars().any(|other| other == c && !c.is_ascii_graphic());
+    assert!(!text.contains(is_hostile), "{text:?}");
+    assert!(!text.replace(SPELLED_OUT, "").contains("[2J"), "a character was lost: {text:?}");
+    seen.push_str(text);
+    seen.push('\n');
+}
+
+/// Checks the screen in windows of all layouts.
+#[track_caller]
+fn check_screens(seen: &mut String, story: &Story) {
+    for (width, height) in [(20, 5), (39, 20), (60, 24), (80, 24), (120, 40), (600, 60)] {
+        let screen = story.screen(width, height, COLOURED);
+        check(seen, &screen.buffer().content().iter().map(|cell| cell.symbol()).collect::<String>());
+    }
+}
+
+#[track_caller]
+fn assert_shown(seen: &str, fields: &[&str]) {
+    for field in fields {
+        assert!(seen.contains(&format!("{field}\\u{{1b}}")), "{field} was not shown: {seen}");
+    }
+}
+
+#[test]
+fn no_field_from_outside_can_control_the_terminal_on_the_ring_view_and_the_help() {
+    let mut seen = String::new();
+    let mut story = hostile_story();
+    check_screens(&mut seen, &story);
+    assert_shown(&seen, &["ring", "redis", "here", "host", "office", "joined", "report", "reason", "body"]);
+    // The name of an unknown event is shown as it is. Its details are quoted, which escapes them once more.
+    assert_shown(&seen, &["event"]);
+    assert!(seen.contains("\"detail\\\\u{1b}") && seen.contains("\"value\\\\u{1b}"), "{seen}");
+    assert!(seen.contains("\\xff\\xc3\""), "the end of the body: {seen}");
+
+    story.model.not_started(story.now(), &hostile("start"));
+    check_screens(&mut seen, &story);
+    story.model.lost(story.now(), &hostile("lost"));
+    check_screens(&mut seen, &story);
+    story.command(MonitorCommand::Pause);
+    check_screens(&mut seen, &story);
+    story.command(MonitorCommand::Pause);
+    story.command(MonitorCommand::Help);
+    check_screens(&mut seen, &story);
+    story.command(MonitorCommand::Back);
+    story.command(MonitorCommand::Quit);
+    check_screens(&mut seen, &story);
+    assert_shown(&seen, &["cannot start a node: start", "REDIS DOES NOT ANSWER: lost", "log"]);
+    assert_shown(&seen, &["Redis does not answer: lost"]);
+}
+
+#[test]
+fn no_field_from_outside_can_control_the_terminal_in_the_errors_view() {
+    let mut seen = String::new();
+    let mut story = hostile_story();
+    story.command(MonitorCommand::Errors);
+    check_screens(&mut seen, &story);
+    let page = |text: String| Page { text, errors: vec![hostile_error()], kept: 1, searched: 1 };
+    story.model.errors_view().unwrap().show(page(String::new()));
+    check_screens(&mut seen, &story);
+    assert_shown(&seen, &["reason", "body"]);
+    story.command(MonitorCommand::Enter);
+    check_screens(&mut seen, &story);
+    story.command(MonitorCommand::Drop { all: false });
+    check_screens(&mut seen, &story);
+    story.command(MonitorCommand::Confirm(false));
+    story.model.errors_view().unwrap().answer = Some(hostile("answer"));
+    check_screens(&mut seen, &story);
+    story.command(MonitorCommand::Search);
+    for letter in hostile("typed").chars() {
+        story.command(MonitorCommand::Type(letter));
+    }
+    check_screens(&mut seen, &story);
+    story.command(MonitorCommand::Enter);
+    story.model.errors_view().unwrap().show(page(hostile("typed")));
+    check_screens(&mut seen, &story);
+    assert_shown(&seen, &["answer", "search: typed", "searching for \"typed", "1 with \"typed"]);
+}
+
+#[test]
+fn no_field_from_outside_can_control_the_terminal_in_the_plain_output() {
+    let mut seen = String::new();
+    let mut story = hostile_story();
+    let now = story.now();
+    check(&mut seen, &plain::line(&story.model, now));
+    check(&mut seen, &plain::summary(&story.model));
+    story.model.lost(now, &hostile("lost"));
+    check(&mut seen, &plain::line(&story.model, now));
+    story.model.lost = None;
+    story.model.snapshot = None;
+    check(&mut seen, &plain::line(&story.model, now));
+    check(&mut seen, &plain::summary(&story.model));
+    assert_eq!(seen.matches("ring\\u{1b}").count(), 5, "{seen}");
+    assert_shown(&seen, &["lost"]);
+}
