@@ -16,10 +16,9 @@ use estafeta::{DeadLetter, Event, Result, Ring, Selection};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use crate::model::effect::ErrorsRequest;
-use crate::model::errors_view::Page;
+use crate::model::errors_view::{ErrorsAnswer, Page};
 use crate::model::history::failed;
 use crate::model::ring_update::RingUpdate;
-use estafeta_lab::text::counted;
 
 /// The time between two polls.
 const POLL_PERIOD: Duration = Duration::from_millis(200);
@@ -47,10 +46,7 @@ pub enum FeedUpdate {
     /// Why the last poll failed.
     Lost(String),
     Errors(Page),
-    /// The result of a request, in words.
-    Answer(String),
-    /// Why a request failed.
-    Failed(String),
+    Answer(ErrorsAnswer),
 }
 
 /// Polls the ring.
@@ -141,9 +137,10 @@ pub async fn serve(
                 Err(_) => break,
             }
         }
-        let done = answer(&ring, request).await;
-        let done = done.unwrap_or_else(|error| FeedUpdate::Failed(error.to_string()));
-        if out.send(done).is_err() {
+        let update = answer(&ring, request)
+            .await
+            .unwrap_or_else(|error| FeedUpdate::Answer(ErrorsAnswer::Failed { reason: error.to_string() }));
+        if out.send(update).is_err() {
             return;
         }
     }
@@ -154,11 +151,11 @@ async fn answer(ring: &Ring, request: ErrorsRequest) -> Result<FeedUpdate> {
         ErrorsRequest::List(text) => FeedUpdate::Errors(list(ring, &text).await?),
         ErrorsRequest::Retry(ids) => {
             let count = ring.retry_errors(&Selection::Ids(ids)).await?;
-            FeedUpdate::Answer(format!("{} put back into the queue", counted(count, "error")))
+            FeedUpdate::Answer(ErrorsAnswer::Retried(count))
         }
         ErrorsRequest::Drop(ids) => {
             let count = ring.drop_errors(&Selection::Ids(ids)).await?;
-            FeedUpdate::Answer(format!("{} dropped", counted(count, "error")))
+            FeedUpdate::Answer(ErrorsAnswer::Dropped(count))
         }
     })
 }

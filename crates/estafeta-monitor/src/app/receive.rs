@@ -41,16 +41,9 @@ impl App {
                     view.show(page);
                 }
             }
-            FeedUpdate::Answer(text) => {
-                if let Some(view) = self.model.errors_view() {
-                    view.answer = Some(text);
-                    return vec![Effect::Errors(view.list())];
-                }
-            }
-            FeedUpdate::Failed(why) => {
-                if let Some(view) = self.model.errors_view() {
-                    view.answer = Some(why);
-                }
+            FeedUpdate::Answer(answer) => {
+                let request = self.model.errors_view().and_then(|view| view.show_answer(answer));
+                return request.map(Effect::Errors).into_iter().collect();
             }
         }
         Vec::new()

@@ -1,17 +1,18 @@
 //! The commands of the user: each one changes the model and returns effects.
 //!
-//! A command that kills, freezes or stops works only on an own node that still runs. Otherwise the footer shows why the
-//! model refuses it. A paused or quitting monitor ignores most commands.
+//! A command that kills, freezes or stops works only on an own node that still runs. Otherwise a notice shows why
+//! the model refuses it. A paused or quitting monitor ignores most commands.
 
 use estafeta::Role;
 
 use crate::model::command::MonitorCommand;
 use crate::model::effect::{Effect, ErrorsRequest};
 use crate::model::errors_view::ErrorsView;
-use crate::model::lifecycle::{RESPAWN_MS, name_of};
-use crate::model::log::Tone;
-use crate::model::own_node::OwnNode;
-use crate::model::rows::{Condition, Key, MemberRow};
+use crate::model::lifecycle::RESPAWN_MS;
+use crate::model::log::{Occurrence, UserAction};
+use crate::model::notice::{ActsOn, UserNotice};
+use crate::model::own_node::{NodeName, OwnNode};
+use crate::model::rows::{Condition, MemberRow};
 use crate::model::{Model, View};
 use estafeta_lab::fleet::NodeKey;
 
@@ -84,11 +85,11 @@ impl Model {
             MonitorCommand::Choose(index) => self.pin(index),
             MonitorCommand::KillGenerator => {
                 let generator = self.generator().cloned();
-                return self.act_on_own(now_ms, generator.as_ref(), "generator", Self::kill);
+                return self.act_on_own(now_ms, generator.as_ref(), ActsOn::Generator, Self::kill);
             }
             MonitorCommand::KillSelected => {
                 let row = self.chosen_row();
-                return self.act_on_own(now_ms, row.as_ref(), "node", Self::kill);
+                return self.act_on_own(now_ms, row.as_ref(), ActsOn::SelectedNode, Self::kill);
             }
             MonitorCommand::Freeze => {
                 let row = self.chosen_row();
@@ -96,7 +97,7 @@ impl Model {
                 self.pinned = row.as_ref().map(|row| row.key);
                 let is_frozen = row.as_ref().is_some_and(|row| row.condition == Condition::Frozen);
                 let act = if is_frozen { Self::thaw } else { Self::freeze };
-                return self.act_on_own(now_ms, row.as_ref(), "node", act);
+                return self.act_on_own(now_ms, row.as_ref(), ActsOn::SelectedNode, act);
             }
             MonitorCommand::Add => return self.add(now_ms),
             MonitorCommand::Stop => return self.stop_one(now_ms),
@@ -119,29 +120,19 @@ impl Model {
         &mut self,
         now_ms: u64,
         row: Option<&MemberRow>,
-        what: &str,
+        acts_on: ActsOn,
         act: impl Fn(&mut Self, u64, NodeKey) -> Vec<Effect>,
     ) -> Vec<Effect> {
         let refusal = match row {
-            None => format!("there is no {what} at the moment"),
-            Some(row) if !row.mine => format!(
-                "the {what} {} was not started here: this monitor can only watch it",
-                self.name_of_row(row)
-            ),
+            None => UserNotice::NoSuchRow(acts_on),
+            Some(row) if !row.mine => UserNotice::Foreign { acts_on, name: row.name() },
             Some(MemberRow { node: Some(node), condition, .. }) if !condition.is_gone() => {
                 return act(self, now_ms, *node);
             }
-            Some(row) => format!("{} is dead already", self.name_of_row(row)),
+            Some(row) => UserNotice::AlreadyDead(row.name()),
         };
         self.show_notice(now_ms, refusal);
         Vec::new()
-    }
-
-    fn name_of_row(&self, row: &MemberRow) -> String {
-        match row.key {
-            Key::Member(member) => member.to_string(),
-            Key::Node(_) => format!("with pid {}", row.pid),
-        }
     }
 
     fn kill(&mut self, now_ms: u64, node: NodeKey) -> Vec<Effect> {
@@ -149,7 +140,7 @@ impl Model {
             return Vec::new();
         };
         own.killed = true;
-        self.log_action(now_ms, node, "killed");
+        self.log_action(now_ms, node, UserAction::Killed);
         vec![Effect::Kill(node)]
     }
 
@@ -157,7 +148,7 @@ impl Model {
         if let Some(own) = self.own.get_mut(&node) {
             own.frozen = true;
         }
-        self.log_action(now_ms, node, "froze");
+        self.log_action(now_ms, node, UserAction::Froze);
         vec![Effect::Freeze(node)]
     }
 
@@ -165,23 +156,23 @@ impl Model {
         if let Some(own) = self.own.get_mut(&node) {
             own.frozen = false;
         }
-        self.log_action(now_ms, node, "thawed");
+        self.log_action(now_ms, node, UserAction::Thawed);
         vec![Effect::Thaw(node)]
     }
 
-    fn log_action(&mut self, now_ms: u64, node: NodeKey, effect: &str) {
+    fn log_action(&mut self, now_ms: u64, node: NodeKey, action: fn(NodeName) -> UserAction) {
         if let Some(own) = self.own.get(&node) {
-            self.log.add(now_ms, Tone::Action, format!("{effect} {}", name_of(own)));
+            self.log.add(now_ms, Occurrence::Action(action(own.name())));
         }
     }
 
     fn add(&mut self, now_ms: u64) -> Vec<Effect> {
         let refusal = if self.info.attach {
-            "this monitor only watches; nodes are started elsewhere".to_owned()
+            UserNotice::OnlyWatching
         } else if self.running().count() >= MAX_NODES {
-            format!("{MAX_NODES} nodes run, and that is the most")
+            UserNotice::TooManyNodes
         } else {
-            self.log.add(now_ms, Tone::Action, "started one more node");
+            self.log.add(now_ms, Occurrence::Action(UserAction::Started));
             return vec![Effect::Start { pause_ms: RESPAWN_MS }];
         };
         self.show_notice(now_ms, refusal);
@@ -192,15 +183,15 @@ impl Model {
     fn stop_one(&mut self, now_ms: u64) -> Vec<Effect> {
         let pinned = self.pinned.and_then(|_| self.chosen_row()).filter(|row| !row.condition.is_gone());
         let row = pinned.or_else(|| self.dispensable().cloned());
-        self.act_on_own(now_ms, row.as_ref(), "node", |model, now_ms, node| {
+        self.act_on_own(now_ms, row.as_ref(), ActsOn::SelectedNode, |model, now_ms, node| {
             let Some(own) = model.own.get_mut(&node).filter(|own| !own.stopping) else {
-                model.show_notice(now_ms, "it was asked to stop already; K kills it");
+                model.show_notice(now_ms, UserNotice::AlreadyStopping);
                 return Vec::new();
             };
             own.stopping = true;
             // A frozen node cannot receive the request, so it is thawed first.
             own.frozen = false;
-            model.log_action(now_ms, node, "asked to stop:");
+            model.log_action(now_ms, node, UserAction::AskedToStop);
             vec![Effect::Thaw(node), Effect::Stop(node)]
         })
     }
@@ -225,11 +216,11 @@ impl Model {
         let chosen = chosen.and_then(|node| self.own.get(&node)).filter(dead);
         let last = || self.own.values().filter(dead).max_by_key(|own| own.ended.map(|ended| ended.at_ms));
         let Some(own) = chosen.or_else(last) else {
-            self.show_notice(now_ms, "no dead node was started here; + starts one more");
+            self.show_notice(now_ms, UserNotice::NoDeadNode);
             return Vec::new();
         };
-        let (node, who) = (own.node, name_of(own));
-        self.log.add(now_ms, Tone::Action, format!("started a node in place of {who}"));
+        let (node, name) = (own.node, own.name());
+        self.log.add(now_ms, Occurrence::Action(UserAction::Replaced(name)));
         self.forget(node);
         vec![Effect::Start { pause_ms: RESPAWN_MS }]
     }

@@ -8,7 +8,6 @@ use estafeta::DeadLetter;
 
 use crate::model::command::{MonitorCommand, Movement};
 use crate::model::effect::ErrorsRequest;
-use estafeta_lab::text::counted;
 
 /// The errors that one request fetched.
 #[derive(Default)]
@@ -21,6 +20,20 @@ pub struct Page {
     pub kept: u64,
     /// How many of them the search read, newest first.
     pub searched: u64,
+}
+
+/// The result of a request to retry or drop errors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ErrorsAnswer {
+    /// How many errors went back into the queue.
+    Retried(u64),
+    /// How many errors were deleted.
+    Dropped(u64),
+    Failed {
+        reason: String,
+    },
+    /// The monitor only watches, so it made no request.
+    OnlyWatching,
 }
 
 #[derive(Default)]
@@ -36,7 +49,7 @@ pub struct ErrorsView {
     /// The request that the user must confirm.
     pub question: Option<ErrorsRequest>,
     /// The result of the last request.
-    pub answer: Option<String>,
+    pub answer: Option<ErrorsAnswer>,
     /// Whether the selected error fills the whole window.
     pub wide: bool,
 }
@@ -57,8 +70,7 @@ impl ErrorsView {
             MonitorCommand::Search => self.typing = true,
             MonitorCommand::Enter => self.wide = !self.wide,
             MonitorCommand::Retry { .. } | MonitorCommand::Drop { .. } if only_watching => {
-                self.answer =
-                    Some("this monitor only watches; `estafeta errors` retries and drops".to_owned());
+                self.answer = Some(ErrorsAnswer::OnlyWatching);
             }
             MonitorCommand::Retry { all: false } => return self.chosen(false).map(ErrorsRequest::Retry),
             MonitorCommand::Retry { all: true } => {
@@ -123,20 +135,18 @@ impl ErrorsView {
         self.page.as_ref()?.errors.get(self.at)
     }
 
+    /// Shows the result of a request. Returns the request for a new page if the errors changed.
+    pub fn show_answer(&mut self, answer: ErrorsAnswer) -> Option<ErrorsRequest> {
+        let changed = matches!(answer, ErrorsAnswer::Retried(_) | ErrorsAnswer::Dropped(_));
+        self.answer = Some(answer);
+        changed.then(|| self.list())
+    }
+
     /// Shows a new page. The selection stays on the same error if the page still has it.
     pub fn show(&mut self, page: Page) {
         let selected = self.selected().map(|error| (error.id, error.failed_ms));
         let found = page.errors.iter().position(|error| Some((error.id, error.failed_ms)) == selected);
         self.at = found.unwrap_or(self.at).min(page.errors.len().saturating_sub(1));
         self.page = Some(page);
-    }
-
-    /// The question to the user, in words.
-    pub fn question(&self) -> Option<String> {
-        Some(match self.question.as_ref()? {
-            ErrorsRequest::Retry(ids) => format!("retry {}? y/n", counted(ids.len() as u64, "error")),
-            ErrorsRequest::Drop(ids) => format!("drop {} for good? y/n", counted(ids.len() as u64, "error")),
-            ErrorsRequest::List(_) => return None,
-        })
     }
 }

@@ -6,12 +6,12 @@ use estafeta::MemberId;
 
 use crate::model::Model;
 use crate::model::effect::Effect;
-use crate::model::log::Tone;
+use crate::model::log::Occurrence;
+use crate::model::notice::UserNotice;
 use crate::model::own_node::{Ended, OwnNode};
 use crate::model::rows::Key;
 use estafeta_lab::fleet::NodeKey;
 use estafeta_lab::report::Report;
-use estafeta_lab::text::counted;
 
 /// The first pause before a node is respawned. The pause doubles each time the node ends soon after its start.
 pub const RESPAWN_MS: u64 = 500;
@@ -32,21 +32,17 @@ impl Model {
         let Some(own) = self.own.get_mut(&node) else {
             return;
         };
-        let (who, before) = (name_of(own), own.member);
+        let (name, before) = (own.name(), own.member);
         own.receive(report);
         match report {
             Report::CreatedTaskId { task_id } => self.renumber(node, before, *task_id),
             // If the monitor lost Redis too, the log already shows it.
             Report::RedisLost { reason } if self.lost.is_none() => {
-                self.log.add(now_ms, Tone::Bad, format!("{who} lost Redis: {reason}"));
+                self.log.add(now_ms, Occurrence::NodeLostRedis { node: name, reason: reason.clone() });
             }
-            Report::DeclaredDead => {
-                let text = format!("{who} learned that it was declared dead, joins again");
-                self.log.add(now_ms, Tone::Notable, text);
-            }
+            Report::DeclaredDead => self.log.add(now_ms, Occurrence::NodeDeclaredDead(name)),
             Report::LimitReached { limit } => {
-                let text = format!("the limit of {} is reached", counted(*limit, "message"));
-                self.log.add(now_ms, Tone::Notable, text);
+                self.log.add(now_ms, Occurrence::LimitReached { limit: *limit })
             }
             _ => {}
         }
@@ -81,27 +77,20 @@ impl Model {
         }
         let back_at_ms = (respawns && !own.stopping).then_some(now_ms + own.pause_ms);
         own.ended = Some(Ended { at_ms: now_ms, back_at_ms });
-        let (who, killed) = (name_of(own), own.killed);
-        use std::os::unix::process::ExitStatusExt as _;
-        let how = match status.signal() {
-            Some(9) => "was killed".to_owned(),
-            Some(signal) => format!("was ended by signal {signal}"),
-            None => format!("failed with exit code {}, see the log", status.code().unwrap_or(-1)),
-        };
+        let (name, killed) = (own.name(), own.killed);
         if status.code().is_some() {
             self.failure = Some(status);
         }
         if !killed {
-            self.log.add(now_ms, Tone::Bad, format!("{who} {how}"));
+            self.log.add(now_ms, Occurrence::NodeEnded { node: name, status });
         }
         self.refresh_rows(now_ms);
     }
 
     /// A node could not be started.
-    pub fn not_started(&mut self, now_ms: u64, why: &str) {
-        let text = format!("cannot start a node: {why}");
-        self.log.add(now_ms, Tone::Bad, text.clone());
-        self.show_notice(now_ms, text);
+    pub fn not_started(&mut self, now_ms: u64, reason: &str) {
+        self.log.add(now_ms, Occurrence::NodeNotStarted { reason: reason.to_owned() });
+        self.show_notice(now_ms, UserNotice::NodeNotStarted { reason: reason.to_owned() });
     }
 
     /// Lets time pass: removes an old notice and respawns the nodes that are due.
@@ -138,13 +127,5 @@ impl Model {
     /// The own nodes whose processes run.
     pub fn running(&self) -> impl Iterator<Item = &OwnNode> {
         self.own.values().filter(|own| own.runs())
-    }
-}
-
-/// The name of an own node, in words.
-pub(super) fn name_of(own: &OwnNode) -> String {
-    match own.member {
-        Some(member) => format!("{member} (pid {})", own.pid),
-        None => format!("the node with pid {}", own.pid),
     }
 }

@@ -24,6 +24,7 @@ pub mod errors_view;
 pub mod history;
 pub mod lifecycle;
 pub mod log;
+pub mod notice;
 pub mod own_node;
 pub mod ring_update;
 pub mod rows;
@@ -38,11 +39,12 @@ use estafeta::{DeadLetter, MemberId, Snapshot};
 use crate::model::errors_view::ErrorsView;
 use crate::model::history::History;
 use crate::model::log::EventLog;
+use crate::model::notice::UserNotice;
 use crate::model::own_node::OwnNode;
 use crate::model::rows::{Key, MemberRow};
 use estafeta_lab::fleet::NodeKey;
 
-/// How long the footer shows a notice.
+/// How long a notice is shown.
 const NOTICE_MS: u64 = 5_000;
 
 /// What stays the same for the whole run.
@@ -75,8 +77,8 @@ pub struct Model {
     pub help: bool,
     pub paused: bool,
     pub quitting: bool,
-    /// The notice in the footer, and when it disappears.
-    pub notice: Option<(u64, String)>,
+    /// The last notice, and when it disappears.
+    pub notice: Option<(u64, UserNotice)>,
     pub rows: Vec<MemberRow>,
     /// The row that the user selected. None: the selection follows the generator.
     pub(crate) pinned: Option<Key>,
@@ -118,8 +120,8 @@ impl Model {
         }
     }
 
-    /// Shows a notice in the footer for a while.
-    pub fn show_notice(&mut self, now_ms: u64, text: impl Into<String>) {
-        self.notice = Some((now_ms + NOTICE_MS, text.into()));
+    /// Shows a notice for a while.
+    pub fn show_notice(&mut self, now_ms: u64, notice: UserNotice) {
+        self.notice = Some((now_ms + NOTICE_MS, notice));
     }
 }

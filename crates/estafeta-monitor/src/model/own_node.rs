@@ -13,6 +13,13 @@ pub struct NodeTotals {
     pub failed: u64,
 }
 
+/// What identifies a node for people: its number, or its process before it has joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeName {
+    pub member: Option<MemberId>,
+    pub pid: u64,
+}
+
 #[derive(Debug)]
 pub struct OwnNode {
     pub node: NodeKey,
@@ -82,6 +89,10 @@ impl OwnNode {
             processed: self.totals.processed.saturating_sub(self.at_join.processed),
             failed: self.totals.failed.saturating_sub(self.at_join.failed),
         }
+    }
+
+    pub fn name(&self) -> NodeName {
+        NodeName { member: self.member, pid: self.pid.into() }
     }
 
     pub fn runs(&self) -> bool {

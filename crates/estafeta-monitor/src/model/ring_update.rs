@@ -4,7 +4,7 @@ use estafeta::{DeadLetter, Event, EventKind, Snapshot};
 
 use crate::model::Model;
 use crate::model::history::failed;
-use crate::model::log::Tone;
+use crate::model::log::Occurrence;
 use crate::model::rows::{Condition, MemberPace, MemberRow};
 
 /// The result of one poll of the ring.
@@ -20,13 +20,13 @@ impl Model {
     /// A poll of the ring succeeded.
     pub fn updated(&mut self, now_ms: u64, update: RingUpdate) {
         if self.lost.take().is_some() {
-            self.log.add(now_ms, Tone::Good, "Redis is back");
+            self.log.add(now_ms, Occurrence::RedisBack);
         }
         let snapshot = update.snapshot;
         for event in &update.events {
             // The clock of Redis may differ from the clock of the monitor, which the log uses.
             let age = snapshot.time_ms.saturating_sub(event.time_ms);
-            self.log.add_event(now_ms.saturating_sub(age), event);
+            self.log.add(now_ms.saturating_sub(age), Occurrence::Event(event.kind.clone()));
         }
         self.count_errors(now_ms, &snapshot, &update.errors);
         self.note_departures(now_ms, &snapshot, &update.events);
@@ -40,7 +40,7 @@ impl Model {
     /// A poll of the ring failed.
     pub fn lost(&mut self, now_ms: u64, reason: &str) {
         if self.lost.is_none() {
-            self.log.add(now_ms, Tone::Bad, format!("Redis does not answer: {reason}"));
+            self.log.add(now_ms, Occurrence::RedisLost { reason: reason.to_owned() });
             self.lost = Some(reason.to_owned());
         }
         self.refresh_rows(now_ms);
@@ -49,9 +49,9 @@ impl Model {
     fn note_balance(&mut self, now_ms: u64, snapshot: &Snapshot) {
         let was_balanced = self.snapshot.as_ref().is_none_or(|before| before.balanced);
         if was_balanced && !snapshot.balanced {
-            self.log.add(now_ms, Tone::Bad, "the balance does not add up");
+            self.log.add(now_ms, Occurrence::BalanceOff);
         } else if !was_balanced && snapshot.balanced {
-            self.log.add(now_ms, Tone::Good, "the balance adds up again");
+            self.log.add(now_ms, Occurrence::BalanceBack);
         }
         self.was_unbalanced |= !snapshot.balanced;
     }

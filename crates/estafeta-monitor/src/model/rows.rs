@@ -2,7 +2,7 @@
 
 use estafeta::{Health, MemberId, MemberView, Role};
 
-use crate::model::own_node::OwnNode;
+use crate::model::own_node::{NodeName, OwnNode};
 use estafeta_lab::fleet::NodeKey;
 
 /// The state of a row.
@@ -133,6 +133,14 @@ impl MemberRow {
             condition,
             back_at_ms: own.ended.and_then(|ended| ended.back_at_ms),
         }
+    }
+
+    pub fn name(&self) -> NodeName {
+        let member = match self.key {
+            Key::Member(member) => Some(member),
+            Key::Node(_) => None,
+        };
+        NodeName { member, pid: self.pid }
     }
 
     /// Adds what the node reported itself. That may be more than Redis knew at the last poll, especially if the node

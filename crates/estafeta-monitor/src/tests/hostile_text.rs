@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use estafeta::{DeadLetter, EventKind};
 
 use super::*;
-use crate::model::errors_view::Page;
+use crate::model::errors_view::{ErrorsAnswer, Page};
 use crate::plain;
 
 /// An ANSI sequence with each introducer, line breaks, control characters, bidirectional marks, invisible characters.
@@ -131,7 +131,7 @@ fn no_field_from_outside_can_control_the_terminal_in_the_errors_view() {
     story.command(MonitorCommand::Drop { all: false });
     check_screens(&mut seen, &story);
     story.command(MonitorCommand::Confirm(false));
-    story.model.errors_view().unwrap().answer = Some(hostile("answer"));
+    story.model.errors_view().unwrap().answer = Some(ErrorsAnswer::Failed { reason: hostile("answer") });
     check_screens(&mut seen, &story);
     story.command(MonitorCommand::Search);
     for letter in hostile("typed").chars() {

@@ -20,7 +20,7 @@ use crate::model::effect::Effect;
 use crate::model::lifecycle::RESPAWN_MS;
 use crate::model::ring_update::RingUpdate;
 use crate::model::{Model, MonitorInfo};
-use crate::tui::draw::{self, Theme};
+use crate::tui::draw::{self, Theme, sentence};
 use estafeta_lab::fleet::NodeKey;
 use estafeta_lab::report::Report;
 
@@ -109,13 +109,13 @@ impl Story {
         terminal.backend().clone()
     }
 
-    /// The text of the last line in the log.
+    /// The last entry of the log, as a sentence.
     fn last_log_line(&self) -> String {
-        self.model.log.last(1).next().unwrap().text.clone()
+        sentence::occurrence(&self.model.log.last(1).next().unwrap().what)
     }
 
-    fn notice(&self) -> &str {
-        self.model.notice.as_ref().map_or("", |(_, text)| text)
+    fn notice(&self) -> String {
+        self.model.notice.as_ref().map(|(_, notice)| sentence::notice(notice)).unwrap_or_default()
     }
 }
 

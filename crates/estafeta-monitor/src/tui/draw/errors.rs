@@ -7,6 +7,7 @@ use ratatui::widgets::Wrap;
 
 use super::footer::keys;
 use super::log::add_error;
+use super::sentence;
 use super::text::{SafeLine, paragraph};
 use super::theme::Theme;
 use super::{HitAreas, first_visible};
@@ -75,7 +76,7 @@ fn title(view: &ErrorsView) -> SafeLine {
 }
 
 fn foot_line(view: &ErrorsView, width: u16, theme: Theme) -> SafeLine {
-    if let Some(question) = view.question() {
+    if let Some(question) = view.question.as_ref().and_then(sentence::question) {
         return SafeLine::styled(question, theme.notable().patch(theme.selected()));
     }
     if view.typing {
@@ -83,7 +84,7 @@ fn foot_line(view: &ErrorsView, width: u16, theme: Theme) -> SafeLine {
         return line.raw("_   Enter keeps it, Esc ends it");
     }
     if let Some(answer) = &view.answer {
-        return SafeLine::styled(answer, theme.notable());
+        return SafeLine::styled(sentence::answer(answer), theme.notable());
     }
     let all = [
         ("Esc", "back"),

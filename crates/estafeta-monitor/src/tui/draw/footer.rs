@@ -3,6 +3,7 @@
 use ratatui::Frame;
 use ratatui::layout::Rect;
 
+use super::sentence;
 use super::text::{SafeLine, paragraph};
 use super::theme::Theme;
 use crate::model::Model;
@@ -15,7 +16,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Theme) {
         };
         SafeLine::styled(text, theme.notable())
     } else if let Some((_, notice)) = &model.notice {
-        SafeLine::styled(notice, theme.notable())
+        SafeLine::styled(sentence::notice(notice), theme.notable())
     } else {
         let watching = [("q", "quit"), ("?", "help"), ("e", "errors"), ("p", "pause")];
         let all = [

@@ -6,6 +6,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use super::number::clock;
+use super::sentence;
 use super::text::{SafeLine, paragraph};
 use super::theme::Theme;
 use crate::model::Model;
@@ -20,7 +21,9 @@ pub fn draw_events(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Them
     let room = usize::from(area.height.saturating_sub(1));
     lines.extend(model.log.last(room).map(|entry| {
         let time = format!("{} ", clock(entry.at_ms));
-        SafeLine::default().add(time, theme.faint()).add(&entry.text, theme.tone(entry.tone))
+        SafeLine::default()
+            .add(time, theme.faint())
+            .add(sentence::occurrence(&entry.what), theme.occurrence(&entry.what))
     }));
     frame.render_widget(paragraph(lines), area);
 }

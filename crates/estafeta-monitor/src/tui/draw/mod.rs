@@ -10,6 +10,7 @@ mod help;
 mod hit_areas;
 mod log;
 mod number;
+pub mod sentence;
 mod table;
 mod text;
 mod theme;

@@ -1,10 +1,11 @@
 //! The styles of the screen, named by their meaning.
 
+use estafeta::EventKind;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols;
 
 use super::text::SafeLine;
-use crate::model::log::Tone;
+use crate::model::log::Occurrence;
 use crate::model::rows::Condition;
 
 /// What the terminal can show.
@@ -53,14 +54,25 @@ impl Theme {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
-    pub fn tone(self, tone: Tone) -> Style {
-        match tone {
-            Tone::Plain => Style::new(),
-            Tone::Good => self.good(),
-            Tone::Notable => self.notable(),
-            Tone::Bad => self.coloured(Color::Red),
-            Tone::Office => self.office(),
-            Tone::Action => self.strong(),
+    /// The style of an entry of the log.
+    pub fn occurrence(self, what: &Occurrence) -> Style {
+        match what {
+            Occurrence::Event(EventKind::TookOffice { .. } | EventKind::TookOver { .. }) => self.office(),
+            Occurrence::Event(EventKind::Buried { .. } | EventKind::RolledBack { .. })
+            | Occurrence::Errors { .. }
+            | Occurrence::RedisLost { .. }
+            | Occurrence::BalanceOff
+            | Occurrence::NodeLostRedis { .. }
+            | Occurrence::NodeEnded { .. }
+            | Occurrence::NodeNotStarted { .. } => self.coloured(Color::Red),
+            Occurrence::Event(EventKind::Joined { .. }) | Occurrence::RedisBack | Occurrence::BalanceBack => {
+                self.good()
+            }
+            Occurrence::Event(EventKind::Left { .. } | EventKind::Resigned { .. })
+            | Occurrence::NodeDeclaredDead(_)
+            | Occurrence::LimitReached { .. } => self.notable(),
+            Occurrence::Action(_) => self.strong(),
+            Occurrence::Event(_) => Style::new(),
         }
     }
 
