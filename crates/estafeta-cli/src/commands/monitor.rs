@@ -14,6 +14,7 @@ use crate::find_redis::{self, Creation};
 use crate::private_redis::{self, PrivateRedis};
 use crate::settings::{DEMO, Reach};
 use estafeta_lab::clock::now_ms;
+use estafeta_lab::escape::escape;
 use estafeta_lab::paint::colour_for;
 use estafeta_monitor::{Launch, MAX_NODES, MonitorInfo, MonitorOptions, Theme};
 
@@ -100,11 +101,11 @@ fn watch(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let attach = args.attach || runtime.block_on(must_attach(reach, &endpoint, args))?;
     if attach && !args.attach && args.nodes.is_none() {
-        let _ = writeln!(
-            io::stderr(),
-            "estafeta: ring {} is in use, so this monitor only watches (see -n)",
-            reach.ring
-        );
+        let ignored = match ignored_options(args, &run)? {
+            names if names.is_empty() => String::new(),
+            names => format!(" and ignores {}", names.join(", ")),
+        };
+        print(&format!("ring {} is in use, so this monitor only watches{ignored} (see -n)", reach.ring));
     }
     let info = MonitorInfo {
         ring: reach.ring.to_string(),
@@ -136,9 +137,22 @@ fn watch(
     Ok(outcome?.into())
 }
 
-/// Prepares the ring, and returns whether the monitor may only watch. Without `-n`, it only watches if the ring has living nodes or belongs to another
-/// application. With `-n`, it starts nodes, and fails if the ring belongs to another application. With `-n 0`, it only
-/// watches.
+/// The given options that have no effect in a monitor that only watches. They may come from the environment or the
+/// settings file too.
+fn ignored_options(args: &MonitorArgs, run: &RunArgs) -> Result<Vec<String>> {
+    // A monitor that starts nodes does not use these either.
+    let set_by_monitor = |name: &str| ["--json", "--brief", "--control"].contains(&name);
+    let own = [("--fresh", args.fresh), ("--respawn", args.respawn)];
+    let own = own.into_iter().filter(|(_, given)| *given).map(|(name, _)| name.to_owned());
+    let flags = run.flags()?;
+    let names = flags.iter().filter_map(|flag| flag.split('=').next()).filter(|name| !set_by_monitor(name));
+    Ok(own.chain(names.map(ToOwned::to_owned)).collect())
+}
+
+/// Prepares the ring, and returns whether the monitor may only watch.
+///
+/// Without `-n`, it only watches if the ring has living nodes or belongs to another application. With `-n`, it starts
+/// nodes, and fails if the ring belongs to another application. With `-n 0`, it only watches.
 async fn must_attach(reach: &Reach, endpoint: &Endpoint, args: &MonitorArgs) -> Result<bool> {
     let ring = Ring::connect(endpoint.clone(), reach.ring.clone()).await?;
     for warning in ring.server_warnings().await? {
@@ -180,5 +194,10 @@ fn stop(private: &PrivateRedis) {
         }
         Some(Err(error)) => format!("cannot stop the private Redis: {error}"),
     };
-    let _ = writeln!(io::stderr(), "estafeta: {message}");
+    print(&message);
+}
+
+/// Prints a message to stderr.
+fn print(message: &str) {
+    let _ = writeln!(io::stderr(), "estafeta: {}", escape(message.as_bytes()));
 }

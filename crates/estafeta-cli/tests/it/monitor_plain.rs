@@ -117,6 +117,26 @@ fn each_node_gets_the_options_and_a_separate_record() {
 }
 
 #[test]
+fn a_monitor_that_attaches_by_itself_names_the_options_that_it_ignores() {
+    let ring = TestRing::new();
+    let _node = ring.node(&["--interval", "50ms"]);
+    let printed = |args: &[&str]| {
+        let output = ring.command(&[&["monitor", "--for", "1s"], args].concat());
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        stderr.lines().find(|line| line.contains("only watches")).unwrap_or_default().to_owned()
+    };
+    let line = "estafeta: ring estafeta is in use, so this monitor only watches";
+    assert_eq!(printed(&[]), format!("{line} (see -n)"));
+    let options = ["--lease", "3s", "--respawn", "--interval", "1s", "--journal", "--fresh"];
+    let ignored = "--fresh, --respawn, --interval, --lease, --journal";
+    assert_eq!(printed(&options), format!("{line} and ignores {ignored} (see -n)"));
+    // The user asked for a monitor that only watches.
+    assert_eq!(printed(&["--attach"]), "");
+    assert_eq!(ring.status()["members"].as_array().unwrap().len(), 1);
+}
+
+#[test]
 fn a_wrong_call_is_refused_and_starts_no_redis() {
     let cases: [(&[&str], &str); 6] = [
         (&["-n", "201"], "expected at most 200"),
