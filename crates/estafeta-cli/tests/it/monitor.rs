@@ -190,9 +190,9 @@ fn a_click_selects_a_row_and_keys_work_in_every_view() {
     monitor.terminal.type_keys("r\u{1b}[Br\u{1b}[Br\u{1b}[B");
     ring.eventually(SOON, "three retried errors", |ring| ring["retried"] == 3);
     monitor.terminal.type_keys("/no such text");
-    monitor.terminal.wait_for(SOON, "nothing found", |screen| screen.contains("none has this text"));
+    monitor.terminal.wait_for(SOON, "nothing found", |screen| screen.contains("no error contains this text"));
     monitor.terminal.type_keys("\x1b");
-    monitor.terminal.wait_for(SOON, "all again", |screen| !screen.contains("none has this text"));
+    monitor.terminal.wait_for(SOON, "all again", |screen| !screen.contains("no error contains this text"));
     monitor.quit();
     assert_eq!(ring.status()["dropped"], 1);
 }

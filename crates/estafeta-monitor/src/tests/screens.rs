@@ -105,7 +105,7 @@ fn the_header_shows_a_frozen_generator_and_whether_any_other_node_is_alive() {
     alone.members.truncate(1);
     story.receive(alone);
     let shown = story.screen(80, 24, COLOURED).to_string();
-    assert!(shown.contains("IS FROZEN AND NOBODY ELSE IS ALIVE"), "{shown}");
+    assert!(shown.contains("IS FROZEN AND NO OTHER NODE IS ALIVE"), "{shown}");
 }
 
 #[test]
@@ -143,5 +143,25 @@ fn no_window_is_too_small_to_draw() {
         if view == MonitorCommand::Help {
             story.command(MonitorCommand::Back);
         }
+    }
+}
+
+#[test]
+fn a_monitor_that_only_watches_lists_only_keys_that_work() {
+    let mut story = Story::begin().owning(&[1]).until(6);
+    for only_watching in [false, true] {
+        story.model.info.attach = only_watching;
+        story.command(MonitorCommand::Help);
+        let help = story.screen(80, 24, COLOURED).to_string();
+        story.command(MonitorCommand::Back);
+        story.command(MonitorCommand::Errors);
+        let errors = story.screen(80, 24, COLOURED).to_string();
+        story.command(MonitorCommand::Back);
+        for shown in [&help, &errors] {
+            assert!(shown.contains("search") && shown.contains("quit"), "{shown}");
+            assert_eq!(shown.contains("retry"), !only_watching, "{shown}");
+            assert_eq!(shown.contains("drop"), !only_watching, "{shown}");
+        }
+        assert_eq!(errors.contains("R D"), !only_watching, "{errors}");
     }
 }

@@ -11,6 +11,7 @@ use super::sentence;
 use super::text::{SafeLine, paragraph};
 use super::theme::Theme;
 use super::{HitAreas, first_visible};
+use crate::model::Model;
 use crate::model::errors_view::{ErrorsView, Page};
 use estafeta_lab::text::{counted, grouped, moment};
 
@@ -19,7 +20,7 @@ const MAX_BODY: usize = 8000;
 const MAX_REASON: usize = 300;
 const MAX_TEXT: usize = 40;
 
-pub fn draw(frame: &mut Frame<'_>, area: Rect, view: &ErrorsView, paused: bool, theme: Theme) -> HitAreas {
+pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &ErrorsView, theme: Theme) -> HitAreas {
     let detail = match area.height {
         height if view.wide => height.saturating_sub(2),
         height @ 12.. => height / 3,
@@ -32,9 +33,9 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, view: &ErrorsView, paused: bool, 
         Constraint::Length(1),
     ])
     .areas(area);
-    let title = if paused { "PAUSED, p goes on".into() } else { title(view) };
+    let title = if model.paused { "PAUSED, p continues".into() } else { title(view) };
     frame.render_widget(paragraph([theme.title(title, area.width)]), head);
-    frame.render_widget(paragraph([foot_line(view, area.width, theme)]), foot);
+    frame.render_widget(paragraph([foot_line(view, model.info.attach, area.width, theme)]), foot);
     let Some(page) = &view.page else {
         return HitAreas::default();
     };
@@ -48,7 +49,8 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, view: &ErrorsView, paused: bool, 
         if is_selected { line.style(theme.selected()) } else { line }
     });
     if page.errors.is_empty() && page.text == view.text {
-        let nothing = if view.text.is_empty() { "  no errors are kept" } else { "  none has this text" };
+        let nothing =
+            if view.text.is_empty() { "  no errors are kept" } else { "  no error contains this text" };
         frame.render_widget(paragraph([SafeLine::styled(nothing, theme.faint())]), list);
     }
     frame.render_widget(paragraph(lines), list);
@@ -75,17 +77,18 @@ fn title(view: &ErrorsView) -> SafeLine {
     if count < *kept { title.raw(format!(", the newest {} shown", grouped(count))) } else { title }
 }
 
-fn foot_line(view: &ErrorsView, width: u16, theme: Theme) -> SafeLine {
+fn foot_line(view: &ErrorsView, only_watching: bool, width: u16, theme: Theme) -> SafeLine {
     if let Some(question) = view.question.as_ref().and_then(sentence::question) {
         return SafeLine::styled(question, theme.notable().patch(theme.selected()));
     }
     if view.typing {
         let line = SafeLine::styled("search: ", theme.notable()).add_cut(&view.text, MAX_TEXT, Style::new());
-        return line.raw("_   Enter keeps it, Esc ends it");
+        return line.raw("_   Enter keeps the text, Esc ends the search");
     }
     if let Some(answer) = &view.answer {
         return SafeLine::styled(sentence::answer(answer), theme.notable());
     }
+    let watching = [("Esc", "back"), ("/", "search"), ("q", "quit")];
     let all = [
         ("Esc", "back"),
         ("/", "search"),
@@ -94,7 +97,7 @@ fn foot_line(view: &ErrorsView, width: u16, theme: Theme) -> SafeLine {
         ("R D", "all shown"),
         ("q", "quit"),
     ];
-    keys(&all, width, theme)
+    keys(if only_watching { &watching } else { &all }, width, theme)
 }
 
 fn draw_selected(frame: &mut Frame<'_>, area: Rect, view: &ErrorsView, theme: Theme) {

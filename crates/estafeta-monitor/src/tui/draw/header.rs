@@ -21,7 +21,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Theme, now_
         .raw(format!("  up {up}  redis {}", info.redis));
     frame.render_widget(paragraph([first, office(model, theme), balance(model, theme, area.width)]), area);
     let flag = match (model.paused, info.attach) {
-        (true, _) => SafeLine::styled(" PAUSED, p goes on ", theme.notable().patch(theme.selected())),
+        (true, _) => SafeLine::styled(" PAUSED, p continues ", theme.notable().patch(theme.selected())),
         (false, true) => SafeLine::styled(" only watching", theme.faint()),
         (false, false) => SafeLine::default(),
     };
@@ -46,7 +46,7 @@ fn office(model: &Model, theme: Theme) -> SafeLine {
             let condition = model.generator().map_or(Condition::Dead, |row| row.condition);
             if condition != Condition::Alive {
                 let any_alive = model.rows.iter().any(|row| row.condition == Condition::Alive);
-                let suffix = if any_alive { "" } else { " AND NOBODY ELSE IS ALIVE" };
+                let suffix = if any_alive { "" } else { " AND NO OTHER NODE IS ALIVE" };
                 let name = condition.name().to_uppercase();
                 line = line.add(format!(" IS {name}{suffix}"), theme.bad());
             }
@@ -65,7 +65,7 @@ fn balance(model: &Model, theme: Theme, width: u16) -> SafeLine {
         return SafeLine::default();
     };
     let (verdict, style) = match (model.lost.is_some(), snapshot.balanced) {
-        (true, _) => ("seen last", theme.faint()),
+        (true, _) => ("last seen", theme.faint()),
         (false, true) => ("balance adds up", theme.good()),
         (false, false) => ("BALANCE IS OFF", theme.bad().patch(theme.selected())),
     };

@@ -31,7 +31,7 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model, theme: Theme, now_ms: u64) -> 
             help::draw(frame, area, model, theme);
             HitAreas::default()
         }
-        View::Errors(view) => errors::draw(frame, area, view, model.paused, theme),
+        View::Errors(view) => errors::draw(frame, area, model, view, theme),
         View::Ring if area.width < 40 || area.height < 10 => {
             header::draw_tiny(frame, area, model, theme);
             HitAreas::default()

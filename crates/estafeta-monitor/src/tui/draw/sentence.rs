@@ -141,7 +141,7 @@ pub fn answer(answer: &ErrorsAnswer) -> String {
 mod tests {
     use estafeta::{Epoch, EventKind, Health, MemberId};
 
-    use super::event;
+    use super::{Occurrence, occurrence};
 
     #[test]
     fn events_have_the_words_of_the_library_and_commas_between_the_thousands() {
@@ -173,9 +173,9 @@ mod tests {
             ),
         ];
         for (kind, sentence) in cases {
-            assert_eq!(event(&kind), sentence);
             let without_commas = |text: &str| text.replace(',', "");
             assert_eq!(without_commas(sentence), without_commas(&kind.to_string()));
+            assert_eq!(occurrence(&Occurrence::Event(kind)), sentence);
         }
     }
 }
