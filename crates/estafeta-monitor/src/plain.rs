@@ -10,7 +10,7 @@ pub fn line(model: &Model, now_ms: u64) -> String {
     escape(raw_line(model, now_ms).as_bytes())
 }
 
-/// What is left to say when the screen is gone.
+/// The summary that stays in the terminal after the monitor has quit.
 pub fn summary(model: &Model) -> String {
     escape(raw_summary(model).as_bytes())
 }

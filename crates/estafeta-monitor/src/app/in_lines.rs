@@ -60,7 +60,7 @@ impl App {
     pub(super) fn exit_code(&self) -> Result<u8> {
         if let Some(status) = self.model.failure {
             let log = self.model.info.log_file.iter().map(|log| format!(", see {}", log.display()));
-            bail!("a node ended by itself ({status}){}", log.collect::<String>());
+            bail!("a node failed ({status}){}", log.collect::<String>());
         }
         Ok(if self.model.was_unbalanced { FAILED } else { 0 })
     }

@@ -1,4 +1,4 @@
-//! The inputs of the app, except keys, the mouse and the ticks.
+//! What the app waits for beside the terminal: reports of nodes, updates of the feed, and signals.
 
 use std::io;
 
@@ -16,7 +16,7 @@ pub(super) struct Inputs {
     pub(super) reports: UnboundedReceiver<FromNode>,
     pub(super) updates: UnboundedReceiver<FeedUpdate>,
     /// The tasks of the feed. None of them may end before the app does.
-    pub(super) parts: JoinSet<()>,
+    pub(super) tasks: JoinSet<()>,
     pub(super) signals: Signals,
 }
 
@@ -32,9 +32,9 @@ impl Inputs {
             Some(from) = self.reports.recv() => Ok(Input::Node(from)),
             Some(update) = self.updates.recv() => Ok(Input::Feed(update)),
             signal = self.signals.next() => Ok(Input::Signal(signal)),
-            Some(ended) = self.parts.join_next() => {
-                ended.context("a part of the monitor failed")?;
-                bail!("a part of the monitor ended");
+            Some(ended) = self.tasks.join_next() => {
+                ended.context("a task of the monitor panicked")?;
+                bail!("a task of the monitor ended unexpectedly");
             }
         }
     }

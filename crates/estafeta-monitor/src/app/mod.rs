@@ -4,11 +4,11 @@
 //! The inputs are the reports of the nodes, the updates of the feed, signals, keys and the mouse, and a tick every
 //! 100 ms. The model decides what an input means. The app decides only how the monitor ends:
 //!
-//! - *Running*: until the user quits, a stop signal arrives, the time of `--for` is over, or the terminal closes. In
-//!   plain lines the monitor also quits when its stdout closes, or when all its nodes have ended and none will be
-//!   respawned.
+//! - *Running*: until the user quits, a stop signal arrives, the time of `--for` is over, or the terminal closes.
+//!   Without a terminal the monitor also quits when its stdout closes, or when all its nodes have ended and none will
+//!   be respawned.
 //! - *Quitting*: the app thaws all its nodes and asks them to stop. It kills them after a second request to
-//!   quit, or when [`STOP_TIMEOUT`] is over.
+//!   quit, or after 27 seconds.
 //! - *Over*: all nodes of the fleet have ended.
 //!
 //! If the terminal fails or closes, the app stops drawing and quits as above, because the nodes must still be stopped.
@@ -43,7 +43,7 @@ use estafeta::{Endpoint, Ring, RingName};
 use estafeta_lab::fleet::Fleet;
 use input::{Inputs, Signals};
 
-/// How many events from before the start a monitor with `--attach` shows.
+/// How many events from before the start a monitor that only watches shows.
 const PAST_EVENTS: usize = 20;
 
 /// The settings of the monitor.
@@ -80,9 +80,9 @@ pub async fn run(options: MonitorOptions) -> Result<u8> {
     let clock = MonotonicClock { wall_ms: options.info.started_ms, since: Instant::now() };
     // This comes before the first node starts, so the log shows its join. An unreachable Redis fails here, at once.
     let watch = RingFeed::begin(connect().await?, past).await?;
-    let mut parts = JoinSet::new();
-    parts.spawn(watch.run(updates_in.clone()));
-    parts.spawn(feed::serve(connect().await?, requested, updates_in));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(watch.run(updates_in.clone()));
+    tasks.spawn(feed::serve(connect().await?, requested, updates_in));
     let mut app = App {
         model: Model::new(options.info),
         fleet,
@@ -100,13 +100,13 @@ pub async fn run(options: MonitorOptions) -> Result<u8> {
     for _ in 0..options.nodes {
         app.start(RESPAWN_MS)?;
     }
-    let inputs = Inputs { reports, updates, parts, signals: Signals::new()? };
+    let inputs = Inputs { reports, updates, tasks, signals: Signals::new()? };
     match options.theme {
         Some(theme) => {
             let mut screen = Screen::take().context("cannot use this terminal")?;
             app.run_on_screen(&mut screen, theme, inputs).await?;
             drop(screen);
-            // The screen is gone, so this line is all that is left of the session.
+            // The screen is gone, so only this line stays in the terminal.
             let _ = writeln!(io::stdout(), "{}", plain::summary(&app.model));
             Ok(0)
         }

@@ -81,7 +81,7 @@ impl App {
                 match self.draw(screen, theme) {
                     Ok(drawn) => hit_areas = drawn,
                     Err(error) if error.kind() == io::ErrorKind::Other => return Err(error.into()),
-                    // The terminal is gone. The loop goes on without it and stops the nodes.
+                    // The terminal is gone. The loop continues without it and stops the nodes.
                     Err(_) => terminal = None,
                 }
             }

@@ -1,4 +1,4 @@
-//! The terminal: the monitor takes it over while it draws, and restores it however that ends.
+//! The terminal. The monitor takes it over while it draws, and restores it when it stops drawing, even by a panic.
 //!
 //! [`Screen`] restores the terminal when it is dropped, before the monitor is suspended, and in the panic hook. After a
 //! panic, [`Screen::draw`] returns an error.
@@ -75,7 +75,7 @@ impl Screen {
 
     pub fn draw(&mut self, draw: impl FnOnce(&mut ratatui::Frame<'_>)) -> io::Result<()> {
         if !TAKEN.load(Ordering::SeqCst) {
-            return Err(io::Error::other("a part of the monitor panicked"));
+            return Err(io::Error::other("a thread of the monitor panicked"));
         }
         self.terminal.draw(draw).map(drop)
     }

@@ -1,4 +1,4 @@
-//! Draws the help: every key, the meaning of every state, and the path of the nodes' log.
+//! Draws the help: the keys that work, the meaning of every state, and the path of the nodes' log.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
