@@ -5,6 +5,7 @@
 //! `kill -9`. The second was frozen for longer than its lease and thawed. The fifth was frozen.
 
 mod commands;
+mod errors_view;
 mod hostile_text;
 mod screens;
 
