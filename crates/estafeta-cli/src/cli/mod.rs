@@ -1,0 +1,213 @@
+//! The command line, as clap parses it, with one module per command that has many options. `settings` decides what the
+//! options mean together.
+
+mod bench;
+mod chaos;
+mod errors;
+mod monitor;
+mod reach;
+mod redis;
+mod run;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+pub use bench::BenchArgs;
+pub use chaos::ChaosArgs;
+pub use errors::{DropArgs, ErrorsCommand, SelectArgs};
+pub use monitor::MonitorArgs;
+pub use reach::{LogFormat, ReachArgs};
+pub use redis::RedisCommand;
+pub use run::{MissedTicks, RunArgs};
+
+/// One elected producer and any number of workers on the Redis you already run.
+///
+/// Every message gets exactly one recorded outcome. If the producer dies, another node takes over. Without a command,
+/// `estafeta` starts a node, like `estafeta run`, and accepts its options.
+#[derive(Debug, Parser)]
+#[command(
+    name = "estafeta",
+    version,
+    max_term_width = 110,
+    after_help = "\
+Examples:
+  estafeta monitor                       start five nodes, then press k to kill the generator
+  estafeta run --redis redis://host/0    start one node on your Redis
+  estafeta status                        show the ring once
+  estafeta getErrors                     print and remove the failed messages
+
+Run `estafeta COMMAND --help` for the options of a command."
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub reach: ReachArgs,
+
+    #[command(flatten)]
+    pub run: RunArgs,
+
+    /// Same as the command getErrors
+    #[arg(long = "getErrors", conflicts_with = "clean_temp", hide = true)]
+    pub get_errors: bool,
+
+    /// Same as the command cleanTemp
+    #[arg(long = "cleanTemp", hide = true)]
+    pub clean_temp: bool,
+
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start a node of the demo: it generates or handles random messages, as elected
+    #[command(after_help = "\
+Examples:
+  estafeta run                           one node; start more in other terminals
+  estafeta run --interval 0              generate as fast as Redis accepts messages
+  estafeta run --limit 1000 --until-done --json")]
+    Run(Box<RunArgs>),
+    /// Start nodes and watch the ring in this terminal: kill, freeze and add nodes, and see it heal
+    ///
+    /// Keys: k kills the generator, q quits and stops the nodes, ? shows all other keys. If stdout is not a terminal, the
+    /// monitor prints one line per second instead. With --attach, or if other members are already in the ring and -n is
+    /// not given, the monitor starts no nodes.
+    #[command(after_help = "\
+Examples:
+  estafeta monitor                       five nodes on a private Redis
+  estafeta monitor -n 20 --interval 50ms --respawn
+  estafeta monitor --attach --redis redis://host/0 --ring orders")]
+    Monitor(Box<MonitorArgs>),
+    /// Print all errors and remove them from Redis
+    ///
+    /// An error is a message that failed. Two getErrors at once never print the same error, and one that dies or whose
+    /// pipe closes loses none: the next one prints what it had not finished.
+    #[command(
+        name = "getErrors",
+        visible_alias = "get-errors",
+        after_help = "\
+Examples:
+  estafeta getErrors > errors.txt
+  estafeta getErrors --json | jq .reason"
+    )]
+    GetErrors(JsonArg),
+    /// List, count, retry or drop errors without taking them out
+    #[command(after_help = "\
+Examples:
+  estafeta errors list
+  estafeta errors retry 17 23
+  estafeta errors drop --all --yes")]
+    Errors {
+        #[command(subcommand)]
+        action: ErrorsCommand,
+    },
+    /// Show the ring at one moment
+    ///
+    /// The exit code is 1 if there is no such ring, or if the balance does not add up: published = waiting +
+    /// in flight + done + errors kept + errors taken.
+    #[command(after_help = "\
+Examples:
+  estafeta status --watch
+  estafeta status --json | jq .waiting")]
+    Status(StatusArgs),
+    /// List the rings in a Redis
+    #[command(after_help = "\
+Examples:
+  estafeta rings
+  estafeta rings --redis redis://host/0 --json")]
+    Rings(JsonArg),
+    /// Return the messages of dead members to the queue now
+    #[command(
+        name = "cleanTemp",
+        visible_alias = "clean-temp",
+        after_help = "\
+Examples:
+  estafeta cleanTemp
+  estafeta cleanTemp --json"
+    )]
+    CleanTemp(JsonArg),
+    /// Delete a ring from Redis
+    #[command(after_help = "\
+Examples:
+  estafeta reset --ring demo
+  estafeta reset --ring demo --yes --force")]
+    Reset(ResetArgs),
+    /// Attack a ring of real nodes and judge whether it kept its promises
+    #[command(after_help = "\
+Examples:
+  estafeta chaos --for 30s
+  estafeta chaos --seed 5 --report chaos.html
+  estafeta chaos --faults kill,freeze -n 20")]
+    Chaos(ChaosArgs),
+    /// Measure a ring on this machine: speed, cost, and how soon it heals
+    ///
+    /// The benchmarks start their own Redis, unless --redis or --host names one. A named Redis should be idle otherwise,
+    /// because its cost is measured for the whole server.
+    #[command(after_help = "\
+Examples:
+  estafeta bench throughput latency
+  estafeta bench failover --tries 100 --plot failover.svg")]
+    Bench(BenchArgs),
+    /// Show or stop the private Redis, which runs where no other Redis was found
+    #[command(after_help = "\
+Examples:
+  estafeta redis status
+  estafeta redis stop")]
+    Redis {
+        #[command(subcommand)]
+        action: RedisCommand,
+    },
+    /// Print a completion script for a shell
+    #[command(after_help = "\
+Examples:
+  estafeta completions bash > ~/.local/share/bash-completion/completions/estafeta
+  estafeta completions zsh > ~/.zfunc/_estafeta
+  estafeta completions fish > ~/.config/fish/completions/estafeta.fish")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages of all commands into a directory
+    #[command(after_help = "\
+Example:
+  estafeta man ~/.local/share/man/man1")]
+    Man {
+        /// The directory
+        directory: PathBuf,
+    },
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub struct JsonArg {
+    /// Print JSON, one object per line
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub struct YesArg {
+    /// Do not ask
+    #[arg(long)]
+    pub yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    pub output: JsonArg,
+
+    /// Show the ring every second until stopped
+    #[arg(long)]
+    pub watch: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ResetArgs {
+    /// Do not ask
+    #[arg(long)]
+    pub yes: bool,
+
+    /// Delete it even while members are alive
+    #[arg(long)]
+    pub force: bool,
+}

@@ -1,0 +1,98 @@
+//! The options of `estafeta run`.
+
+use std::path::PathBuf;
+
+use clap::builder::BoolishValueParser;
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+use crate::duration::HumanDuration;
+
+/// Options of `run`. Each may also come from the environment or the settings file. A flag overrides the environment,
+/// which overrides the file.
+#[derive(Clone, Debug, Default, Args, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case", default)]
+#[command(next_help_heading = "Options of run")]
+pub struct RunArgs {
+    /// Time between two messages, 0 for as fast as possible [default: 500ms]
+    #[arg(long, value_name = "TIME", env = "ESTAFETA_INTERVAL", allow_hyphen_values = true)]
+    pub interval: Option<HumanDuration>,
+
+    /// Share of messages that the demo's handler finds faulty, 0 to 1 [default: 0.05]
+    #[arg(long, value_name = "SHARE", env = "ESTAFETA_ERROR_RATE", allow_hyphen_values = true)]
+    pub error_rate: Option<f64>,
+
+    /// Messages that this node handles concurrently [default: 1]
+    #[arg(long, value_name = "N", env = "ESTAFETA_CONCURRENCY", allow_hyphen_values = true)]
+    pub concurrency: Option<usize>,
+
+    /// Messages that the whole ring generates, across all take-overs [default: no limit]
+    #[arg(long, value_name = "K", env = "ESTAFETA_LIMIT", allow_hyphen_values = true)]
+    pub limit: Option<u64>,
+
+    /// Exit once the limit is reached and every message has its outcome
+    #[arg(long, env = "ESTAFETA_UNTIL_DONE", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = BoolishValueParser::new(), value_name = "BOOL")]
+    pub until_done: Option<bool>,
+
+    /// Simulated work for each character of a message [default: 0ms]
+    #[arg(long, value_name = "TIME", env = "ESTAFETA_WORK_PER_CHAR", allow_hyphen_values = true)]
+    pub work_per_char: Option<HumanDuration>,
+
+    /// The generator pauses while this many messages wait [default: 100000]
+    #[arg(long, value_name = "N", env = "ESTAFETA_MAX_WAITING", allow_hyphen_values = true)]
+    pub max_waiting: Option<u64>,
+
+    /// A message becomes an error after its handlers died this often [default: 5]
+    #[arg(long, value_name = "N", env = "ESTAFETA_MAX_ATTEMPTS", allow_hyphen_values = true)]
+    pub max_attempts: Option<u32>,
+
+    /// Largest message body in bytes [default: 1048576]
+    #[arg(long, value_name = "BYTES", env = "ESTAFETA_MAX_BODY", allow_hyphen_values = true)]
+    pub max_body: Option<usize>,
+
+    /// How long a node that cannot be heard still counts as alive [default: 2s]
+    #[arg(long, value_name = "TIME", env = "ESTAFETA_LEASE", allow_hyphen_values = true)]
+    pub lease: Option<HumanDuration>,
+
+    /// What to do about ticks that no node could publish [default: skip]
+    #[arg(long, value_enum, env = "ESTAFETA_MISSED")]
+    pub missed: Option<MissedTicks>,
+
+    /// Write every outcome to the stream {RING}:journal
+    #[arg(long, env = "ESTAFETA_JOURNAL", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = BoolishValueParser::new(), value_name = "BOOL")]
+    pub journal: Option<bool>,
+
+    /// Append every step of this node to a file, one line per step
+    #[arg(long, value_name = "FILE", env = "ESTAFETA_RECORD")]
+    pub record: Option<PathBuf>,
+
+    /// Print one JSON object per event, as docs/json.md describes
+    #[arg(long, env = "ESTAFETA_JSON", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = BoolishValueParser::new(), value_name = "BOOL")]
+    pub json: Option<bool>,
+
+    /// With --json: print nothing about single messages, and totals at most ten times per second
+    #[arg(long, env = "ESTAFETA_BRIEF", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = BoolishValueParser::new(), value_name = "BOOL")]
+    pub brief: Option<bool>,
+
+    /// Obey JSON objects on stdin: {"msg":"stop"} stops the node, and so does the end of stdin
+    #[arg(long, env = "ESTAFETA_CONTROL", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = BoolishValueParser::new(), value_name = "BOOL")]
+    pub control: Option<bool>,
+
+    /// Seed that makes the random messages and errors repeatable
+    #[arg(long, value_name = "N", env = "ESTAFETA_SEED")]
+    pub seed: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MissedTicks {
+    /// Skip them; the rhythm of the ticks keeps its phase
+    Skip,
+    /// Make up for them, one message per tick
+    CatchUp,
+}
