@@ -8,6 +8,7 @@
 use std::ffi::OsString;
 
 use clap::builder::Resettable;
+use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args as _, Command, CommandFactory as _};
 
 use crate::cli::{Cli, ReachArgs, RunArgs};
@@ -15,29 +16,60 @@ use crate::cli::{Cli, ReachArgs, RunArgs};
 /// Commands that never look for a ring.
 const WITHOUT_RING: [&str; 3] = ["redis", "completions", "man"];
 
+/// Commands that start their own Redis, unless the command line names one.
+const WITH_OWN_REDIS: [&str; 2] = ["chaos", "bench"];
+
+/// The ids of the options that describe a Redis.
+const REDIS_OPTIONS: [&str; 8] =
+    ["redis", "host", "port", "db", "user", "password", "password_file", "no_private_redis"];
+
 /// Parses the arguments and the environment of this process.
 pub fn parse() -> Result<ArgMatches, clap::Error> {
     parse_from(std::env::args_os().collect())
 }
 
 fn parse_from(args: Vec<OsString>) -> Result<ArgMatches, clap::Error> {
-    let (reach, run) = (ids_of::<ReachArgs>(), ids_of::<RunArgs>());
     let without_variable = |arg: Arg| arg.env(Resettable::Reset);
     let first = match change_all(command(), &without_variable).try_get_matches_from(&args) {
         // A help page shows the variables.
         Err(help) if !help.use_stderr() => return command().try_get_matches_from(&args),
         parsed => parsed?,
     };
-    let named = first.subcommand_name();
-    let starts_node = matches!(named, Some("run" | "monitor"))
-        || named.is_none() && !first.get_flag("get_errors") && !first.get_flag("clean_temp");
-    let finds_ring = !named.is_some_and(|name| WITHOUT_RING.contains(&name));
-    let keep = |arg: Arg| {
-        let id = arg.get_id().to_string();
-        let is_used = (starts_node || !run.contains(&id)) && (finds_ring || !reach.contains(&id));
-        if is_used { arg } else { without_variable(arg) }
-    };
+    let unused = unused_options(&first);
+    let keep =
+        |arg: Arg| if unused.contains(&arg.get_id().to_string()) { without_variable(arg) } else { arg };
     change_all(command(), &keep).try_get_matches_from(&args)
+}
+
+/// The ids of the options that a command does not use, and whose variables it must not read.
+fn unused_options(matches: &ArgMatches) -> Vec<String> {
+    let command = matches.subcommand_name();
+    let starts_node = matches!(command, Some("run" | "monitor"))
+        || command.is_none() && !matches.get_flag("get_errors") && !matches.get_flag("clean_temp");
+    let mut unused = if starts_node { Vec::new() } else { ids_of::<RunArgs>() };
+    match command {
+        Some(name) if WITHOUT_RING.contains(&name) => unused.extend(ids_of::<ReachArgs>()),
+        Some(name) if WITH_OWN_REDIS.contains(&name) => {
+            if !names_redis(matches) {
+                unused.extend(REDIS_OPTIONS.map(ToOwned::to_owned));
+            }
+            if name == "bench" {
+                unused.push("ring".to_owned());
+            }
+        }
+        _ => {}
+    }
+    unused
+}
+
+/// Whether the command line names a Redis.
+pub fn names_redis(matches: &ArgMatches) -> bool {
+    ["redis", "host", "port"].into_iter().any(|id| is_given(id, matches))
+}
+
+/// Whether an option is on the command line.
+pub fn is_given(id: &str, matches: &ArgMatches) -> bool {
+    matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
 /// The whole command line. The options of `run` are accepted without a command, but not listed there.
@@ -74,6 +106,18 @@ fn ids_of<A: clap::Args>() -> Vec<String> {
     A::augment_args(Command::new("options")).get_arguments().map(|arg| arg.get_id().to_string()).collect()
 }
 
+/// The options that may come from the command line, the environment or the settings file.
+pub fn layered_options() -> Command {
+    ReachArgs::augment_args(RunArgs::augment_args(Command::new("options")))
+}
+
+/// The environment variable of an option.
+pub fn variable(option: &str) -> Option<String> {
+    let options = layered_options();
+    let option = options.get_arguments().find(|arg| arg.get_long() == Some(option))?;
+    option.get_env().map(|name| name.to_string_lossy().into_owned())
+}
+
 /// The environment variable that a value came from, if this option was not on the command line.
 pub fn variable_of(option: &str, value: &str) -> Option<String> {
     let long = option.split([' ', '=', '[']).next()?.trim_start_matches("--").to_owned();
@@ -84,9 +128,7 @@ pub fn variable_of(option: &str, value: &str) -> Option<String> {
     if std::env::args_os().any(is_flag) {
         return None;
     }
-    let options = ReachArgs::augment_args(RunArgs::augment_args(Command::new("options")));
-    let option = options.get_arguments().find(|arg| arg.get_long() == Some(&long))?;
-    let variable = option.get_env()?.to_string_lossy().into_owned();
+    let variable = variable(&long)?;
     (std::env::var(&variable).ok()? == value).then_some(variable)
 }
 

@@ -1,5 +1,6 @@
 //! Durations as people write them: `500ms`, `2s`, `1m 30s`, and a plain `0`.
 
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -18,9 +19,15 @@ impl FromStr for HumanDuration {
     }
 }
 
+impl fmt::Display for HumanDuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        humantime::format_duration(self.0).fmt(f)
+    }
+}
+
 impl serde::Serialize for HumanDuration {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&humantime::format_duration(self.0))
+        serializer.collect_str(self)
     }
 }
 

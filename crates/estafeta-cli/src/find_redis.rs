@@ -112,7 +112,7 @@ mod tests {
     use estafeta_testbed::RedisServer;
 
     use super::*;
-    use crate::settings::Refinement;
+    use crate::settings::reach::Refinement;
 
     #[test]
     fn a_redis_at_the_usual_port_is_used_and_none_is_started() {

@@ -15,12 +15,11 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::parser::ValueSource;
 use clap::{ArgMatches, Args as _, FromArgMatches as _};
 
+use call::{is_given, names_redis};
 use cli::{Cli, Command, JsonArg, LogFormat, MonitorArgs, RedisCommand, RunArgs};
-
-use settings::{File, Reach};
+use settings::{File, Origins, Place, Reach};
 
 fn main() -> ExitCode {
     let outcome = match call::parse() {
@@ -52,7 +51,11 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         }
         None => Command::Run(Box::new(cli.run)),
     };
-    let file = File::read(cli.reach.config.as_deref())?;
+    let file = match &cli.reach.config {
+        Some(path) if is_given("config", matches) => File::read(path, Place::CommandLine)?,
+        Some(path) => File::read(path, Place::Environment)?,
+        None => File::default(),
+    };
     let monitor_log = match &command {
         Command::Monitor(args) => {
             refuse_what_a_monitor_ignores(args, matches)?;
@@ -79,13 +82,19 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         Command::Man { directory } => return commands::pages::man(directory),
         _ => {}
     }
-    let reach = Reach::resolve(&cli.reach, &file.reach, matches)?;
-    match command {
-        Command::Run(args) => commands::run::run(&reach, args.or(file.run)),
-        Command::Monitor(mut args) => {
-            let run = std::mem::take(&mut args.run).or(file.run);
+    // The options of `run` are at the top, or after the command that starts nodes.
+    let starting = ["run", "monitor"].into_iter().find_map(|name| matches.subcommand_matches(name));
+    let origins = Origins { matches: starting.unwrap_or(matches), file: &file };
+    let starts_own_redis = matches!(command, Command::Chaos(_) | Command::Bench(_)) && !names_redis(matches);
+    let reach = match starts_own_redis {
+        true => Reach::without_redis(&cli.reach, &origins)?,
+        false => Reach::resolve(&cli.reach, &origins)?,
+    };
+    let outcome = match command {
+        Command::Run(_) => commands::run::run(&reach, origins.run_options()?),
+        Command::Monitor(args) => {
             let logging = logging_flags(cli.reach.verbose, log_format);
-            commands::monitor::run(&reach, &args, run, logging, monitor_log)
+            commands::monitor::run(&reach, &args, origins.run_options()?, logging, monitor_log)
         }
         Command::GetErrors(output) => commands::get_errors::run(&reach, output.json),
         Command::Errors { action } => commands::errors::run(&reach, &action),
@@ -104,20 +113,12 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         Command::Redis { .. } | Command::Completions { .. } | Command::Man { .. } => {
             unreachable!("handled above")
         }
-    }
-}
-
-/// Whether the command line names a Redis.
-fn names_redis(matches: &ArgMatches) -> bool {
-    ["redis", "host", "port"].into_iter().any(|name| is_given(name, matches))
+    };
+    outcome.map_err(|failure| origins.name_place(failure))
 }
 
 fn names_part_of_redis(matches: &ArgMatches) -> bool {
     ["db", "user", "password", "password_file"].into_iter().any(|name| is_given(name, matches))
-}
-
-fn is_given(name: &str, matches: &ArgMatches) -> bool {
-    matches.value_source(name) == Some(ValueSource::CommandLine)
 }
 
 /// Refuses options of `run` in front of another command, which would ignore them.

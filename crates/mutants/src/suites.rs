@@ -76,7 +76,11 @@ pub const AREAS: &[Area] = &[
         files: &[
             (
                 "crates/estafeta-cli/src/settings.rs",
-                &["program:settings", "commands:settings,bad_input,tls,private_redis"],
+                &["program:settings", "commands:settings,named_values,bad_input,tls,private_redis"],
+            ),
+            (
+                "crates/estafeta-cli/src/settings/",
+                &["program:settings", "commands:settings,named_values,bad_input,tls,private_redis"],
             ),
             ("crates/estafeta-cli/src/duration.rs", &["program", "commands:settings,bad_input"]),
             (

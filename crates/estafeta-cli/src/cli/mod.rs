@@ -9,6 +9,7 @@ mod reach;
 mod redis;
 mod run;
 
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -17,9 +18,9 @@ pub use bench::BenchArgs;
 pub use chaos::ChaosArgs;
 pub use errors::{DropArgs, ErrorsCommand, SelectArgs};
 pub use monitor::MonitorArgs;
-pub use reach::{LogFormat, ReachArgs};
+pub use reach::{DEFAULT_HOST, DEFAULT_PORT, DEFAULT_RING, LogFormat, ReachArgs};
 pub use redis::RedisCommand;
-pub use run::{MissedTicks, RunArgs};
+pub use run::{DEFAULT_ERROR_RATE, DEFAULT_WORK_PER_CHAR, RunArgs};
 
 /// One elected producer and any number of workers on the Redis you already run.
 ///
@@ -210,4 +211,16 @@ pub struct ResetArgs {
     /// Delete it even while members are alive
     #[arg(long)]
     pub force: bool,
+}
+
+/// Shows a default in the help of an option. Clap does not apply this default: it would override the settings file.
+trait ShowDefault {
+    fn show_default(self, value: impl Display) -> Self;
+}
+
+impl ShowDefault for clap::Arg {
+    fn show_default(self, value: impl Display) -> Self {
+        let help = self.get_help().map(ToString::to_string).unwrap_or_default();
+        self.help(format!("{help} [default: {value}]"))
+    }
 }

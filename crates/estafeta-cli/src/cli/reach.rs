@@ -6,25 +6,32 @@ use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
+use super::ShowDefault as _;
+
+pub const DEFAULT_RING: &str = "estafeta";
+pub const DEFAULT_HOST: &str = "127.0.0.1";
+pub const DEFAULT_PORT: u16 = 6379;
+
 /// Where the ring is. Most commands accept these options.
 #[derive(Debug, Default, Args, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 #[command(next_help_heading = "Ring and Redis")]
 pub struct ReachArgs {
-    /// Name of the ring [default: estafeta]
-    #[arg(long, global = true, value_name = "NAME", env = "ESTAFETA_RING")]
+    /// Name of the ring
+    #[arg(long, global = true, value_name = "NAME", env = "ESTAFETA_RING", show_default = DEFAULT_RING)]
     pub ring: Option<String>,
 
     /// URL of Redis: redis://, rediss:// or redis+unix:///path [env: REDIS_URL]
     #[arg(long, global = true, value_name = "URL", env = "ESTAFETA_REDIS", hide_env_values = true)]
     pub redis: Option<String>,
 
-    /// Host of Redis [default: 127.0.0.1]
-    #[arg(long, global = true, env = "ESTAFETA_HOST", value_parser = NonEmptyStringValueParser::new())]
+    /// Host of Redis
+    #[arg(long, global = true, env = "ESTAFETA_HOST", value_parser = NonEmptyStringValueParser::new(),
+          show_default = DEFAULT_HOST)]
     pub host: Option<String>,
 
-    /// Port of Redis [default: 6379]
-    #[arg(long, global = true, env = "ESTAFETA_PORT")]
+    /// Port of Redis
+    #[arg(long, global = true, env = "ESTAFETA_PORT", show_default = DEFAULT_PORT)]
     pub port: Option<u16>,
 
     /// Database number [default: 0]

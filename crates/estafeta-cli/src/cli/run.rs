@@ -1,29 +1,45 @@
 //! The options of `estafeta run`.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
+use estafeta::{Config, Endpoint, Missed};
 use serde::{Deserialize, Serialize};
 
+use super::ShowDefault as _;
+use super::reach::{DEFAULT_HOST, DEFAULT_PORT, DEFAULT_RING};
 use crate::duration::HumanDuration;
 
+pub const DEFAULT_ERROR_RATE: f64 = 0.05;
+pub const DEFAULT_WORK_PER_CHAR: HumanDuration = HumanDuration(std::time::Duration::ZERO);
+
+/// The library's settings, for their defaults. The ring and its Redis do not matter.
+fn library() -> Config {
+    let ring = DEFAULT_RING.parse().expect("the default is a valid name");
+    Config::new(Endpoint::tcp(DEFAULT_HOST, DEFAULT_PORT), ring)
+}
+
 /// Options of `run`. Each may also come from the environment or the settings file. A flag overrides the environment,
-/// which overrides the file.
+/// which overrides the file. An option that is in none of them is None, and the code that uses it applies its default.
 #[derive(Clone, Debug, Default, Args, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", default)]
 #[command(next_help_heading = "Options of run")]
 pub struct RunArgs {
-    /// Time between two messages, 0 for as fast as possible [default: 500ms]
-    #[arg(long, value_name = "TIME", env = "ESTAFETA_INTERVAL", allow_hyphen_values = true)]
+    /// Time between two messages, 0 for as fast as possible
+    #[arg(long, value_name = "TIME", env = "ESTAFETA_INTERVAL", allow_hyphen_values = true,
+          show_default = HumanDuration(library().interval))]
     pub interval: Option<HumanDuration>,
 
-    /// Share of messages that the demo's handler finds faulty, 0 to 1 [default: 0.05]
-    #[arg(long, value_name = "SHARE", env = "ESTAFETA_ERROR_RATE", allow_hyphen_values = true)]
+    /// Share of messages that the demo's handler finds faulty, 0 to 1
+    #[arg(long, value_name = "SHARE", env = "ESTAFETA_ERROR_RATE", allow_hyphen_values = true,
+          show_default = DEFAULT_ERROR_RATE)]
     pub error_rate: Option<f64>,
 
-    /// Messages that this node handles concurrently [default: 1]
-    #[arg(long, value_name = "N", env = "ESTAFETA_CONCURRENCY", allow_hyphen_values = true)]
+    /// Messages that this node handles concurrently
+    #[arg(long, value_name = "N", env = "ESTAFETA_CONCURRENCY", allow_hyphen_values = true,
+          show_default = library().concurrency)]
     pub concurrency: Option<usize>,
 
     /// Messages that the whole ring generates, across all take-overs [default: no limit]
@@ -35,28 +51,34 @@ pub struct RunArgs {
           default_missing_value = "true", value_parser = BoolishValueParser::new(), value_name = "BOOL")]
     pub until_done: Option<bool>,
 
-    /// Simulated work for each character of a message [default: 0ms]
-    #[arg(long, value_name = "TIME", env = "ESTAFETA_WORK_PER_CHAR", allow_hyphen_values = true)]
+    /// Simulated work for each character of a message
+    #[arg(long, value_name = "TIME", env = "ESTAFETA_WORK_PER_CHAR", allow_hyphen_values = true,
+          show_default = DEFAULT_WORK_PER_CHAR)]
     pub work_per_char: Option<HumanDuration>,
 
-    /// The generator pauses while this many messages wait [default: 100000]
-    #[arg(long, value_name = "N", env = "ESTAFETA_MAX_WAITING", allow_hyphen_values = true)]
+    /// The generator pauses while this many messages wait
+    #[arg(long, value_name = "N", env = "ESTAFETA_MAX_WAITING", allow_hyphen_values = true,
+          show_default = library().max_waiting)]
     pub max_waiting: Option<u64>,
 
-    /// A message becomes an error after its handlers died this often [default: 5]
-    #[arg(long, value_name = "N", env = "ESTAFETA_MAX_ATTEMPTS", allow_hyphen_values = true)]
+    /// A message becomes an error after its handlers died this often
+    #[arg(long, value_name = "N", env = "ESTAFETA_MAX_ATTEMPTS", allow_hyphen_values = true,
+          show_default = library().max_attempts)]
     pub max_attempts: Option<u32>,
 
-    /// Largest message body in bytes [default: 1048576]
-    #[arg(long, value_name = "BYTES", env = "ESTAFETA_MAX_BODY", allow_hyphen_values = true)]
+    /// Largest message body in bytes
+    #[arg(long, value_name = "BYTES", env = "ESTAFETA_MAX_BODY", allow_hyphen_values = true,
+          show_default = library().max_body)]
     pub max_body: Option<usize>,
 
-    /// How long a node that cannot be heard still counts as alive [default: 2s]
-    #[arg(long, value_name = "TIME", env = "ESTAFETA_LEASE", allow_hyphen_values = true)]
+    /// How long a node that cannot be heard still counts as alive
+    #[arg(long, value_name = "TIME", env = "ESTAFETA_LEASE", allow_hyphen_values = true,
+          show_default = HumanDuration(library().lease))]
     pub lease: Option<HumanDuration>,
 
-    /// What to do about ticks that no node could publish [default: skip]
-    #[arg(long, value_enum, env = "ESTAFETA_MISSED")]
+    /// What to do about ticks that no node could publish
+    #[arg(long, value_enum, env = "ESTAFETA_MISSED",
+          show_default = MissedTicks::from(library().missed))]
     pub missed: Option<MissedTicks>,
 
     /// Write every outcome to the stream {RING}:journal
@@ -95,4 +117,29 @@ pub enum MissedTicks {
     Skip,
     /// Make up for them, one message per tick
     CatchUp,
+}
+
+impl From<MissedTicks> for Missed {
+    fn from(missed: MissedTicks) -> Self {
+        match missed {
+            MissedTicks::Skip => Self::Skip,
+            MissedTicks::CatchUp => Self::CatchUp,
+        }
+    }
+}
+
+impl From<Missed> for MissedTicks {
+    fn from(missed: Missed) -> Self {
+        match missed {
+            Missed::Skip => Self::Skip,
+            Missed::CatchUp => Self::CatchUp,
+        }
+    }
+}
+
+impl fmt::Display for MissedTicks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.to_possible_value().expect("no value is skipped");
+        f.write_str(value.get_name())
+    }
 }

@@ -65,13 +65,25 @@ fn an_invalid_url_is_refused_with_an_example() {
         for args in
             [&["run", "--redis", url][..], &["getErrors", "--redis", url], &["status", "--redis", url]]
         {
-            refuses_in_one_line(&ring, args, &[], 2, &["Redis URL: expected a URL such as redis://"]);
+            refuses_in_one_line(&ring, args, &[], 2, &["estafeta: --redis: expected a URL such as redis://"]);
         }
         // An empty REDIS_URL is as good as none.
         if !url.is_empty() {
-            refuses_in_one_line(&ring, &["status"], &[("REDIS_URL", url)], 2, &["Redis URL: expected"]);
+            refuses_in_one_line(
+                &ring,
+                &["status"],
+                &[("REDIS_URL", url)],
+                2,
+                &["variable REDIS_URL: expected"],
+            );
         }
-        refuses_in_one_line(&ring, &["status"], &[("ESTAFETA_REDIS", url)], 2, &["Redis URL: expected"]);
+        refuses_in_one_line(
+            &ring,
+            &["status"],
+            &[("ESTAFETA_REDIS", url)],
+            2,
+            &["variable ESTAFETA_REDIS: expected"],
+        );
     }
 }
 
@@ -119,7 +131,7 @@ fn a_setting_out_of_range_is_refused_with_its_range() {
         (&["--max-body", "0"], &["max-body: expected 1 to"]),
         (&["--max-attempts", "0"], &["max-attempts: expected at least 1"]),
         (&["--until-done"], &["until-done: expected a limit beside it"]),
-        (&["--ring", "{x}"], &["ring name: expected 1 to 100 letters", "'{x}'"]),
+        (&["--ring", "{x}"], &["--ring: expected 1 to 100 letters", "'{x}'"]),
     ];
     for (args, expected) in cases {
         refuses_in_one_line(&ring, &[&["run"], args].concat(), &[("REDIS_URL", &url)], 2, expected);
@@ -131,7 +143,7 @@ fn a_setting_out_of_range_is_refused_with_its_range() {
             &["status", "--ring", name],
             &[("REDIS_URL", &url)],
             2,
-            &["ring name: expected"],
+            &["--ring: expected"],
         );
     }
 }

@@ -70,15 +70,16 @@ fn brief_is_refused_without_json_before_anything_is_started() {
     let home = ("ESTAFETA_DATA", data.path().to_str().unwrap());
     let file = data.path().join("settings.toml");
     std::fs::write(&file, "brief = true\n").unwrap();
-    let refused = |args: &[&str], envs: &[(&str, &str)]| {
+    let refused = |args: &[&str], envs: &[(&str, &str)], place: &str| {
         let output = run(&[&["run"], args].concat(), &[&[home], envs].concat());
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
-        assert_eq!(stderr, "estafeta: brief: expected --json with it\n");
+        assert_eq!(stderr, format!("estafeta: {place}: expected --json with it, got none\n"));
     };
-    refused(&["--brief"], &[]);
-    refused(&[], &[("ESTAFETA_BRIEF", "1")]);
-    refused(&["--config", file.to_str().unwrap()], &[]);
+    refused(&["--brief"], &[], "--brief");
+    refused(&[], &[("ESTAFETA_BRIEF", "1")], "variable ESTAFETA_BRIEF");
+    let file = file.to_str().unwrap();
+    refused(&["--config", file], &[], &format!("{file}: brief"));
     assert!(!data.path().join("redis").exists());
 }
 

@@ -25,6 +25,7 @@ mod kill_points;
 mod lost_redis;
 mod monitor;
 mod monitor_plain;
+mod named_values;
 mod output;
 mod private_redis;
 mod record;

@@ -51,7 +51,7 @@ fn for_redis_a_flag_overrides_the_environment_and_that_overrides_the_file() {
         redis::cmd("FLUSHALL").exec(&mut connection).unwrap();
     }
     let both = [("ESTAFETA_REDIS", env.as_str()), ("REDIS_URL", flag.as_str())];
-    assert_eq!(joined(&config, &both), [false, true, false], "the variable of our own is the stronger one");
+    assert_eq!(joined(&config, &both), [false, true, false], "ESTAFETA_REDIS overrides REDIS_URL");
 }
 
 #[test]

@@ -1,0 +1,172 @@
+//! Decides which ring and which Redis to use.
+//!
+//! The command line, the environment and the settings file are three layers. A flag overrides the environment, which
+//! overrides the file. The address of Redis is a URL, or a host and a port. One layer may not name both.
+//!
+//! The highest layer that names a server decides which server is used. That layer and those above it may refine the
+//! address by database, user and password, even if the address is a URL. Lower layers describe another server, so their
+//! refinements are ignored: a password must not reach the wrong server. There is one exception. The environment is the
+//! place for secrets, so its credentials apply to a server that a flag names, if no other password is given.
+
+use anyhow::Result;
+use clap::parser::ValueSource;
+use estafeta::{Endpoint, RingName};
+
+use super::origin::{Origins, Place, refused};
+use super::read_file;
+use crate::cli::{DEFAULT_HOST, DEFAULT_PORT, DEFAULT_RING, ReachArgs};
+use crate::failure::usage;
+
+/// Where the ring is.
+pub struct Reach {
+    pub ring: RingName,
+    pub redis: Where,
+}
+
+/// Which Redis to use.
+pub enum Where {
+    Given(Box<Endpoint>),
+    /// No layer names a server: use the one at the usual port, or else a private one. The database applies to both, the
+    /// credentials only to the former. If `private` is false, the user forbids a private one.
+    Unspecified {
+        refinement: Refinement,
+        private: bool,
+    },
+}
+
+/// What can be added to an address of Redis without naming a server.
+#[derive(Default)]
+pub struct Refinement {
+    pub db: Option<u16>,
+    pub user: Option<String>,
+    pub password: Option<String>,
+}
+
+impl Refinement {
+    pub fn without_credentials(&self) -> Self {
+        Self { db: self.db, user: None, password: None }
+    }
+
+    pub fn apply(&self, mut endpoint: Endpoint) -> Endpoint {
+        if let Some(db) = self.db {
+            endpoint = endpoint.with_db(db.into());
+        }
+        if let Some(user) = &self.user {
+            endpoint = endpoint.with_user(user);
+        }
+        if let Some(password) = &self.password {
+            endpoint = endpoint.with_password(password);
+        }
+        endpoint
+    }
+}
+
+impl Reach {
+    pub fn resolve(given: &ReachArgs, origins: &Origins<'_>) -> Result<Self> {
+        let file = &origins.file.reach;
+        let no_private = given.no_private_redis.or(file.no_private_redis) == Some(true);
+        let from = |source| move |id: &str| origins.matches.value_source(id) == Some(source);
+        let flags = Layer::of(given, from(ValueSource::CommandLine), Place::CommandLine)?;
+        let mut environment = Layer::of(given, from(ValueSource::EnvVariable), Place::Environment)?;
+        if !environment.names_server() {
+            let url = std::env::var("REDIS_URL").ok().filter(|url| !url.is_empty());
+            environment.url = url.map(|url| NamedUrl { name: "variable REDIS_URL".to_owned(), url });
+        }
+        let file = Layer::of(file, |_| true, Place::File(origins.file.path()))?;
+        Ok(Self {
+            ring: ring(given, origins)?,
+            redis: Where::resolve([flags, environment, file], !no_private)?,
+        })
+    }
+
+    /// The ring alone, for a command that starts its own Redis.
+    pub fn without_redis(given: &ReachArgs, origins: &Origins<'_>) -> Result<Self> {
+        let redis = Where::Unspecified { refinement: Refinement::default(), private: false };
+        Ok(Self { ring: ring(given, origins)?, redis })
+    }
+}
+
+fn ring(given: &ReachArgs, origins: &Origins<'_>) -> Result<RingName> {
+    let name = given.ring.as_ref().or(origins.file.reach.ring.as_ref());
+    let parsed = name.map_or(DEFAULT_RING, String::as_str).parse();
+    let shown = || origins.place("ring").map_or_else(String::new, |place| place.name("ring"));
+    parsed.map_err(|error| refused(&shown(), error))
+}
+
+impl Where {
+    /// Picks the server and its refinements from the layers, highest first. The documentation of this module has the
+    /// rules.
+    fn resolve(layers: [Layer; 3], private: bool) -> Result<Self> {
+        let deciding = layers.iter().position(Layer::names_server);
+        let applicable = &layers[..=deciding.unwrap_or(layers.len() - 1)];
+        let mut refinement = Refinement {
+            db: applicable.iter().find_map(|layer| layer.db),
+            user: applicable.iter().find_map(|layer| layer.user.clone()),
+            password: applicable.iter().find_map(|layer| layer.password.clone()),
+        };
+        let Some(layer) = deciding.map(|deciding| &layers[deciding]) else {
+            return Ok(Self::Unspecified { refinement, private });
+        };
+        let endpoint = match &layer.url {
+            Some(NamedUrl { name, url }) => url.parse().map_err(|error| refused(name, error))?,
+            None => Endpoint::tcp(
+                layer.host.as_deref().unwrap_or(DEFAULT_HOST),
+                layer.port.unwrap_or(DEFAULT_PORT),
+            ),
+        };
+        // Credentials in the environment apply even if a flag names the server.
+        if refinement.password.is_none() && deciding == Some(0) && !endpoint.has_password() {
+            refinement.password.clone_from(&layers[1].password);
+            if refinement.user.is_none() && !endpoint.has_user() {
+                refinement.user.clone_from(&layers[1].user);
+            }
+        }
+        Ok(Self::Given(Box::new(refinement.apply(endpoint))))
+    }
+}
+
+/// What one layer contains about Redis.
+struct Layer {
+    url: Option<NamedUrl>,
+    host: Option<String>,
+    port: Option<u16>,
+    db: Option<u16>,
+    user: Option<String>,
+    password: Option<String>,
+}
+
+/// A URL, and the name of its option or variable for an error about it.
+struct NamedUrl {
+    name: String,
+    url: String,
+}
+
+impl Layer {
+    /// The options that came from this layer.
+    fn of(args: &ReachArgs, from_here: impl Fn(&str) -> bool, place: Place<'_>) -> Result<Self> {
+        let url = args.redis.clone().filter(|_| from_here("redis"));
+        let mut layer = Self {
+            url: url.map(|url| NamedUrl { name: place.name("redis"), url }),
+            host: args.host.clone().filter(|_| from_here("host")),
+            port: args.port.filter(|_| from_here("port")),
+            db: args.db.filter(|_| from_here("db")),
+            user: args.user.clone().filter(|_| from_here("user")),
+            password: args.password.clone().filter(|_| from_here("password")),
+        };
+        if layer.url.is_some() && (layer.host.is_some() || layer.port.is_some()) {
+            return Err(usage(format!("{place}: expected a Redis URL or host and port, not both")));
+        }
+        if let Some(path) = args.password_file.as_deref().filter(|_| from_here("password_file")) {
+            if layer.password.is_some() {
+                return Err(usage(format!("{place}: expected password or password-file, not both")));
+            }
+            let text = read_file(path, &place.name("password-file"))?;
+            layer.password = Some(text.trim_end_matches(['\r', '\n']).to_owned());
+        }
+        Ok(layer)
+    }
+
+    fn names_server(&self) -> bool {
+        self.url.is_some() || self.host.is_some() || self.port.is_some()
+    }
+}
