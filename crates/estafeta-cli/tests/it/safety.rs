@@ -59,6 +59,15 @@ fn a_node_warns_of_settings_of_redis_that_may_lose_messages() {
 }
 
 #[test]
+fn a_redis_that_hides_its_settings_is_used_without_warnings() {
+    let ring = TestRing::new();
+    // The connection itself needs the version of the server.
+    ring.redis_cli(&["ACL", "SETUSER", "default", "-info", "+info|server", "-config"]);
+    let output = ring.command(&["monitor", "-n", "1", "--for", "1s"]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
 fn a_bad_variable_is_named_and_only_by_commands_that_use_it() {
     let ring = TestRing::new();
     ring.plant_errors(1..=1, |_| b"body".to_vec());

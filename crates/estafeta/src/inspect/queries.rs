@@ -79,8 +79,11 @@ impl Store {
 
     /// Returns a warning, with its remedy, for each setting of the server that may lose messages.
     pub async fn server_warnings(&self) -> Result<Vec<String>> {
-        let info: String = self.read(redis::cmd("INFO").arg("everything")).await?;
-        // A server may forbid this. Then the snapshots are not judged.
+        // A server may forbid these two commands. Then nothing is said about the settings that they would show.
+        let info = match self.read(redis::cmd("INFO").arg("everything")).await {
+            Err(Error::Refused { .. }) => String::new(),
+            read => read?,
+        };
         let found: Result<HashMap<String, String>> =
             self.read(redis::cmd("CONFIG").arg("GET").arg("save")).await;
         Ok(warnings(&info, found.ok().and_then(|found| found.get("save").cloned()).as_deref()))
