@@ -101,10 +101,7 @@ fn a_node_whose_connection_dies_silently_is_back_before_its_lease_ends() {
     for generates in [true, false] {
         let at = proxied.index_of_node(generates);
         let before = misses_of(&proxied.nodes[at..=at]);
-        proxied.lines[at].proxy.set(LinkCondition::Silent);
-        // Long enough for the proxy to catch the open connections, and too short for a new one.
-        std::thread::sleep(Duration::from_millis(500));
-        proxied.lines[at].proxy.set(LinkCondition::Clear);
+        proxied.lines[at].kill_open_connections_silently();
         await_misses(&proxied.nodes[at..=at], &before);
         await_back(&proxied.nodes);
     }
