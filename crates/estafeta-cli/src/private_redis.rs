@@ -39,7 +39,7 @@
 //!
 //! [`ensure`]: PrivateRedis::ensure
 
-use std::fs::File;
+use std::fs::{DirEntry, File};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -57,6 +57,9 @@ mod tests;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(10);
+
+/// A base file without data has about 90 bytes, and one with the smallest ring has several hundred.
+const LARGEST_EMPTY_BASE: u64 = 128;
 
 /// Why there is no private Redis. The program exits with the same code as for any Redis that cannot be reached.
 #[derive(Debug, thiserror::Error)]
@@ -180,9 +183,17 @@ impl PrivateRedis {
         socket_url(&self.socket())
     }
 
-    /// Whether an earlier server left data.
+    /// Whether an earlier server left data. Every server leaves a base file, and a file with the commands that it
+    /// executed since it wrote the base file. If it never held data, the former is small and the latter is empty.
     pub fn holds_data(&self) -> bool {
-        self.directory.join("appendonlydir").exists()
+        let has_data = |file: DirEntry| {
+            let is_base = file.file_name().to_string_lossy().contains(".base.");
+            let is_commands = file.file_name().to_string_lossy().contains(".incr.");
+            let size = file.metadata().map_or(0, |metadata| metadata.len());
+            is_base && size > LARGEST_EMPTY_BASE || is_commands && size > 0
+        };
+        let files = std::fs::read_dir(self.directory.join("appendonlydir"));
+        files.is_ok_and(|files| files.flatten().any(has_data))
     }
 
     /// Whether a server answers right now.
@@ -192,8 +203,8 @@ impl PrivateRedis {
 
     /// Returns once the server has answered. Starts it if no other node has.
     pub fn ensure(&self) -> Result<Ensured> {
-        // The directory is checked before anything is sent to the socket. A directory of another user may hold a server
-        // of that user.
+        // This check comes before the first command to the socket. In a directory of another user, a server of that
+        // user could answer.
         let prepared = directory::prepare(&self.directory)?;
         let deadline = Instant::now() + PATIENCE;
         loop {

@@ -147,6 +147,28 @@ fn a_file_that_is_damaged_in_the_middle_is_not_cut() {
 }
 
 #[test]
+fn a_server_that_never_held_data_leaves_none() {
+    let (_data, redis) = new_private_redis();
+    assert!(!redis.holds_data());
+    redis.ensure().unwrap();
+    assert!(redis.stop().unwrap() && redis.directory().join("appendonlydir").exists());
+    assert!(!redis.holds_data());
+
+    redis.ensure().unwrap();
+    let keys = (0..20).map(|n| (format!("key {n}"), n)).collect::<Vec<_>>();
+    let () = client(&redis).mset(&keys).unwrap();
+    redis.stop().unwrap();
+    assert!(redis.holds_data(), "in the file with the commands");
+
+    redis.ensure().unwrap();
+    redis::cmd("BGREWRITEAOF").exec(&mut client(&redis)).unwrap();
+    let rewritten = redis.directory().join("appendonlydir/appendonly.aof.2.base.rdb");
+    eventually(SOON, "the file is rewritten", || rewritten.exists().then_some(()));
+    redis.stop().unwrap();
+    assert!(redis.holds_data(), "in the base file");
+}
+
+#[test]
 fn stop_without_a_server_creates_nothing() {
     let (_data, redis) = new_private_redis();
     assert!(!redis.stop().unwrap());
