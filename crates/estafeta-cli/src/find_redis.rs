@@ -11,7 +11,10 @@
 //! - A private Redis is running: use it.
 //! - A private Redis is not running, holds no data, and may not be created: fail with [`NoRedis`].
 //! - `redis-server` is not installed: fail with [`NoRedis`].
-//! - Otherwise start the private Redis.
+//! - Otherwise start the private Redis. If it does not start, fail with [`NoRedis`] and the reason.
+//!
+//! A container is no special case. Most containers have no `redis-server`, so they get [`NoRedis`]. A container that
+//! has one and a home directory, such as one in which `make run` installed it, gets a private Redis.
 
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -21,10 +24,9 @@ use anyhow::Result;
 use estafeta::Endpoint;
 use estafeta_lab::redis_program;
 
+use crate::cli::DEFAULT_PORT;
 use crate::private_redis::{Ensured, PrivateRedis, PrivateRedisError};
 use crate::settings::Where;
-
-const USUAL_PORT: u16 = 6379;
 
 const INSTALL: &str = ", or install redis-server (`apt install redis-server`, `brew install redis`, `dnf install \
                        redis`), and estafeta starts a private one";
@@ -38,6 +40,9 @@ const INSTALL: &str = ", or install redis-server (`apt install redis-server`, `b
 pub struct NoRedis {
     port: u16,
     hint: &'static str,
+    /// Why the private Redis did not start, if the program tried to start it.
+    #[source]
+    private: Option<PrivateRedisError>,
 }
 
 /// A Redis that was found or started.
@@ -54,7 +59,7 @@ pub fn existing(wanted: &Where) -> Result<Endpoint> {
 
 /// The Redis to use.
 pub fn find(wanted: &Where, creation: Creation) -> Result<Found> {
-    find_with_usual_port(USUAL_PORT, wanted, creation)
+    find_with_usual_port(DEFAULT_PORT, wanted, creation)
 }
 
 /// Whether a private Redis may be created if there is no other.
@@ -73,22 +78,23 @@ fn find_with_usual_port(usual_port: u16, wanted: &Where, creation: Creation) -> 
         let endpoint = refinement.apply(Endpoint::tcp("127.0.0.1", usual_port));
         return Ok(Found { endpoint, started: None });
     }
-    let none = |hint| NoRedis { port: usual_port, hint };
+    let none = |hint| NoRedis { port: usual_port, hint, private: None };
     if !private {
         return Err(none("").into());
     }
-    let private = match PrivateRedis::locate() {
+    let not_started = |error| match error {
         // Without a home directory, there is no place for a private Redis.
-        Err(PrivateRedisError::NoHome) => return Err(none("").into()),
-        located => located?,
+        PrivateRedisError::NoHome => none(""),
+        error => NoRedis { private: Some(error), ..none("; a private one did not start") },
     };
+    let private = PrivateRedis::locate().map_err(not_started)?;
     if !private.is_running() && !private.holds_data() && creation == Creation::Forbidden {
         return Err(none("; `estafeta run` and `estafeta monitor` also start a private one").into());
     }
     if redis_program::find().is_err() && !private.is_running() {
         return Err(none(INSTALL).into());
     }
-    let is_new = private.ensure()? == Ensured::Started;
+    let is_new = private.ensure().map_err(not_started)? == Ensured::Started;
     if is_new {
         let _ = writeln!(
             std::io::stderr(),

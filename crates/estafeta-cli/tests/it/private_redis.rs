@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use estafeta_testbed::{DataDir, Output, Process, Signal};
+use estafeta_testbed::{DataDir, NO_ENV, Output, Process, Signal};
 use serde_json::Value;
 
 use crate::support::{SOON, command_away_from_the_usual_redis};
@@ -122,11 +122,8 @@ fn if_redis_server_is_not_installed_the_message_names_what_to_install() {
     let empty = tempfile::tempdir().unwrap();
     for command in ["run", "status", "getErrors"] {
         let output = start(&data, &[command], &[("PATH", empty.path().to_str().unwrap())]).output(SOON);
-        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        assert_no_redis(&output, "");
         let stderr = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(stderr.lines().count(), 1, "{stderr}");
-        assert!(stderr.contains("no Redis was named and none answers at 127.0.0.1:6379"), "{stderr}");
-        assert!(stderr.contains("--redis URL"), "{stderr}");
         let installs = stderr.contains("apt install redis-server");
         assert_eq!(
             installs,
@@ -134,6 +131,53 @@ fn if_redis_server_is_not_installed_the_message_names_what_to_install() {
             "only a command that starts nodes may create a Redis: {stderr}"
         );
     }
+}
+
+/// Checks the one line that a command prints if there is no Redis and a private one cannot be had.
+#[track_caller]
+fn assert_no_redis(output: &Output, reason: &str) {
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let stderr = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    let begin = "estafeta: no Redis was named and none answers at 127.0.0.1:6379: start one there, or name yours with \
+                 --redis URL or REDIS_URL";
+    assert!(stderr.starts_with(begin) && stderr.contains(reason), "{stderr}");
+}
+
+#[test]
+fn without_a_home_directory_a_command_asks_for_a_redis() {
+    let unset = ["-u", "HOME", "-u", "ESTAFETA_DATA", "-u", "XDG_DATA_HOME"];
+    let words = [&unset[..], &command_away_from_the_usual_redis()].concat();
+    for command in ["run", "monitor", "status"] {
+        let process = Process::spawn(Path::new("/usr/bin/env"), words.iter().chain([&command]), NO_ENV);
+        assert_no_redis(&process.output(SOON), "REDIS_URL\n");
+    }
+}
+
+#[test]
+fn if_the_private_redis_does_not_start_a_command_asks_for_a_redis_and_gives_the_reason() {
+    let data = DataDir::new();
+    for command in ["run", "monitor"] {
+        let nowhere = start(&data, &[command], &[("ESTAFETA_DATA", "/dev/null/data")]).output(SOON);
+        assert_no_redis(
+            &nowhere,
+            "; a private one did not start: creating /dev/null/data/redis: Not a directory",
+        );
+    }
+    let broken = tempfile::tempdir().unwrap();
+    let server = broken.path().join("redis-server");
+    std::fs::write(&server, "#!/bin/sh\necho no memory for that\nexit 1\n").unwrap();
+    std::fs::set_permissions(&server, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let output = start(&data, &["run"], &[("PATH", broken.path().to_str().unwrap())]).output(SOON);
+    assert_no_redis(&output, "the private redis-server did not start: no memory for that");
+}
+
+#[test]
+fn in_a_container_with_redis_server_and_a_home_directory_the_private_redis_is_created() {
+    let data = DataDir::new();
+    let node = start(&data, &["run"], &[("container", "podman")]);
+    await_join(&node);
+    server_pid(&data);
 }
 
 #[test]
