@@ -31,7 +31,7 @@ fn raw_line(model: &Model, now_ms: u64) -> String {
     format!(
         "{when} ring {ring} generator {generator} epoch {epoch} take-overs {} members {} mine {} generated/s {:.1} \
          handled/s {:.1} errors/s {:.1} published {} waiting {} in-flight {} done {} errors-kept {} errors-taken {} \
-         balance {}",
+         lost {} balance {}",
         snapshot.takeovers,
         snapshot.members.len(),
         model.running().count(),
@@ -44,6 +44,7 @@ fn raw_line(model: &Model, now_ms: u64) -> String {
         snapshot.done,
         snapshot.errors_kept,
         snapshot.errors_taken,
+        snapshot.lost,
         if snapshot.balanced { "adds-up" } else { "DOES-NOT-ADD-UP" },
     )
 }

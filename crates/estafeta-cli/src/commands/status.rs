@@ -217,16 +217,9 @@ fn draw_members(out: &mut impl Write, members: &[MemberView], paint: Paint) -> i
 fn draw_balance(out: &mut impl Write, snapshot: &Snapshot, paint: Paint) -> io::Result<()> {
     let verdict =
         if snapshot.balanced { paint.paint(GOOD, "adds up") } else { paint.paint(BAD, "DOES NOT ADD UP") };
-    writeln!(
-        out,
-        "published {} = waiting {} + in flight {} + done {} + errors kept {} + errors taken {}: {verdict}",
-        grouped(snapshot.published),
-        grouped(snapshot.waiting),
-        grouped(snapshot.in_flight),
-        grouped(snapshot.done),
-        grouped(snapshot.errors_kept),
-        grouped(snapshot.errors_taken),
-    )
+    let terms: Vec<_> =
+        snapshot.balance().into_iter().map(|(name, count)| format!("{name} {}", grouped(count))).collect();
+    writeln!(out, "published {} = {}: {verdict}", grouped(snapshot.published), terms.join(" + "))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::node::heartbeat::join;
 use crate::node::open;
 use crate::node::sweeper::FailureDetector;
 use crate::redis::Store;
-use crate::steps::{Beat, MemberKind, Settlement, Turn};
+use crate::steps::{Beat, Known, MemberKind, Settlement, Turn};
 
 /// A reader of dead letters.
 pub struct DeadLetterReader {
@@ -117,7 +117,7 @@ impl DeadLetterReader {
         let (lease, pace, end) = (self.config.lease, self.config.beat(), self.end.clone());
         self.control.handle().spawn(async move {
             while !end.is_cancelled() {
-                match store.beat(me, lease).await {
+                match store.beat(me, lease, Known::default()).await {
                     Ok(Beat::Stands(_)) => {}
                     Ok(Beat::Lost) => return,
                     Err(error) => tracing::debug!("a reader's beat failed: {error}"),

@@ -37,7 +37,10 @@ pub struct Snapshot {
     pub errors_kept: u64,
     /// Dead letters that were taken out or dropped.
     pub errors_taken: u64,
-    /// Whether `published = waiting + in flight + done + errors kept + errors taken`.
+    /// Messages that Redis acknowledged and then lost, as far as any node noticed.
+    #[serde(default)]
+    pub lost: u64,
+    /// Whether `published` is the sum of the terms of the [`balance`](Self::balance).
     pub balanced: bool,
     /// How often the office passed from one member to another.
     pub takeovers: u64,
@@ -112,6 +115,24 @@ pub struct MemberView {
     pub processed: u64,
     /// Those of them that became dead letters.
     pub failed: u64,
+}
+
+impl Snapshot {
+    /// The terms whose sum must be the number of published messages, with their names. `lost` is among them only if
+    /// messages were lost.
+    pub fn balance(&self) -> Vec<(&'static str, u64)> {
+        let mut terms = vec![
+            ("waiting", self.waiting),
+            ("in flight", self.in_flight),
+            ("done", self.done),
+            ("errors kept", self.errors_kept),
+            ("errors taken", self.errors_taken),
+        ];
+        if self.lost > 0 {
+            terms.push(("lost", self.lost));
+        }
+        terms
+    }
 }
 
 /// How often the members may change between the two halves of a reading before the reading fails.
@@ -214,9 +235,9 @@ pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
             member.rank = member.rank.map(|rank| rank - 1);
         }
     }
-    let (published, done, errors_taken) =
-        (ledger.number("published"), ledger.number("done"), ledger.number("taken"));
-    Ok(Snapshot {
+    let (published, done, errors_taken, lost) =
+        (ledger.number("published"), ledger.number("done"), ledger.number("taken"), ledger.number("lost"));
+    let mut snapshot = Snapshot {
         ring: ring.to_string(),
         time_ms,
         generator,
@@ -227,7 +248,8 @@ pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
         done,
         errors_kept,
         errors_taken,
-        balanced: published == waiting + in_flight + done + errors_kept + errors_taken,
+        lost,
+        balanced: false,
         takeovers: ledger.number("takeovers"),
         returned: ledger.number("returned"),
         fenced: ledger.number("fenced"),
@@ -235,7 +257,9 @@ pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
         retried: ledger.number("retried"),
         dropped: ledger.number("dropped"),
         events,
-    })
+    };
+    snapshot.balanced = snapshot.published == snapshot.balance().iter().map(|(_, count)| count).sum();
+    Ok(snapshot)
 }
 
 fn parse_member(mut row: Reply, time_ms: u64) -> Result<(String, MemberView)> {

@@ -13,8 +13,7 @@
 //! - *fenced*: the term is over. Drop the messages, which no other node has seen, and let the heartbeat find out more.
 
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -30,7 +29,7 @@ use crate::message::Message;
 use crate::observer::{Notice, Observer};
 use crate::redis::Store;
 use crate::source::Source;
-use crate::steps::{Batch, Publish, Term};
+use crate::steps::{Batch, Known, Publish, Term};
 
 /// Ticks that are later than this count as missed. The generator makes up for other late ticks. Otherwise it could not
 /// keep an interval shorter than a round trip.
@@ -45,7 +44,8 @@ pub(crate) struct Generator<S, O> {
     pub observer: Arc<O>,
     pub state: watch::Receiver<MemberState>,
     pub refusals: Arc<Refusals>,
-    pub known_published: Arc<AtomicU64>,
+    /// What this node knows to be published.
+    pub known: Arc<Mutex<Known>>,
 }
 
 /// What changes from one publish to the next.
@@ -109,7 +109,9 @@ impl<S: Source, O: Observer> Generator<S, O> {
                     progress.next_id += messages.len() as u64;
                     progress.due_ms = due_ms;
                     progress.clock = ServerClock::new(now_ms);
-                    self.known_published.store(progress.next_id - 1, Ordering::Relaxed);
+                    let mut known = self.known.lock().expect("no panic while held");
+                    known.learn(term.epoch, progress.next_id - 1);
+                    drop(known);
                     self.observer.notice(Notice::Generated { messages: &messages });
                     return Ok(true);
                 }

@@ -20,8 +20,7 @@
 //! How long a belief is trusted: a node believes that it is the generator until a beat reports otherwise. That is safe,
 //! because no step relies on the belief. Redis checks the epoch in the step itself.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -32,10 +31,10 @@ use super::refusals::Refusals;
 use super::state::{MemberState, ServerClock};
 use crate::config::Config;
 use crate::error::Result;
-use crate::identity::{Identity, Incarnation, MemberId};
+use crate::identity::{Epoch, Identity, Incarnation, MemberId};
 use crate::observer::{Notice, Observer};
 use crate::redis::Store;
-use crate::steps::{Beat, BeatReport, Candidacy, Health, Introduction, Lead, MemberKind, Office};
+use crate::steps::{Beat, BeatReport, Candidacy, Health, Introduction, Known, Lead, MemberKind, Office};
 
 pub(crate) struct Heartbeat<O> {
     pub store: Store,
@@ -44,8 +43,8 @@ pub(crate) struct Heartbeat<O> {
     pub state: watch::Sender<MemberState>,
     /// Where other parts report that Redis does not agree with what they believe.
     pub refusals: Arc<Refusals>,
-    /// The number of messages that this node knows to be published.
-    pub known_published: Arc<AtomicU64>,
+    /// What this node knows to be published.
+    pub known: Arc<Mutex<Known>>,
     /// Cancelled when the node begins to stop. The node stays a member but no longer takes office.
     pub quiet: CancellationToken,
     /// Cancelled by the heartbeat when the limit is reached and every message has its outcome.
@@ -82,8 +81,8 @@ impl<O: Observer> Heartbeat<O> {
                 () = self.store.connection().called() => {}
             }
             // Read before the beat is sent: a message published while the beat travels is no sign of a rollback.
-            let known = self.known_published.load(Ordering::Relaxed);
-            let report = match self.store.beat(me.incarnation, self.config.lease).await? {
+            let known = self.known();
+            let report = match self.store.beat(me.incarnation, self.config.lease, known).await? {
                 Beat::Stands(report) => report,
                 Beat::Lost => return self.let_go(me).await,
             };
@@ -94,7 +93,9 @@ impl<O: Observer> Heartbeat<O> {
                 self.store.connection().unsettle();
             }
             self.check_done(&report);
-            if !self.follow(me, &report, report.published < known, &mut election).await? {
+            self.learn(report.epoch, report.published);
+            let rolled_back = report.published < known.published || report.epoch < known.epoch;
+            if !self.follow(me, &report, rolled_back, &mut election).await? {
                 return self.let_go(me).await;
             }
             pace = election.pace(&report, self.config.look, self.config.beat(), self.config.grace);
@@ -116,9 +117,13 @@ impl<O: Observer> Heartbeat<O> {
         election: &mut Election,
     ) -> Result<bool> {
         let believed = self.state.borrow().epoch();
-        let (behind, renewal) = match report.office {
-            Office::Mine(epoch) => (rolled_back || self.refusals.has_epoch(epoch), believed != Some(epoch)),
-            _ => (false, false),
+        // An epoch of this node to replace, and whether this node holds the office without having known it.
+        let (replaces, is_news) = match report.office {
+            Office::Mine(epoch) => (
+                Some(epoch).filter(|_| rolled_back || self.refusals.has_epoch(epoch)),
+                believed != Some(epoch),
+            ),
+            _ => (None, false),
         };
         if believed.is_some() && !matches!(report.office, Office::Mine(_)) {
             // A stopping node has resigned and will handle nothing.
@@ -138,31 +143,33 @@ impl<O: Observer> Heartbeat<O> {
         }
         let settled = self.store.connection().is_settled(self.config.settling());
         let vacancy = election.consider(report, settled, self.config.grace);
-        let vacancy = vacancy
-            .or((behind || renewal).then_some(Vacancy { absent_since_ms: 0, silence: Duration::ZERO }));
-        match vacancy {
-            Some(vacancy) if !self.quiet.is_cancelled() => self.lead(me, vacancy, behind).await,
-            _ => {
-                if !matches!(report.office, Office::Mine(_)) {
-                    self.known_published.store(report.published, Ordering::Relaxed);
-                }
-                Ok(true)
-            }
+        let again = Vacancy { absent_since_ms: 0, silence: Duration::ZERO };
+        match vacancy.or((replaces.is_some() || is_news).then_some(again)) {
+            Some(vacancy) if !self.quiet.is_cancelled() => self.lead(me, vacancy, replaces).await,
+            _ => Ok(true),
         }
     }
 
-    async fn lead(&self, me: Identity, vacancy: Vacancy, renew: bool) -> Result<bool> {
+    fn known(&self) -> Known {
+        *self.known.lock().expect("no panic while held")
+    }
+
+    fn learn(&self, epoch: Epoch, published: u64) {
+        self.known.lock().expect("no panic while held").learn(epoch, published);
+    }
+
+    async fn lead(&self, me: Identity, vacancy: Vacancy, replaces: Option<Epoch>) -> Result<bool> {
         let candidacy = Candidacy {
             absent_since_ms: vacancy.absent_since_ms,
             grace: self.config.grace,
             interval: self.config.interval,
             silence: vacancy.silence,
-            known_published: self.known_published.load(Ordering::Relaxed),
-            renew,
+            known: self.known(),
+            replaces,
         };
         match self.store.lead(me.incarnation, self.config.lease, &candidacy).await? {
             Lead::Leads(term) => {
-                self.known_published.store(term.published, Ordering::Relaxed);
+                self.learn(term.epoch, term.published);
                 let (epoch, silence) = (term.epoch, term.silence);
                 let from = term.predecessor.filter(|from| *from != me.number);
                 let clock = ServerClock::new(term.now_ms);

@@ -29,8 +29,7 @@ pub(crate) mod wakeup;
 
 pub use sweeper::Burial;
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -45,7 +44,7 @@ use crate::identity::Identity;
 use crate::observer::{Notice, Observer};
 use crate::redis::{CallError, Keeper, ManagedConnection, Store};
 use crate::source::Source;
-use crate::steps::MemberKind;
+use crate::steps::{Known, MemberKind};
 use control_thread::ControlThread;
 use generator::Generator;
 use heartbeat::{Heartbeat, join};
@@ -109,7 +108,7 @@ impl<S: Source, H: Handler, O: Observer> Node<S, H, O> {
             state: state.clone(),
             wakeup: Wakeup::new(),
             refusals: Arc::default(),
-            known_published: Arc::default(),
+            known: Arc::default(),
             quiet: CancellationToken::new(),
             end: end.clone(),
         };
@@ -159,7 +158,7 @@ struct Shared<O> {
     state: watch::Receiver<MemberState>,
     wakeup: Wakeup,
     refusals: Arc<Refusals>,
-    known_published: Arc<AtomicU64>,
+    known: Arc<Mutex<Known>>,
     quiet: CancellationToken,
     end: CancellationToken,
 }
@@ -182,7 +181,7 @@ impl<O: Observer> Shared<O> {
             observer: Arc::clone(&self.observer),
             state,
             refusals: Arc::clone(&self.refusals),
-            known_published: Arc::clone(&self.known_published),
+            known: Arc::clone(&self.known),
             quiet: self.quiet.clone(),
             done,
         };
@@ -231,7 +230,7 @@ impl<O: Observer> Shared<O> {
             observer: Arc::clone(&self.observer),
             state: self.state.clone(),
             refusals: Arc::clone(&self.refusals),
-            known_published: Arc::clone(&self.known_published),
+            known: Arc::clone(&self.known),
         };
         parts.start("generator", generator.run(self.quiet.clone()));
         for index in 0..self.config.concurrency {

@@ -1,22 +1,26 @@
 -- beat: extends the caller's lease and reports the state of the caller and the office.
--- KEYS   members succession leader ledger member
--- ARGV   incarnation lease-ms channel-prefix
+-- KEYS   members succession leader ledger member events
+-- ARGV   incarnation lease-ms channel-prefix known known-epoch
+--        known: how many messages the caller knows to be published, as of known-epoch.
 -- Answer {'stands', now, overslept(0|1), rank, state, leader-incarnation, epoch, published, outstanding} · {'lost'}
 --        rank is the place in the line of succession (-1: none). state is how the leader looks: none me alive expired
 --        absent ahead. outstanding counts messages that have no outcome yet. overslept: the caller's lease had run out,
 --        so what it sees of others proves nothing yet.
 -- Invariant: a buried member gets `lost` and is not revived. So does a member of which only the name is left, because
 -- its registration was deleted. Only that member knows what it holds, so only it can hand that back and join again.
-local members, succession, leader, ledger, member = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+-- If a term began with fewer messages than the caller knows from earlier terms, Redis has lost the difference. It is
+-- counted once, and its ids are not given out again.
+local members, succession, leader, ledger, member, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local me, lease = ARGV[1], tonumber(ARGV[2])
 
 local deadline = redis.call('ZSCORE', members, me)
-if not deadline or not redis.call('HGET', member, 'number') then
+local number = redis.call('HGET', member, 'number')
+if not deadline or not number then
   return { 'lost' }
 end
 local now = now_ms()
-local office = redis.call('HMGET', leader, 'member', 'epoch', 'presence', 'lease')
-local incumbent = office[1]
+local office = redis.call('HMGET', leader, 'member', 'epoch', 'presence', 'lease', 'base')
+local incumbent, epoch, base = office[1], tonumber(office[2]) or 0, tonumber(office[5])
 local rank = redis.call('ZRANK', succession, me) or -1
 
 local state
@@ -32,11 +36,21 @@ else
     rank = rank - 1
   end
 end
-local counts = check_counts(ledger, 'published', 'done', 'failed', 'retried')
-for i = 1, 4 do
+local counts = check_counts(ledger, 'published', 'done', 'failed', 'retried', 'lost')
+for i = 1, 5 do
   counts[i] = tonumber(counts[i] or 0)
+end
+local known, published = tonumber(ARGV[4]), counts[1]
+local loses = base and tonumber(ARGV[5]) < epoch and known > base
+if loses then
+  redis.call('XLEN', events)
 end
 
 redis.call('ZADD', members, 'XX', text(now + lease), me)
-return { 'stands', now, tonumber(deadline) < now and 1 or 0, rank, state, incumbent or '', tonumber(office[2]) or 0,
-  counts[1], counts[1] - counts[2] - counts[3] + counts[4] }
+if loses then
+  published = published + known - base
+  note_loss(ledger, events, number, published, counts[1])
+  redis.call('HSET', leader, 'base', text(known))
+end
+return { 'stands', now, tonumber(deadline) < now and 1 or 0, rank, state, incumbent or '', epoch, published,
+  counts[1] - counts[2] - counts[3] + counts[4] - counts[5] }

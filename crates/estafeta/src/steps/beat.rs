@@ -9,7 +9,7 @@ use crate::identity::{Epoch, Incarnation};
 use crate::keys::Keys;
 use crate::redis::{Reply, Store};
 
-script!("beat" " flags=allow-oom" uses "clock" "ledger" "presence");
+script!("beat" " flags=allow-oom" uses "clock" "events" "ledger" "presence");
 
 /// How a member looks to an observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -53,6 +53,25 @@ pub(crate) enum Beat {
     Lost,
 }
 
+/// How many messages a node knows to be published, and the highest epoch it knows. Redis may know less after a roll-back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub epoch: Epoch,
+    pub published: u64,
+}
+
+impl Known {
+    /// Adds what Redis reported. A later epoch starts from its own count: the step that reported it has already
+    /// compared the two.
+    pub fn learn(&mut self, epoch: Epoch, published: u64) {
+        if epoch > self.epoch {
+            *self = Self { epoch, published };
+        } else if epoch == self.epoch {
+            self.published = self.published.max(published);
+        }
+    }
+}
+
 /// What a beat reports to its member.
 #[derive(Clone, Debug)]
 pub(crate) struct BeatReport {
@@ -62,6 +81,8 @@ pub(crate) struct BeatReport {
     /// The place in the line of succession. 0 is the heir.
     pub rank: u64,
     pub office: Office,
+    /// The epoch of the term in office, or of the last one.
+    pub epoch: Epoch,
     pub published: u64,
     /// Messages that have no outcome yet.
     pub outstanding: u64,
@@ -74,17 +95,20 @@ pub(crate) enum Office {
     Held { by: Incarnation, health: Health },
 }
 
-pub(super) fn call(keys: &Keys, me: Incarnation, lease: Duration) -> Call {
+pub(super) fn call(keys: &Keys, me: Incarnation, lease: Duration, known: Known) -> Call {
     let mut call = SCRIPT.call(&[
         ("members", &keys.members),
         ("succession", &keys.succession),
         ("leader", &keys.leader),
         ("ledger", &keys.ledger),
         ("member", &keys.member(me)),
+        ("events", &keys.events),
     ]);
     call.arg("incarnation", me.to_string())
         .arg("lease-ms", millis(lease))
-        .arg("channel-prefix", &keys.channels);
+        .arg("channel-prefix", &keys.channels)
+        .arg("known", known.published)
+        .arg("known-epoch", known.epoch.0);
     call
 }
 
@@ -103,14 +127,14 @@ fn read(mut reply: Reply) -> Result<Beat> {
                 (_, Some(_), Err(_)) => Office::Empty,
                 _ => return reply.unknown(&format!("{state} {holder}")),
             };
-            Ok(Beat::Stands(BeatReport { now_ms, overslept, rank, office, published, outstanding }))
+            Ok(Beat::Stands(BeatReport { now_ms, overslept, rank, office, epoch, published, outstanding }))
         }
         other => reply.unknown(other),
     }
 }
 
 impl Store {
-    pub async fn beat(&self, me: Incarnation, lease: Duration) -> Result<Beat> {
-        read(self.run(&SCRIPT, &call(self.keys(), me, lease)).await?)
+    pub async fn beat(&self, me: Incarnation, lease: Duration, known: Known) -> Result<Beat> {
+        read(self.run(&SCRIPT, &call(self.keys(), me, lease, known)).await?)
     }
 }

@@ -1,12 +1,14 @@
 -- lead: takes office if it is vacant, or takes it over if its holder is dead. Extends the caller's lease if it leads.
 -- KEYS   members succession member leader epoch ledger events
--- ARGV   incarnation lease-ms channel-prefix absent-since grace-ms interval-ms silence-ms known-published renew(0|1)
+-- ARGV   incarnation lease-ms channel-prefix absent-since grace-ms interval-ms silence-ms known known-epoch replaces
 --        absent-since: Redis time at which the caller first missed the leader (0: never). silence-ms: how long ago it
---        last saw the leader connected. known-published: messages that the caller knows to be published. renew: the
---        caller already leads and wants a new epoch, because Redis has lost what it acknowledged.
+--        last saw the leader connected. known: how many messages the caller knows to be published. known-epoch: the
+--        highest epoch that it knows. replaces: the caller's own epoch, if it needs a new one because Redis has lost
+--        what it acknowledged; 0 otherwise.
 -- Answer {'leads', epoch, sent, published, due, now, predecessor, silence} · {'follows'} · {'lost'}
 --        silence: how long the office was vacant, or its holder not heard of, in ms.
--- Invariant: epochs only grow, even if the stored one was rolled back. They are never below Redis' time.
+-- Invariant: epochs only grow, even if the stored one was rolled back. They are never below Redis' time. No id that
+-- the caller knows to be published is given out again: what Redis has lost of them counts as lost.
 local members, member, leader, epochs, ledger, events = KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local me, lease, interval = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[6])
 
@@ -17,15 +19,22 @@ if not (deadline and number and presence and redis.call('ZSCORE', KEYS[2], me)) 
   return { 'lost' }
 end
 local now = now_ms()
-local office = redis.call('HMGET', leader, 'member', 'epoch', 'sent', 'due', 'presence', 'lease', 'last', 'vacated')
+local office =
+  redis.call('HMGET', leader, 'member', 'epoch', 'sent', 'due', 'presence', 'lease', 'last', 'vacated', 'base')
 local incumbent, due = office[1], tonumber(office[4]) or now
 local its_epoch, sent, its_lease, vacated =
   tonumber(office[2]), tonumber(office[3]), tonumber(office[6]) or 0, tonumber(office[8])
-local published = tonumber(check_counts(ledger, 'published', 'takeovers')[1] or 0)
+local found = tonumber(check_counts(ledger, 'published', 'takeovers', 'lost')[1] or 0)
+local latest, known_epoch = tonumber(checked(redis.call('GET', epochs)) or 0), tonumber(ARGV[9])
+-- What the caller knows of the current term is compared with the count itself. What it knows of an earlier term is
+-- compared with the count at the start of the current one.
+local then_found = known_epoch < latest and (tonumber(office[9]) or math.huge) or found
+local published = found + math.max(tonumber(ARGV[8]) - then_found, 0)
 
--- A term whose record was partly deleted cannot be reported again, so the next one begins.
-if incumbent == me and ARGV[9] == '0' and its_epoch and sent then
-  return { 'leads', its_epoch, sent, published, due, now, 0, 0 }
+-- A term whose record was partly deleted cannot be reported again, so the next one begins. A repeat of a renewal finds
+-- that its epoch was replaced already.
+if incumbent == me and ARGV[10] ~= office[2] and its_epoch and sent then
+  return { 'leads', its_epoch, sent, found, due, now, 0, 0 }
 end
 local silence = tonumber(ARGV[7])
 if incumbent and incumbent ~= me then
@@ -40,7 +49,7 @@ if incumbent and incumbent ~= me then
 elseif not incumbent and vacated then
   silence = now - vacated
 end
-local epoch = math.max(tonumber(checked(redis.call('GET', epochs)) or 0) + 1, now)
+local epoch = math.max(latest, known_epoch, now - 1) + 1
 local predecessor = string.match(office[7] or '', '^%d+$') or '0'
 redis.call('XLEN', events)
 
@@ -48,10 +57,10 @@ redis.call('XLEN', events)
 due = math.min(due, now + interval)
 redis.call('SET', epochs, text(epoch))
 redis.call('HSET', leader, 'member', me, 'number', number, 'epoch', text(epoch), 'sent', 0, 'due', text(due),
-  'presence', presence, 'lease', ARGV[2], 'since', text(now), 'last', number)
+  'presence', presence, 'lease', ARGV[2], 'since', text(now), 'last', number, 'base', text(published))
 redis.call('ZADD', members, 'XX', text(now + lease), me)
-if published < tonumber(ARGV[8]) then
-  announce(events, 'rolled-back', 'member', number, 'known', ARGV[8], 'found', published)
+if published > found then
+  note_loss(ledger, events, number, published, found)
 end
 if predecessor ~= '0' and predecessor ~= number then
   redis.call('HINCRBY', ledger, 'takeovers', 1)

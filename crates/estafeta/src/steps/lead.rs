@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Call, flag, millis, script};
+use super::{Call, Known, millis, script};
 use crate::error::Result;
 use crate::identity::{Epoch, Incarnation, MemberId};
 use crate::keys::Keys;
@@ -16,9 +16,10 @@ pub(crate) struct Candidacy {
     pub grace: Duration,
     pub interval: Duration,
     pub silence: Duration,
-    pub known_published: u64,
-    /// The candidate is already in office and needs a new epoch, because Redis has lost what it acknowledged.
-    pub renew: bool,
+    /// What the candidate knows of the ring.
+    pub known: Known,
+    /// The candidate's own epoch, if it is in office and needs a new one because Redis has lost what it acknowledged.
+    pub replaces: Option<Epoch>,
 }
 
 pub(crate) enum Lead {
@@ -58,8 +59,9 @@ pub(super) fn call(keys: &Keys, me: Incarnation, lease: Duration, candidacy: &Ca
         .arg("grace-ms", millis(candidacy.grace))
         .arg("interval-ms", millis(candidacy.interval))
         .arg("silence-ms", millis(candidacy.silence))
-        .arg("known-published", candidacy.known_published)
-        .arg("renew", flag(candidacy.renew));
+        .arg("known", candidacy.known.published)
+        .arg("known-epoch", candidacy.known.epoch.0)
+        .arg("replaces", candidacy.replaces.map_or(0, |epoch| epoch.0));
     call
 }
 

@@ -28,7 +28,7 @@ mod turn;
 mod wake;
 
 pub use beat::Health;
-pub(crate) use beat::{Beat, BeatReport, Office};
+pub(crate) use beat::{Beat, BeatReport, Known, Office};
 pub(crate) use bury::{Bury, Facts};
 pub(crate) use join::{Introduction, MemberKind};
 pub(crate) use lead::{Candidacy, Lead, Term};

@@ -69,24 +69,32 @@ fn balance(model: &Model, theme: Theme, width: u16) -> SafeLine {
         (false, true) => ("balance adds up", theme.good()),
         (false, false) => ("BALANCE IS OFF", theme.bad().patch(theme.selected())),
     };
-    let long = ["waiting", "in flight", "done", "errors kept", "errors taken"];
-    let middle = ["waiting", "held", "done", "errors", "taken"];
     let candidates = [
-        sum(snapshot, grouped, long),
-        sum(snapshot, grouped, middle),
-        sum(snapshot, short, ["wait", "held", "done", "err", "taken"]),
+        sum(snapshot, grouped, |name| name),
+        sum(snapshot, grouped, |name| match name {
+            "in flight" => "held",
+            "errors kept" => "errors",
+            "errors taken" => "taken",
+            name => name,
+        }),
+        sum(snapshot, short, |name| match name {
+            "waiting" => "wait",
+            "in flight" => "held",
+            "errors kept" => "err",
+            "errors taken" => "taken",
+            name => name,
+        }),
     ];
     let room = usize::from(width).saturating_sub(verdict.len() + 2);
     let fits = candidates.iter().position(|sum| sum.len() <= room).unwrap_or(candidates.len() - 1);
     SafeLine::default().add(verdict, style).raw(format!(": {}", candidates[fits]))
 }
 
-fn sum(snapshot: &Snapshot, number: fn(u64) -> String, words: [&str; 5]) -> String {
-    let parts =
-        [snapshot.waiting, snapshot.in_flight, snapshot.done, snapshot.errors_kept, snapshot.errors_taken];
-    let parts = parts.into_iter().zip(words).map(|(part, word)| format!("{} {word}", number(part)));
+fn sum(snapshot: &Snapshot, number: fn(u64) -> String, word: fn(&'static str) -> &'static str) -> String {
+    let terms = snapshot.balance().into_iter();
+    let terms: Vec<_> = terms.map(|(name, count)| format!("{} {}", number(count), word(name))).collect();
     let relation = if snapshot.balanced { "=" } else { "is not" };
-    format!("{} {relation} {}", number(snapshot.published), parts.collect::<Vec<_>>().join(" + "))
+    format!("{} {relation} {}", number(snapshot.published), terms.join(" + "))
 }
 
 fn whole_seconds(ms: u64) -> String {

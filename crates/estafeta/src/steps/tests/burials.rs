@@ -78,7 +78,8 @@ async fn burying_the_generator_vacates_its_office() {
     bench.expire(one);
     bench.bury(one).await;
     assert_eq!(bench.publish_from(one, &term, 0, 1, &["late"]).await, Publish::Fenced);
-    let Beat::Stands(report) = bench.store.beat(other.incarnation, LEASE).await.unwrap() else {
+    let Beat::Stands(report) = bench.store.beat(other.incarnation, LEASE, Known::default()).await.unwrap()
+    else {
         panic!("a member")
     };
     assert_eq!((report.office, report.rank), (Office::Empty, 0));
@@ -206,7 +207,8 @@ async fn a_member_whose_own_lease_ran_out_can_neither_bury_nor_take_over() {
     let answer = bench.store.lead(other.incarnation, LEASE, &candidacy()).await.unwrap();
     assert!(matches!(answer, Lead::Follows));
 
-    let overslept = async || match bench.store.beat(other.incarnation, LEASE).await.unwrap() {
+    let overslept = async || match bench.store.beat(other.incarnation, LEASE, Known::default()).await.unwrap()
+    {
         Beat::Stands(report) => report.overslept,
         Beat::Lost => panic!("a member"),
     };
@@ -272,7 +274,8 @@ async fn an_office_whose_holder_is_no_longer_a_member_can_be_taken_over() {
     let (gone, heir) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     bench.lead(gone).await;
     bench.ask::<()>(&["ZREM", "{estafeta}:members", &gone.incarnation.to_string()]);
-    let Beat::Stands(report) = bench.store.beat(heir.incarnation, LEASE).await.unwrap() else {
+    let Beat::Stands(report) = bench.store.beat(heir.incarnation, LEASE, Known::default()).await.unwrap()
+    else {
         panic!("a member")
     };
     assert_eq!(report.office, Office::Held { by: gone.incarnation, health: Health::Expired });

@@ -91,7 +91,11 @@ impl PreparedRing {
         let next = messages(self.term.epoch, 5, &["e"]);
         let publish = batch(self.term.epoch, 1, &next);
         let facts = Facts { lanes: 1, ..Facts::default() };
-        let renewal = Candidacy { renew: true, known_published: 9, ..candidacy() };
+        let renewal = Candidacy {
+            replaces: Some(self.term.epoch),
+            known: Known { epoch: self.term.epoch, published: 9 },
+            ..candidacy()
+        };
         match step {
             "join" => {
                 let another = introduction(Incarnation::random(), MemberKind::Node, 1, false);
@@ -108,8 +112,8 @@ impl PreparedRing {
             "renew" => store.lead(me, LEASE, &renewal).await.map(drop),
             "take over" | "take the vacant office" => store.lead(heir, LEASE, &candidacy()).await.map(drop),
             "resign" => store.resign(me, self.term.epoch).await,
-            "beat of the leader" => store.beat(me, LEASE).await.map(drop),
-            "beat of the heir" => store.beat(heir, LEASE).await.map(drop),
+            "beat of the leader" => store.beat(me, LEASE, Known::default()).await.map(drop),
+            "beat of the heir" => store.beat(heir, LEASE, Known::default()).await.map(drop),
             "leave of the leader" => store.leave(me, 1).await.map(drop),
             "leave of the reader" => store.leave(self.reader.incarnation, 1).await.map(drop),
             "bury" | "bury, giving up" => {
@@ -200,7 +204,7 @@ async fn a_member_whose_hash_was_deleted_is_lost() {
     bench.forget(one);
     let before = bench.everything();
     assert!(matches!(bench.store.lead(one.incarnation, LEASE, &candidacy()).await.unwrap(), Lead::Lost));
-    assert!(matches!(bench.store.beat(one.incarnation, LEASE).await.unwrap(), Beat::Lost));
+    assert!(matches!(bench.store.beat(one.incarnation, LEASE, Known::default()).await.unwrap(), Beat::Lost));
     assert_eq!(bench.everything(), before);
 }
 
@@ -261,7 +265,9 @@ async fn a_missing_field_does_not_stop_a_step_that_can_do_without_it() {
     let ring = PreparedRing::before("bury", &bench).await;
     let whole = bench.everything();
     let office_as_the_heir_sees_it = async || {
-        let Beat::Stands(report) = bench.store.beat(ring.heir.incarnation, LEASE).await.unwrap() else {
+        let Beat::Stands(report) =
+            bench.store.beat(ring.heir.incarnation, LEASE, Known::default()).await.unwrap()
+        else {
             panic!("a member")
         };
         (report.office, report.rank)
@@ -300,7 +306,10 @@ async fn a_member_that_is_missing_from_the_member_list_is_lost_even_if_its_hash_
     bench.ask::<()>(&["DEL", "{estafeta}:members"]);
     let before = bench.everything();
     let want = Settlement { want: 1, ..Settlement::default() };
-    assert!(matches!(bench.store.beat(ring.heir.incarnation, LEASE).await.unwrap(), Beat::Lost));
+    assert!(matches!(
+        bench.store.beat(ring.heir.incarnation, LEASE, Known::default()).await.unwrap(),
+        Beat::Lost
+    ));
     let lead = bench.store.lead(ring.heir.incarnation, LEASE, &candidacy()).await.unwrap();
     assert!(matches!(lead, Lead::Lost));
     assert!(bench.turn(ring.heir, 0, Settlement { want: 1, ..Settlement::default() }).await.is_none());

@@ -23,7 +23,7 @@ fn every_call(keys: &Keys) -> Vec<(&'static Script, Call)> {
     let facts = Facts { lanes: 1, ..Facts::default() };
     vec![
         (&join::SCRIPT, join::call(keys, &introduction(incarnation, MemberKind::Node, 1, true))),
-        (&beat::SCRIPT, beat::call(keys, incarnation, LEASE)),
+        (&beat::SCRIPT, beat::call(keys, incarnation, LEASE, Known::default())),
         (&lead::SCRIPT, lead::call(keys, incarnation, LEASE, &candidacy())),
         (&resign::SCRIPT, resign::call(keys, incarnation, Epoch(1))),
         (&publish::SCRIPT, publish::call(keys, incarnation, &batch(Epoch(1), 0, &messages))),

@@ -86,7 +86,7 @@ async fn a_detector_in_a_member_whose_lease_ran_out_buries_no_member() {
     bench.expire(detecting);
     bench.expire(dead);
     assert_eq!(bench.detector(Some(detecting)).await.look().await.unwrap(), (vec![], false));
-    bench.store.beat(detecting.incarnation, LEASE).await.unwrap();
+    bench.store.beat(detecting.incarnation, LEASE, Known::default()).await.unwrap();
     let (burials, _) = bench.detector(Some(detecting)).await.look().await.unwrap();
     assert_eq!(numbers(&burials), [dead.number]);
 }
@@ -141,7 +141,7 @@ async fn an_absence_that_is_over_is_forgotten_even_if_another_member_is_still_mi
     let [(back, _), (_, gone)] = members[..] else { panic!("two members") };
     let mut detector = bench.detector(None).await;
     let renew = async || {
-        bench.store.beat(back, Duration::from_secs(2)).await.unwrap();
+        bench.store.beat(back, Duration::from_secs(2), Known::default()).await.unwrap();
     };
     renew().await;
     assert_eq!(detector.look().await.unwrap().0, [], "both are missed, and not for long enough");

@@ -29,6 +29,7 @@ mod looks;
 mod packs;
 mod publishing;
 mod refusals;
+mod rollbacks;
 mod sizes;
 mod stories;
 mod totals;
@@ -204,8 +205,8 @@ fn candidacy() -> Candidacy {
         grace: GRACE,
         interval: Duration::from_millis(500),
         silence: Duration::ZERO,
-        known_published: 0,
-        renew: false,
+        known: Known::default(),
+        replaces: None,
     }
 }
 

@@ -52,13 +52,17 @@ async fn a_step_that_fails_on_a_key_of_another_type_writes_nothing() {
             let outcome = match step {
                 0 => bench.store.turn(handler.identity(), 0, &settlement, true).await.map(drop),
                 1 => bench.store.publish(me, &batch(term.epoch, 1, &next)).await.map(drop),
-                2 => bench.store.lead(me, LEASE, &Candidacy { renew: true, ..candidacy() }).await.map(drop),
+                2 => bench
+                    .store
+                    .lead(me, LEASE, &Candidacy { replaces: Some(term.epoch), ..candidacy() })
+                    .await
+                    .map(drop),
                 3 => bench.store.leave(me, 1).await.map(drop),
                 4 => bench.store.bury(dead.incarnation, &facts, 0, GRACE, None).await.map(drop),
                 5 => bench.store.resign(me, term.epoch).await,
                 6 => bench.store.resolve("retry", &[element]).await.map(drop),
                 7 => bench.store.take(reader.identity(), &take).await.map(drop),
-                8 => bench.store.beat(me, LEASE).await.map(drop),
+                8 => bench.store.beat(me, LEASE, Known::default()).await.map(drop),
                 _ => {
                     // This burial returns one message and gives up another one.
                     let list = bench.store.keys().inflight(dead.incarnation, 0);

@@ -43,7 +43,7 @@ async fn a_settle_from_a_wrong_cursor_or_by_a_buried_member_is_refused_and_write
     let before = bench.everything();
     assert_eq!(bench.turn(handler, 0, settle(0, 2)).await, None);
     assert_eq!(bench.turn(handler, 0, settle(0, 0)).await, None, "it may not claim either");
-    let beat = bench.store.beat(handler.incarnation, LEASE).await.unwrap();
+    let beat = bench.store.beat(handler.incarnation, LEASE, Known::default()).await.unwrap();
     assert!(matches!(beat, Beat::Lost));
     assert_eq!(bench.everything(), before);
 }

@@ -32,8 +32,8 @@ impl StoryRun<'_> {
                 self.send(StoryCall::Join(persona), true)
             }
             StoryStep::JoinAgain { node } => self.by(node, |node| StoryCall::Join(node.persona), true),
-            StoryStep::Beat { node, answered } => {
-                self.by(node, |node| StoryCall::Beat(node.persona), answered)
+            StoryStep::Beat { node, more_known, answered } => {
+                self.by(node, |node| node.beat(more_known), answered)
             }
             StoryStep::Lead { node, renew, more_known, missed, answered } => {
                 let (interval, since) = (interval(node), self.since(missed));

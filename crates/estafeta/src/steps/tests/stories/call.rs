@@ -65,8 +65,8 @@ pub(super) const PUBLISHED_MS: u64 = 7;
 #[derive(Clone, Debug)]
 pub(super) enum StoryCall {
     Join(Persona),
-    Beat(Persona),
-    Lead { me: Persona, renew: bool, known: u64, interval: u64, silence: u64, absent_since: u64 },
+    Beat { me: Persona, known: Known },
+    Lead { me: Persona, replaces: u64, known: Known, interval: u64, silence: u64, absent_since: u64 },
     Resign { me: Persona, epoch: u64 },
     Publish(Publication),
     Turn { me: Persona, number: u64, lane: usize, this_try: u64, settles: Settles },
@@ -131,15 +131,15 @@ impl StoryCall {
                 };
                 join::call(keys, &introduction)
             }
-            Self::Beat(me) => beat::call(keys, me.incarnation(), me.lease()),
-            Self::Lead { me, renew, known, interval, silence, absent_since } => {
+            Self::Beat { me, known } => beat::call(keys, me.incarnation(), me.lease(), *known),
+            Self::Lead { me, replaces, known, interval, silence, absent_since } => {
                 let candidacy = Candidacy {
                     absent_since_ms: *absent_since,
                     grace,
                     interval: Duration::from_millis(*interval),
                     silence: Duration::from_millis(*silence),
-                    known_published: *known,
-                    renew: *renew,
+                    known: *known,
+                    replaces: Some(Epoch(*replaces)).filter(|epoch| epoch.0 > 0),
                 };
                 lead::call(keys, me.incarnation(), me.lease(), &candidacy)
             }
@@ -174,7 +174,7 @@ impl StoryCall {
     pub fn script(&self) -> &'static Script {
         match self {
             Self::Join(_) => &join::SCRIPT,
-            Self::Beat(_) => &beat::SCRIPT,
+            Self::Beat { .. } => &beat::SCRIPT,
             Self::Lead { .. } => &lead::SCRIPT,
             Self::Resign { .. } => &resign::SCRIPT,
             Self::Publish(_) => &publish::SCRIPT,
@@ -202,7 +202,8 @@ impl StoryCall {
     /// The member that sends the call, if a member does.
     pub fn sender(&self) -> Option<Persona> {
         match self {
-            Self::Join(me) | Self::Beat(me) | Self::Leave(me) => Some(*me),
+            Self::Join(me) | Self::Leave(me) => Some(*me),
+            Self::Beat { me, .. } => Some(*me),
             Self::Lead { me, .. } | Self::Resign { me, .. } => Some(*me),
             Self::Turn { me, .. } | Self::Take { me, .. } => Some(*me),
             Self::Publish(publication) => Some(publication.me),
@@ -241,9 +242,11 @@ impl fmt::Display for StoryCall {
                 let presence = if me.presence { ", seen by its connection" } else { "" };
                 write!(f, "{me} joins with {lanes} and {attempts}{presence}")
             }
-            Self::Beat(me) => write!(f, "{me} beats"),
-            Self::Lead { me, renew: false, .. } => write!(f, "{me} leads"),
-            Self::Lead { me, renew: true, .. } => write!(f, "{me} renews its term"),
+            Self::Beat { me, known } => {
+                write!(f, "{me} beats, knows {} of term {}", known.published, known.epoch.0)
+            }
+            Self::Lead { me, replaces: 0, .. } => write!(f, "{me} leads"),
+            Self::Lead { me, replaces, .. } => write!(f, "{me} replaces its term {replaces}"),
             Self::Resign { me, epoch } => write!(f, "{me} resigns from epoch {epoch}"),
             Self::Publish(Publication { me, epoch, n, first, bodies, max_waiting, limit, .. }) => {
                 let messages = several(bodies.len(), "message");

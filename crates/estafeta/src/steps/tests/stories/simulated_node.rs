@@ -4,7 +4,8 @@
 use super::answer::Answer;
 use super::call::{Persona, Publication, Settles, StoryCall, ids_in};
 use super::step::Flaw;
-use crate::steps::MemberKind;
+use crate::identity::Epoch;
+use crate::steps::{Known, MemberKind};
 
 pub(super) struct SimulatedNode {
     pub persona: Persona,
@@ -13,6 +14,7 @@ pub(super) struct SimulatedNode {
     /// It knows that it is no longer a member. A real node would join again under a new identity.
     pub gone: bool,
     pub term: Option<KnownTerm>,
+    known: Known,
     lanes: Vec<KnownLane>,
 }
 
@@ -41,17 +43,27 @@ const REASONS: [&str; 4] = ["no good", "", "2 no good", "1 1 1 1 1 1 2 no body"]
 impl SimulatedNode {
     pub fn new(persona: Persona) -> Self {
         let lanes = vec![KnownLane::default(); persona.lanes];
-        Self { persona, number: 0, gone: false, term: None, lanes }
+        Self { persona, number: 0, gone: false, term: None, known: Known::default(), lanes }
     }
 
     pub fn leads(&self) -> bool {
         self.term.is_some()
     }
 
+    pub fn beat(&self, more_known: bool) -> StoryCall {
+        StoryCall::Beat { me: self.persona, known: self.known(more_known) }
+    }
+
     pub fn lead(&self, renew: bool, more_known: bool, interval: u64, absent_since: u64) -> StoryCall {
-        let known = self.term.as_ref().map_or(0, |term| term.next_id - 1);
-        let known = if more_known { known + 5 } else { known };
-        StoryCall::Lead { me: self.persona, renew, known, interval, silence: 150, absent_since }
+        let replaces = self.term.as_ref().filter(|_| renew).map_or(0, |term| term.epoch);
+        let known = self.known(more_known);
+        StoryCall::Lead { me: self.persona, replaces, known, interval, silence: 150, absent_since }
+    }
+
+    /// What the node knows to be published. `more` is knowledge of messages that Redis has lost since.
+    fn known(&self, more: bool) -> Known {
+        let published = self.known.published + if more { 5 } else { 0 };
+        Known { published, ..self.known }
     }
 
     pub fn resign(&self) -> StoryCall {
@@ -150,10 +162,11 @@ impl SimulatedNode {
     pub fn receive(&mut self, call: &StoryCall, answer: &Answer) {
         match (call, answer) {
             (StoryCall::Join(_), Answer::Joined { number }) if *number != self.number => {
-                *self = Self { number: *number, ..Self::new(self.persona) };
+                *self = Self { number: *number, known: self.known, ..Self::new(self.persona) };
             }
             (StoryCall::Lead { .. }, Answer::Leads { epoch, sent, published, .. }) => {
                 let (epoch, n, next_id) = (*epoch, *sent, published + 1);
+                self.known.learn(Epoch(epoch), *published);
                 self.term = Some(KnownTerm { epoch, n, next_id, unanswered: None });
             }
             (StoryCall::Lead { .. }, Answer::Lost) if self.persona.kind == MemberKind::Reader => {}
@@ -164,7 +177,12 @@ impl SimulatedNode {
                 self.lanes[lane] = KnownLane { cursor: *cursor, holds, elements, unanswered: None };
             }
             (StoryCall::Publish(publication), answer) => self.receive_publish(publication, answer),
-            (StoryCall::Beat(_), Answer::Stands { office, .. }) if office != "me" => self.term = None,
+            (StoryCall::Beat { .. }, Answer::Stands { office, epoch, counts: [published, _], .. }) => {
+                self.known.learn(Epoch(*epoch), *published);
+                if office != "me" {
+                    self.term = None;
+                }
+            }
             (StoryCall::Resign { .. }, _) => self.term = None,
             (StoryCall::Leave(_), _) | (_, Answer::Lost | Answer::Application { .. }) => self.gone = true,
             _ => {}
@@ -178,6 +196,7 @@ impl SimulatedNode {
             Answer::Published { .. } | Answer::Already { .. } => {
                 term.n += 1;
                 term.next_id += publication.bodies.len() as u64;
+                self.known.learn(Epoch(term.epoch), term.next_id - 1);
             }
             Answer::Expected { next } => term.next_id = *next,
             Answer::Fenced => self.term = None,

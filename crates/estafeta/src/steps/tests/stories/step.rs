@@ -29,6 +29,7 @@ pub(super) enum StoryStep {
     },
     Beat {
         node: u8,
+        more_known: bool,
         answered: bool,
     },
     Lead {
@@ -161,7 +162,9 @@ fn step() -> impl Strategy<Value = StoryStep> {
             }
         ),
         1 => one().prop_map(|node| StoryStep::JoinAgain { node }),
-        6 => (one(), answered()).prop_map(|(node, answered)| StoryStep::Beat { node, answered }),
+        6 => (one(), seldom(), answered()).prop_map(|(node, more_known, answered)| {
+            StoryStep::Beat { node, more_known, answered }
+        }),
         10 => (one(), seldom(), seldom(), missed(), answered()).prop_map(
             |(node, renew, more_known, missed, answered)| {
                 StoryStep::Lead { node, renew, more_known, missed, answered }

@@ -76,6 +76,7 @@ impl ModelRing {
         }
         if let Some(term) = &office.term {
             fields.push(("epoch", term.epoch.to_string()));
+            fields.push(("base", term.base.to_string()));
             fields.push(("sent", term.sent.to_string()));
             fields.push(("lease", term.lease_ms.to_string()));
             fields.push(("since", term.since.to_string()));

@@ -83,6 +83,8 @@ pub(super) struct ModelOffice {
 #[derive(Clone)]
 pub(super) struct ModelTerm {
     pub epoch: u64,
+    /// How many messages were published when it began.
+    pub base: u64,
     pub sent: u64,
     pub lease_ms: u64,
     pub since: u64,
@@ -152,7 +154,7 @@ impl ModelRing {
     pub fn apply(&mut self, call: &StoryCall, clock: &ModelClock) -> Answer {
         match call {
             StoryCall::Join(me) => self.join(*me, clock),
-            StoryCall::Beat(me) => self.beat(*me, clock),
+            StoryCall::Beat { me, known } => self.beat(*me, *known, clock),
             StoryCall::Lead { .. } => self.lead(call, clock),
             StoryCall::Resign { me, epoch } => self.resign(*me, *epoch, clock),
             StoryCall::Publish(publication) => self.publish(publication, clock),

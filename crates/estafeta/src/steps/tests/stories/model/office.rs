@@ -5,7 +5,7 @@ use super::super::call::{HOST, Persona, StoryCall};
 use super::{Member, ModelClock, ModelLane, ModelRing, ModelTerm};
 use crate::inspect::EventKind;
 use crate::keys::SCHEMA;
-use crate::steps::MemberKind;
+use crate::steps::{Known, MemberKind};
 
 impl ModelRing {
     pub(super) fn join(&mut self, me: Persona, clock: &ModelClock) -> Answer {
@@ -43,10 +43,18 @@ impl ModelRing {
         Answer::Joined { number }
     }
 
-    pub(super) fn beat(&mut self, me: Persona, clock: &ModelClock) -> Answer {
+    pub(super) fn beat(&mut self, me: Persona, known: Known, clock: &ModelClock) -> Answer {
         let now = clock.now();
         let Some(member) = self.whole(me) else { return Answer::Lost };
-        let overslept = member.deadline.from < now;
+        let (overslept, number) = (member.deadline.from < now, member.number);
+        if let Some(term) = &mut self.office.term
+            && known.epoch.0 < term.epoch
+            && known.published > term.base
+        {
+            let lost = known.published - term.base;
+            term.base = known.published;
+            self.lose(lost, number);
+        }
         let (office, leader) = match self.office.holder {
             None => ("none", String::new()),
             Some((index, _)) if index == me.index => ("me", me.name()),
@@ -56,8 +64,10 @@ impl ModelRing {
             }
         };
         let rank = self.rank(me);
-        let outstanding =
-            self.count("published") + self.count("retried") - self.count("done") - self.count("failed");
+        let outstanding = self.count("published") + self.count("retried")
+            - self.count("done")
+            - self.count("failed")
+            - self.count("lost");
         let answer = Answer::Stands {
             overslept,
             rank,
@@ -80,7 +90,7 @@ impl ModelRing {
     /// A member gets the office if the office is vacant. It also gets it if the holder is dead and its own lease still
     /// runs.
     pub(super) fn lead(&mut self, call: &StoryCall, clock: &ModelClock) -> Answer {
-        let StoryCall::Lead { me, renew, known, interval, silence, absent_since } = *call else {
+        let StoryCall::Lead { me, replaces, known, interval, silence, absent_since } = *call else {
             unreachable!("{call}")
         };
         let now = clock.now();
@@ -92,7 +102,7 @@ impl ModelRing {
         let due = self.office.due.unwrap_or(now);
         let mut silence = silence;
         match (self.office.holder, &self.office.term) {
-            (Some((holder, _)), Some(term)) if holder == me.index && !renew => {
+            (Some((holder, _)), Some(term)) if holder == me.index && term.epoch != replaces => {
                 let (epoch, sent) = (term.epoch, term.sent);
                 return Answer::Leads { epoch, sent, published, due, predecessor: 0, silence: 0 };
             }
@@ -113,17 +123,24 @@ impl ModelRing {
         }
         let predecessor = self.office.holder.map(|(_, number)| number).or(self.office.last).unwrap_or(0);
 
-        let epoch = now.max(self.epoch.unwrap_or(0) + 1);
+        let latest = self.epoch.unwrap_or(0);
+        let epoch = now.max(latest + 1).max(known.epoch.0 + 1);
         let due = due.min(now + interval);
         self.epoch = Some(epoch);
         self.office.holder = Some((me.index, number));
         let (lease_ms, presence) = (me.lease_ms(), me.presence);
-        self.office.term = Some(ModelTerm { epoch, sent: 0, lease_ms, since: now, presence });
+        // Knowledge of an earlier term is compared with the start of the latest one.
+        let base = self.office.term.as_ref().map(|term| term.base);
+        let found = if known.epoch.0 < latest { base } else { Some(published) };
+        let lost = found.map_or(0, |found| known.published.saturating_sub(found));
+        let published = published + lost;
+        self.office.term =
+            Some(ModelTerm { epoch, base: published, sent: 0, lease_ms, since: now, presence });
         self.office.due = Some(due);
         self.office.last = Some(number);
         self.extend_lease(me, clock);
-        if published < known {
-            self.announce(format!("rolled-back|member|{number}|known|{known}|found|{published}"));
+        if lost > 0 {
+            self.lose(lost, number);
         }
         if predecessor != 0 && predecessor != number {
             self.add("takeovers", 1);
@@ -133,6 +150,15 @@ impl ModelRing {
             self.announce(format!("took-office|member|{number}|epoch|{epoch}"));
         }
         Answer::Leads { epoch, sent: 0, published, due, predecessor, silence }
+    }
+
+    /// Counts messages that Redis has lost. Their ids are not given out again.
+    fn lose(&mut self, lost: u64, number: u64) {
+        let found = self.count("published");
+        let known = found + lost;
+        self.add("published", lost as usize);
+        self.add("lost", lost as usize);
+        self.announce(format!("rolled-back|member|{number}|known|{known}|found|{found}"));
     }
 
     pub(super) fn resign(&mut self, me: Persona, epoch: u64, clock: &ModelClock) -> Answer {

@@ -1,0 +1,141 @@
+//! Tests of what `lead` and `beat` do when Redis has lost acknowledged writes. The tests take back what was published,
+//! as the promotion of a lagging replica would.
+
+use super::*;
+
+impl TestBench {
+    /// Publishes three messages and then takes two of them back. Returns the node in office and its term.
+    async fn that_lost_two(&self) -> (Actor, Term) {
+        let one = self.join(MemberKind::Node, 1).await;
+        let term = self.lead(one).await;
+        for n in 0..3 {
+            self.publish(one, &term, n, &["x"]).await;
+        }
+        self.ask::<()>(&["LTRIM", "{estafeta}:ready", "0", "0"]);
+        self.ask::<()>(&["HSET", "{estafeta}:ledger", "published", "1"]);
+        (one, term)
+    }
+
+    async fn lead_with(&self, actor: Actor, known: Known, replaces: Option<Epoch>) -> Term {
+        let candidacy = Candidacy { known, replaces, ..candidacy() };
+        match self.store.lead(actor.incarnation, LEASE, &candidacy).await.unwrap() {
+            Lead::Leads(term) => term,
+            Lead::Follows | Lead::Lost => panic!("it does not lead"),
+        }
+    }
+
+    async fn beat(&self, actor: Actor, known: Known) -> BeatReport {
+        match self.store.beat(actor.incarnation, LEASE, known).await.unwrap() {
+            Beat::Stands(report) => report,
+            Beat::Lost => panic!("no member"),
+        }
+    }
+
+    /// Returns the counts of published and lost messages.
+    async fn losses(&self) -> (u64, u64) {
+        self.assert_balanced().await;
+        (self.ledger("published"), self.ledger("lost"))
+    }
+}
+
+#[tokio::test]
+async fn lost_messages_are_counted_and_their_ids_never_come_again() {
+    let bench = TestBench::new().await;
+    let (one, term) = bench.that_lost_two().await;
+    let known = Known { epoch: term.epoch, published: 3 };
+    let next = bench.lead_with(one, known, Some(term.epoch)).await;
+    assert_eq!((next.published, bench.losses().await), (3, (3, 2)));
+    assert_eq!(bench.publish_from(one, &next, 0, 2, &["y"]).await, Publish::Expected(4));
+    assert!(matches!(bench.publish_from(one, &next, 0, 4, &["y"]).await, Publish::Published { .. }));
+    let event = ["kind", "rolled-back", "member", "1", "known", "3", "found", "1"];
+    let events: Vec<(String, Vec<String>)> = bench.ask(&["XRANGE", "{estafeta}:events", "-", "+"]);
+    assert!(events.iter().any(|(_, fields)| *fields == event), "{events:?}");
+    assert_eq!(bench.beat(one, known).await.outstanding, 2, "lost messages need no outcome");
+}
+
+#[tokio::test]
+async fn a_renewal_that_is_repeated_begins_one_term() {
+    let bench = TestBench::new().await;
+    let (one, term) = bench.that_lost_two().await;
+    let known = Known { epoch: term.epoch, published: 3 };
+    let next = bench.lead_with(one, known, Some(term.epoch)).await;
+    assert!(next.epoch > term.epoch);
+    let again = bench.lead_with(one, known, Some(term.epoch)).await;
+    assert_eq!((again.epoch, bench.losses().await), (next.epoch, (3, 2)));
+}
+
+#[tokio::test]
+async fn an_epoch_that_redis_forgot_does_not_come_again() {
+    let bench = TestBench::new().await;
+    let one = bench.join(MemberKind::Node, 1).await;
+    let far = Epoch(u64::pow(10, 14));
+    let term = bench.lead_with(one, Known { epoch: far, published: 0 }, None).await;
+    assert_eq!(term.epoch, Epoch(far.0 + 1));
+}
+
+/// A node that knows less takes office after the roll-back and publishes as many messages as were lost. Only a member
+/// that remembers the earlier term can notice that.
+#[tokio::test]
+async fn a_loss_behind_equal_counts_is_noticed_by_a_member_that_remembers() {
+    let bench = TestBench::new().await;
+    let (old, term) = bench.that_lost_two().await;
+    let (new, witness) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
+    bench.expire(old);
+    let next = bench.lead(new).await;
+    for n in 0..2 {
+        bench.publish(new, &next, n, &["y"]).await;
+    }
+    assert_eq!(bench.losses().await, (3, 0), "the counts look as they did before");
+
+    let known = Known { epoch: term.epoch, published: 3 };
+    for _ in 0..2 {
+        assert_eq!(bench.beat(witness, known).await.published, 5);
+        assert_eq!(bench.losses().await, (5, 2), "counted once");
+    }
+    assert_eq!(bench.publish_from(new, &next, 2, 4, &["z"]).await, Publish::Expected(6));
+}
+
+#[tokio::test]
+async fn a_candidate_compares_what_it_knows_of_an_earlier_term_with_the_start_of_the_latest() {
+    let bench = TestBench::new().await;
+    let (old, term) = bench.that_lost_two().await;
+    let (new, witness) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
+    bench.expire(old);
+    let next = bench.lead(new).await;
+    bench.publish(new, &next, 0, &["y"]).await;
+    bench.expire(new);
+    bench.lead_with(witness, Known { epoch: term.epoch, published: 3 }, None).await;
+    assert_eq!(bench.losses().await, (4, 2));
+}
+
+#[tokio::test]
+async fn members_that_know_no_more_than_redis_lose_nothing() {
+    let bench = TestBench::new().await;
+    let (one, other) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
+    let term = bench.lead(one).await;
+    bench.publish(one, &term, 0, &["a", "b"]).await;
+    let known = Known { epoch: term.epoch, published: 2 };
+    for knows in [Known::default(), known, Known { published: 1, ..known }] {
+        assert_eq!(bench.beat(other, knows).await.published, 2);
+    }
+    bench.expire(one);
+    let next = bench.lead_with(other, known, None).await;
+    bench.publish(other, &next, 0, &["c"]).await;
+    bench.beat(other, known).await;
+    assert_eq!(bench.losses().await, (3, 0));
+}
+
+#[tokio::test]
+async fn a_ring_that_was_erased_on_purpose_has_lost_nothing() {
+    let bench = TestBench::new().await;
+    let one = bench.join(MemberKind::Node, 1).await;
+    let term = bench.lead(one).await;
+    bench.publish(one, &term, 0, &["a", "b"]).await;
+    bench.store.erase().await.unwrap();
+    let again = bench.join(MemberKind::Node, 1).await;
+    let known = Known { epoch: term.epoch, published: 2 };
+    let next = bench.lead_with(again, known, None).await;
+    assert_eq!((next.published, bench.losses().await), (0, (0, 0)));
+    assert!(next.epoch > term.epoch);
+    assert_eq!(bench.ask::<i64>(&["TTL", "{estafeta}:epoch"]), -1, "a ring in use keeps its epoch");
+}
