@@ -248,10 +248,12 @@ impl<S: ChaosObserver> Phases<'_, S> {
         };
         let mut glance = glance.clone();
         let is_lost = |glance: &Glance| glance.message_lost && glance.nodes == self.options.nodes;
+        // What `wait_for` returns locks the glance. It is dropped at once, because the watch could not write otherwise.
+        let message_lost = async { glance.wait_for(is_lost).await.map(drop) };
         tokio::select! {
             ended = all_end => ended.context("the queue was not emptied"),
             // A message is lost, and the nodes would wait for it for ever.
-            _ = glance.wait_for(is_lost) => self.stop(deadline).await,
+            _ = message_lost => self.stop(deadline).await,
         }
     }
 
