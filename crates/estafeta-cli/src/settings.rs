@@ -38,7 +38,7 @@ pub struct DemoSettings {
 pub enum OutputForm {
     /// Lines for people.
     Human,
-    /// JSON objects for programs. If `brief`, only those that a program with many nodes can follow.
+    /// JSON objects for programs. With `brief`, fewer objects, for a program that reads many nodes.
     Json { brief: bool },
 }
 

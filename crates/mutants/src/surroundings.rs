@@ -1,8 +1,8 @@
-//! What a run of tests finds around it: a home directory and a directory for temporary files that it shares with no
-//! other run. When the run is over, nothing of it is left.
+//! Gives each run of tests a directory, as its home and for temporary files. The directory is removed after the run.
 //!
 //! A mutant may start a server that leaves its process group and then forget to stop it. Every process that a run
-//! starts inherits a variable that names the run. The processes that still have it are ended.
+//! starts inherits a variable that names the run. When the run is over, every process that still has the variable is
+//! killed, on systems with `/proc`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -30,7 +30,7 @@ impl Surroundings {
         command.env("HOME", directory).env("TMPDIR", directory).env(MARK, directory);
     }
 
-    /// The processes that the run left behind. There are none to see where the system has no `/proc`.
+    /// The processes that the run left behind. Empty on systems without `/proc`.
     fn processes(&self) -> Vec<Pid> {
         let mark = [MARK.as_bytes(), b"=", self.directory.path().as_os_str().as_encoded_bytes()].concat();
         let has_mark = |process: PathBuf| {

@@ -105,7 +105,7 @@ Examples:
     /// Show the ring at one moment
     ///
     /// The exit code is 1 if there is no such ring, or if the balance does not add up: published = waiting +
-    /// in flight + done + errors kept + errors taken.
+    /// in flight + done + errors kept + errors taken + lost.
     #[command(after_help = "\
 Examples:
   estafeta status --watch

@@ -41,7 +41,7 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-/// The three places together. It knows which of them decided each option.
+/// All three places. Finds the one that decided each option.
 pub struct Origins<'a> {
     /// The options on the command line and in the environment.
     pub matches: &'a ArgMatches,

@@ -14,9 +14,9 @@ text { font: 12px system-ui, sans-serif; fill: var(--ink); } .title { font-weigh
 .bar { fill: var(--bar); } .other-bar { fill: var(--other-bar); }
 ";
 
-/// From the end of a label to the bar that it names, and from a bar to its figure.
+/// The distance between a label and its bar, and between a bar and its figure.
 const GAP: f64 = 8.0;
-/// From the middle of a line of text down to its baseline.
+/// The distance from the middle of a line of text down to its baseline.
 const HALF_LETTER: f64 = 4.0;
 
 /// Maps values to positions on an axis.
@@ -33,7 +33,7 @@ impl Scale {
         Self { values, positions, is_logarithmic: false }
     }
 
-    /// The same, with equal distances between equal factors. All values must be greater than zero.
+    /// Like `linear`, but values with the same ratio are equally far apart. All values must be greater than zero.
     pub fn logarithmic(values: (f64, f64), positions: (f64, f64)) -> Self {
         Self { values, positions, is_logarithmic: true }
     }

@@ -59,7 +59,7 @@ impl fmt::Display for SvgElement {
         let Self { name, attributes, content } = self;
         match content.as_str() {
             "" => write!(f, "<{name}{attributes}/>"),
-            // A line break before the first child needs one after the last.
+            // Children stand on their own lines, so the closing tag does too.
             content if content.starts_with('\n') => write!(f, "<{name}{attributes}>{content}\n</{name}>"),
             content => write!(f, "<{name}{attributes}>{content}</{name}>"),
         }

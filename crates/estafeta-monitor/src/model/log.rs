@@ -1,4 +1,5 @@
-//! The monitor's event log: one entry per event of the ring and per action of the user. Entries are data. Each front
+//! The monitor's event log: one entry per event of the ring, of the monitor or of its nodes, and per
+//! action of the user. Entries are data. Each front
 //! end turns them into sentences.
 
 use std::collections::VecDeque;

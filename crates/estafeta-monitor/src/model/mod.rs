@@ -2,7 +2,7 @@
 //! call passes the current time, and the model returns effects for the app to perform.
 //!
 //! The model holds data, not sentences, and it stores text from outside as it came. Each front end makes the sentences
-//! and escapes the text. In the terminal that is `tui/draw`, without one `plain`.
+//! and escapes the text. On a terminal `tui/draw` does this, otherwise `plain`.
 //!
 //! The model has two sources, and they can disagree. The ring's snapshots decide who is a member, who is the generator
 //! and what is counted. The processes of the own nodes decide whether those nodes run. A row combines both. The

@@ -76,7 +76,7 @@ pub struct MemberRow {
 }
 
 impl MemberRow {
-    /// The row of a member. `own` adds what the monitor knows of the process if that is its own.
+    /// The row of a member. If this monitor started the member, `own` is its node.
     pub fn member(view: &MemberView, mine: bool, own: Option<&OwnNode>, pace: MemberPace) -> Self {
         let condition = match (own, view.state) {
             (Some(own), _) if own.ended.is_some() => Condition::Dead,

@@ -8,8 +8,8 @@
 --        so what it sees of others proves nothing yet.
 -- Invariant: a buried member gets `lost` and is not revived. So does a member of which only the name is left, because
 -- its registration was deleted. Only that member knows what it holds, so only it can hand that back and join again.
--- If a term began with fewer messages than the caller knows from earlier terms, Redis has lost the difference. It is
--- counted once, and its ids are not given out again.
+-- If the caller remembers more messages from an earlier term than the current term began with, Redis has lost the
+-- difference. The step counts these messages as lost, once, so that no later message gets their ids.
 local members, succession, leader, ledger, member, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local me, lease = ARGV[1], tonumber(ARGV[2])
 

@@ -1,10 +1,11 @@
--- join: registers a node as a member of the ring.
+-- join: registers a node or a reader as a member of the ring.
 -- KEYS   schema application members succession member ledger events leader epoch ready wakeup errors journal
 -- ARGV   schema-version application incarnation kind lanes host pid lease-ms presence max-attempts journal
 --        (kind is node or reader; presence and journal are 0 or 1)
 -- Answer {'joined', number, now} · {'schema', theirs} · {'application', theirs}
--- Invariant: a foreign or newer ring stays untouched. The same incarnation is never registered twice.
--- Only nodes of one application share a ring. A reader has no application (empty) and may join any ring.
+-- Invariant: a ring with another layout version, another application or foreign data stays untouched. The same
+-- incarnation is never registered twice. Only nodes of one application share a ring. A reader has no application
+-- (empty) and may join any ring.
 local schema, application, members, succession, member = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local ledger, events = KEYS[6], KEYS[7]
 local ours, incarnation, kind, lease = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[8])
@@ -17,7 +18,8 @@ theirs = redis.call('GET', application)
 if theirs and ours ~= '' and theirs ~= ours then
   return { 'application', theirs }
 end
--- These reads fail on a key of another type. They check every key that the ring will ever write before it starts.
+-- These reads fail on a key of another type. So the step checks every key that the ring will ever use before its first
+-- write.
 redis.call('ZCARD', members)
 redis.call('ZCARD', succession)
 check_counts(ledger, 'joined')

@@ -1,4 +1,5 @@
--- lead: takes office if it is vacant, or takes it over if its holder is dead. Extends the caller's lease if it leads.
+-- lead: takes office if it is vacant, or takes it over if its holder is dead. Extends the caller's lease if a
+-- new term begins.
 -- KEYS   members succession member leader epoch ledger events
 -- ARGV   incarnation lease-ms channel-prefix absent-since grace-ms interval-ms silence-ms known known-epoch replaces
 --        absent-since: Redis time at which the caller first missed the leader (0: never). silence-ms: how long ago it
@@ -31,8 +32,8 @@ local latest, known_epoch = tonumber(checked(redis.call('GET', epochs)) or 0), t
 local then_found = known_epoch < latest and (tonumber(office[9]) or math.huge) or found
 local published = found + math.max(tonumber(ARGV[8]) - then_found, 0)
 
--- A term whose record was partly deleted cannot be reported again, so the next one begins. A repeat of a renewal finds
--- that its epoch was replaced already.
+-- A term whose record was partly deleted cannot be reported again, so the next one begins. If a call
+-- with `replaces` is repeated, the stored epoch is already a newer one.
 if incumbent == me and ARGV[10] ~= office[2] and its_epoch and sent then
   return { 'leads', its_epoch, sent, found, due, now, 0, 0 }
 end

@@ -38,8 +38,8 @@ local facts = check_counts(member, 'number', 'generated')
 if interval > 0 then
   due = math.min(due, now + interval)
 end
--- The ticks keep their phase. Missed ticks are made up for one by one or skipped, as `catch-up` decides. Ticks of the
--- last moment are late, not missed, and are always made up for.
+-- The ticks keep their phase. Missed ticks are made up for one by one or skipped, as `catch-up` decides. A tick
+-- that is at most `late-ms` late does not count as missed, and is always made up for.
 if interval > 0 then
   due = due + interval * count
   if ARGV[6] == '0' and due < now - tonumber(ARGV[10]) then

@@ -3,7 +3,7 @@
 -- ARGV   verb(retry|drop) element...
 -- Answer {'resolved', count}: the number of elements that were still there. An error that a reader took meanwhile is
 --        not touched.
--- Invariant: in the same step in which it leaves, a retried error waits again, and a dropped one counts as taken.
+-- Invariant: one step removes an error and either puts its message back into the queue or counts it as taken.
 local errors, ready, wakeup, ledger, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local drops = ARGV[1] == 'drop'
 

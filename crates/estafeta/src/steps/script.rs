@@ -1,8 +1,8 @@
 //! Lua scripts and calls to them.
 //!
-//! A script consists of its own file and of the functions from the shared pieces that it calls. Its flags state which rules Redis itself
-//! enforces. Steps with `no-writes` run on a full server and on a replica. Steps with `allow-oom` free memory or keep
-//! the ring alive. `publish` has neither flag: when memory runs out, it is the step that must wait.
+//! A script consists of its own file and of the definitions in `shared/` that it uses. Its flags state which rules
+//! Redis itself enforces. Steps with `no-writes` run on a full server and on a replica. Steps with `allow-oom` free
+//! memory or keep the ring alive. `publish` has neither flag: when memory runs out, it is the step that must wait.
 //!
 //! Scripts are part of the binary. Only test builds read them from a directory instead, if `ESTAFETA_SCRIPTS` names
 //! one. `make mutants` changes a script there and can try it without a build.

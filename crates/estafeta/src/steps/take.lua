@@ -1,4 +1,4 @@
--- take: the only step of a reader of errors. Removes the errors that it has shown, then takes the next ones.
+-- take: the step by which a reader works. Removes the errors that the reader has shown, then takes the next ones.
 -- KEYS   members member inflight errors ledger
 -- ARGV   incarnation number cursor n want
 --        number: the one that `join` returned

@@ -29,8 +29,8 @@ if try <= tonumber(facts[2] or 0) then
   return { 'late' }
 end
 local list = read_list(inflight, facts[3])
--- The step reads the messages themselves only if not all of them simply leave as done, or if their count may be wrong.
--- Elements that a foreign client pushed into the list were never counted.
+-- The step reads the messages only if some of them stay, if one failed, if there is a journal, or if their count may be
+-- wrong. Elements that a foreign client pushed into the list were never counted.
 local leaves_whole = n == count_of(list) and list.length == tonumber(ARGV[8]) and not fails and not journal
 if n > 0 and not leaves_whole and not list.messages then
   read_messages(list)

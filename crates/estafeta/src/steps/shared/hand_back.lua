@@ -14,7 +14,8 @@ local function by_id(one, other)
   return one.id < other.id
 end
 
--- `keys` names ready, errors, ledger and journal (if the ring keeps one). Each must have its type before any write.
+-- `keys` names ready, errors, ledger and journal (if the ring keeps one). `collect` checks the type of each, before any
+-- write.
 local function collect(kind, lists, keys, max_attempts)
   local queue = read_queue(keys.ready, keys.ledger, 'returned', 'failed', 'buried')
   redis.call('LLEN', keys.errors)

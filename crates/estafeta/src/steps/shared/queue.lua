@@ -2,15 +2,16 @@
 -- scripts push, claim, settle, give back and count messages.
 --
 -- An element of a list is one message or a pack. A pack holds messages of one publish whose ids are consecutive:
--- `*id epoch 1 published-ms count` and a space, then `bytes:body` for each. When its messages part, the pack is opened:
--- a lane wants fewer, one of them fails, or they return to the queue. A message that was delivered before is therefore
--- never in a pack.
+-- `*id epoch 1 published-ms count` and a space, then `bytes:body` for each. A script opens a
+-- pack if a lane wants fewer messages, settles only a part or with failures, or if the messages return to the queue. A
+-- message that was delivered before is therefore never in a pack.
 --
 -- To count messages without reading them, a list is stored with how many more messages than elements it has (packed).
 -- The queue is also stored with how many elements at its head are known to be single messages (loose).
 
--- If a guess about sizes turns out wrong, a lane gets a few elements or this many bytes. If packs and single messages
--- wait side by side, it gets at most `looks` elements. In full packs those hold more messages than any lane wants.
+-- If the estimate of sizes was wrong, a lane gets at most `few` elements, or packs of up to `budget` bytes. If packs
+-- and single messages are mixed, it gets at most `looks` elements beyond the loose ones. In full packs those hold more
+-- messages than any lane wants.
 local few, budget, looks = 32, 2097152, 100
 
 -- The functions that look into packs. Redis spends time on every function that a script defines, and most calls meet no
@@ -148,15 +149,15 @@ local function to_settle(stored, cursor, n, held)
   return nil
 end
 
--- Removes the first `n` messages of a list. They are all of them, or the messages were read before.
+-- Removes the first `n` messages of a list. Either `n` is the whole list, or the caller has read its messages.
 local function settle(list, n)
   redis.call('DEL', list.key)
   push_all('RPUSH', list.key, list.messages or {}, n + 1)
   list.length, list.packed = count_of(list) - n, 0
 end
 
--- How many of the messages that it wants a lane may claim. A message whose handler died travels alone from then on. If
--- it kills its handlers, it takes no other messages along.
+-- Returns how many of the `want` messages the lane may claim. A message that went back to the queue is claimed alone
+-- from then on, and so is a foreign element. If it kills its handlers, it takes no other messages along.
 local function allowed(queue, want)
   if want > 1 and queue.length > 1 then
     queue.head = redis.call('LINDEX', queue.key, 0)
