@@ -102,12 +102,12 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         Command::Rings(output) => commands::rings::run(&reach, output.json),
         Command::CleanTemp(output) => commands::clean_temp::run(&reach, output.json),
         Command::Reset(args) => commands::reset::run(&reach, &args),
+        Command::Chaos(_) | Command::Bench(_) if !names_redis(matches) && names_part_of_redis(matches) => {
+            Err(failure::usage("--db, --user and --password: expected --redis, --host or --port with them"))
+        }
         Command::Chaos(args) => commands::chaos::run(&reach, names_redis(matches), &args),
         Command::Bench(_) if is_given("ring", matches) => {
             Err(failure::usage("--ring: expected no ring, because a benchmark makes its own rings"))
-        }
-        Command::Bench(_) if !names_redis(matches) && names_part_of_redis(matches) => {
-            Err(failure::usage("--db, --user and --password: expected --redis, --host or --port with them"))
         }
         Command::Bench(args) => commands::bench::run(&reach, names_redis(matches), &args),
         Command::Redis { .. } | Command::Completions { .. } | Command::Man { .. } => {

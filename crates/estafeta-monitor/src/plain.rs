@@ -56,10 +56,11 @@ fn raw_summary(model: &Model) -> String {
     };
     let balance = if snapshot.balanced { "the balance adds up" } else { "THE BALANCE DOES NOT ADD UP" };
     format!(
-        "ring {ring}: {} published, {} done, {}, {}; {balance}",
+        "ring {ring}: {} published, {} done, {}, {}{}; {balance}",
         grouped(snapshot.published),
         grouped(snapshot.done),
         counted(snapshot.errors_kept + snapshot.errors_taken, "error"),
+        if snapshot.lost > 0 { format!("{} lost, ", grouped(snapshot.lost)) } else { String::new() },
         counted(snapshot.takeovers, "take-over"),
     )
 }

@@ -13,7 +13,7 @@ use crate::identity::{Epoch, MemberId};
 /// use it to be idempotent. `attempt` shows whether an earlier delivery may have begun the work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The message's number in the ring: 1, 2, 3 ... without gaps.
+    /// The message's number in the ring: 1, 2, 3 ... Only messages that Redis lost leave gaps.
     pub id: u64,
     /// The term in which it was published.
     pub epoch: Epoch,

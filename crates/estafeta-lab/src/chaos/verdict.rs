@@ -79,6 +79,10 @@ impl Verdict {
             let count = counted(seen.unbalanced.len() as u64, "snapshot");
             breaches.push(Breach::of_the_ring(format!("{count} did not add up; the first: {first}")));
         }
+        if last.lost > 0 {
+            let lost = counted(last.lost, "message");
+            breaches.push(Breach::of_the_ring(format!("the ring counts {lost} as lost")));
+        }
         if evidence.complete && last.waiting + last.in_flight + last.errors_kept > 0 {
             breaches.push(Breach::of_the_ring(format!(
                 "left at the end: {} waiting, {} in flight, {} kept",

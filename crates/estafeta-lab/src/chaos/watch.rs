@@ -46,7 +46,7 @@ impl Seen {
 }
 
 fn settled(snapshot: &Snapshot) -> u64 {
-    snapshot.done + snapshot.errors_kept + snapshot.errors_taken + snapshot.lost
+    snapshot.done + snapshot.errors_kept + snapshot.errors_taken
 }
 
 /// The current state of the ring.

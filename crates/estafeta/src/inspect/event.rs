@@ -94,7 +94,7 @@ pub enum EventKind {
     },
     /// Redis lost acknowledged writes, as after a restart without its latest data.
     RolledBack {
-        /// The generator that noticed it.
+        /// The node that noticed it.
         member: MemberId,
         /// How many messages had been published.
         known: u64,

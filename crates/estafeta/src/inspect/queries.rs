@@ -15,9 +15,6 @@ use crate::message::DeadLetter;
 use crate::redis::{Reply, Store};
 use crate::steps::Facts;
 
-/// How long the epoch of a deleted ring stays, in seconds.
-const EPOCH_STAYS_S: u64 = 24 * 3600;
-
 impl Store {
     /// Returns a range of the kept dead letters, oldest first.
     pub async fn errors(&self, from: u64, count: u64) -> Result<Vec<DeadLetter>> {
@@ -99,11 +96,9 @@ impl Store {
         Ok(existing > 0)
     }
 
-    /// Whether no key of this ring exists, of any type. The epoch that an erased ring leaves does not count.
+    /// Whether no key of this ring exists, of any type.
     pub async fn is_untouched(&self) -> Result<bool> {
-        let mut keys = self.own_keys().await?;
-        keys.remove(&self.keys().epoch);
-        let existing: u64 = self.read(redis::cmd("EXISTS").arg(&keys)).await?;
+        let existing: u64 = self.read(redis::cmd("EXISTS").arg(&self.own_keys().await?)).await?;
         Ok(existing == 0)
     }
 
@@ -129,20 +124,9 @@ impl Store {
 
     /// Deletes the keys of this ring and no others. Returns how many there were.
     pub async fn erase(&self) -> Result<u64> {
-        let mut keys = self.own_keys().await?;
-        if !self.members().await?.is_empty() {
-            // A node that is still running remembers what was published, and would report it as lost. A later epoch
-            // shows that it was deleted on purpose.
-            let epoch = &self.keys().epoch;
-            let stored: Option<u64> = self.read(redis::cmd("GET").arg(epoch)).await?;
-            let (seconds, _): (u64, u64) = self.read(&redis::cmd("TIME")).await?;
-            let later = stored.unwrap_or(0).max(seconds * 1000) + 1;
-            self.read::<()>(redis::cmd("SET").arg(epoch).arg(later).arg("EX").arg(EPOCH_STAYS_S)).await?;
-            keys.remove(epoch);
-        }
         // The keys are found first and then deleted in one step. A node that is still running must find the ring either
         // whole or gone. Otherwise its writes in between would upset the balance of the next ring.
-        self.read(redis::cmd("UNLINK").arg(&keys)).await
+        self.read(redis::cmd("UNLINK").arg(&self.own_keys().await?)).await
     }
 
     /// Returns every key that this ring may have, and every key that it has.

@@ -90,7 +90,16 @@ mod tests {
     const GRACE: Duration = Duration::from_millis(100);
 
     fn report(now_ms: u64, rank: u64, office: Office) -> BeatReport {
-        BeatReport { now_ms, overslept: false, rank, office, epoch: Epoch(0), published: 0, outstanding: 0 }
+        BeatReport {
+            now_ms,
+            overslept: false,
+            rank,
+            office,
+            epoch: Epoch(0),
+            published: 0,
+            outstanding: 0,
+            born: 0,
+        }
     }
 
     fn held(by: Incarnation, health: Health) -> Office {

@@ -119,6 +119,11 @@ impl<S: Source, O: Observer> Generator<S, O> {
                 Publish::Expected(next_id) if next_id > progress.next_id => {
                     progress.next_id = next_id;
                     messages = self.renumber(&messages, progress);
+                    // Otherwise the limit would refuse all of them.
+                    messages.truncate(usize::try_from(self.room(progress)).unwrap_or(usize::MAX));
+                    if messages.is_empty() {
+                        return Ok(true);
+                    }
                 }
                 Publish::Fenced | Publish::Expected(_) => {
                     self.refusals.report_epoch(term.epoch);
@@ -137,12 +142,14 @@ impl<S: Source, O: Observer> Generator<S, O> {
         }
     }
 
+    /// How many messages the limit still allows.
+    fn room(&self, progress: &Progress) -> u64 {
+        self.config.limit.map_or(u64::MAX, |limit| (limit + 1).saturating_sub(progress.next_id))
+    }
+
     /// Waits for the next tick and makes its messages.
     async fn gather(&mut self, term: &Term, progress: &Progress) -> Result<Vec<Message>> {
-        let room = match self.config.limit {
-            Some(limit) => (limit + 1).saturating_sub(progress.next_id),
-            None => u64::MAX,
-        };
+        let room = self.room(progress);
         if room == 0 {
             let limit = self.config.limit.unwrap_or_default();
             self.observer.notice(Notice::LimitReached { limit });

@@ -9,9 +9,9 @@
 //!   frozen or cut off, the ring was wiped, or the member's own record was deleted. A vacancy and a successful `lead`
 //!   lead to *generator*.
 //! - *generator*: the node calls `beat` every quarter of a lease. Another member in office leads to *handler*. `lost`
-//!   leads to *away*. Two signs show that Redis was rolled back. Either fewer messages are published than this node saw
-//!   acknowledged, or Redis refused a publish although the node still holds the office. The node then takes a new
-//!   epoch.
+//!   leads to *away*. Three signs show that Redis was rolled back: fewer messages are published than this node saw
+//!   acknowledged, the epoch is older than one it saw, or Redis refused a publish although the node still holds the
+//!   office. The node then takes a new epoch.
 //!
 //! A lane can be *lost* although the beat is not, because its cursor was rolled back with the rest of Redis. That ends
 //! the membership too. However a membership ends, the node leaves, which hands back what it may still hold, and joins
@@ -20,7 +20,7 @@
 //! How long a belief is trusted: a node believes that it is the generator until a beat reports otherwise. That is safe,
 //! because no step relies on the belief. Redis checks the epoch in the step itself.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -81,7 +81,7 @@ impl<O: Observer> Heartbeat<O> {
                 () = self.store.connection().called() => {}
             }
             // Read before the beat is sent: a message published while the beat travels is no sign of a rollback.
-            let known = self.known();
+            let known = *self.known_mut();
             let report = match self.store.beat(me.incarnation, self.config.lease, known).await? {
                 Beat::Stands(report) => report,
                 Beat::Lost => return self.let_go(me).await,
@@ -93,8 +93,10 @@ impl<O: Observer> Heartbeat<O> {
                 self.store.connection().unsettle();
             }
             self.check_done(&report);
-            self.learn(report.epoch, report.published);
-            let rolled_back = report.published < known.published || report.epoch < known.epoch;
+            self.known_mut().meet(report.born, report.epoch, report.published);
+            let is_same_ring = report.born == known.born;
+            let rolled_back =
+                is_same_ring && (report.published < known.published || report.epoch < known.epoch);
             if !self.follow(me, &report, rolled_back, &mut election).await? {
                 return self.let_go(me).await;
             }
@@ -150,12 +152,8 @@ impl<O: Observer> Heartbeat<O> {
         }
     }
 
-    fn known(&self) -> Known {
-        *self.known.lock().expect("no panic while held")
-    }
-
-    fn learn(&self, epoch: Epoch, published: u64) {
-        self.known.lock().expect("no panic while held").learn(epoch, published);
+    fn known_mut(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().expect("no panic while held")
     }
 
     async fn lead(&self, me: Identity, vacancy: Vacancy, replaces: Option<Epoch>) -> Result<bool> {
@@ -164,12 +162,12 @@ impl<O: Observer> Heartbeat<O> {
             grace: self.config.grace,
             interval: self.config.interval,
             silence: vacancy.silence,
-            known: self.known(),
+            known: *self.known_mut(),
             replaces,
         };
         match self.store.lead(me.incarnation, self.config.lease, &candidacy).await? {
             Lead::Leads(term) => {
-                self.learn(term.epoch, term.published);
+                self.known_mut().learn(term.epoch, term.published);
                 let (epoch, silence) = (term.epoch, term.silence);
                 let from = term.predecessor.filter(|from| *from != me.number);
                 let clock = ServerClock::new(term.now_ms);

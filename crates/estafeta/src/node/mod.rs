@@ -42,7 +42,7 @@ use crate::error::{Error, Result};
 use crate::handler::Handler;
 use crate::identity::Identity;
 use crate::observer::{Notice, Observer};
-use crate::redis::{CallError, Keeper, ManagedConnection, Store};
+use crate::redis::{CallError, FIRST, Keeper, ManagedConnection, Store};
 use crate::source::Source;
 use crate::steps::{Known, MemberKind};
 use control_thread::ControlThread;
@@ -97,7 +97,7 @@ impl<S: Source, H: Handler, O: Observer> Node<S, H, O> {
         let (wakeup_connection, wakeup_keeper) = open(wakeup_home, &config).await?;
         let wakeup_keeper = wakeup_keeper.beside(&connection);
         let store = Store::new(Arc::clone(&connection), config.ring.clone());
-        let me = join(&store, &config, MemberKind::Node).await?;
+        let me = join(&store.trying_for(FIRST), &config, MemberKind::Node).await?;
         observer.notice(Notice::Joined { member: me.number });
 
         let (state_sender, state) = watch::channel(MemberState::Handler(me));

@@ -29,7 +29,7 @@ use crate::redis::Endpoint;
 
 /// Time limit for the first connection. It is long because nothing is lost yet, and a busy machine starts everything
 /// slowly.
-const FIRST: Duration = Duration::from_secs(5);
+pub(crate) const FIRST: Duration = Duration::from_secs(5);
 
 /// Within this time, a keeper that failed to reconnect has tried again. See [`pauses`].
 const NEXT_TRY: Duration = Duration::from_millis(500);

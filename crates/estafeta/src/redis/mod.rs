@@ -13,7 +13,7 @@ mod session;
 mod store;
 
 pub(crate) use call_error::CallError;
-pub(crate) use connection::{Keeper, ManagedConnection, pauses};
+pub(crate) use connection::{FIRST, Keeper, ManagedConnection, pauses};
 pub use endpoint::{Address, Endpoint};
 pub(crate) use reply::Reply;
 pub(crate) use store::Store;

@@ -3,10 +3,11 @@
 //! Every step may be repeated without harm after a lost reply. A running node uses a *patient* store. It retries until
 //! Redis answers, whatever is wrong: Redis is away, loading, out of memory, without its scripts, or has withdrawn
 //! rights. It gives up only when its owner does. A command uses a plain store. That one waits for a reconnect, and fails
-//! as soon as an attempt to reconnect fails.
+//! as soon as an attempt to reconnect fails. A node that starts tries a little longer, because many nodes may start at
+//! once on a busy machine.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{Cmd, FromRedisValue, Value};
 use tokio_util::sync::CancellationToken;
@@ -30,17 +31,25 @@ pub(crate) struct Store {
     keys: Arc<Keys>,
     /// Ends the retries of a patient store.
     patient_until: Option<CancellationToken>,
+    /// Until then, a plain store repeats calls that Redis does not answer.
+    tries_until: Option<Instant>,
 }
 
 impl Store {
     pub fn new(connection: Arc<ManagedConnection>, ring: RingName) -> Self {
         let keys = Arc::new(Keys::new(&ring));
-        Self { connection, shortcut: None, ring, keys, patient_until: None }
+        Self { connection, shortcut: None, ring, keys, patient_until: None, tries_until: None }
     }
 
     /// Returns the same store, except that every call retries until Redis answers or `end` is cancelled.
     pub fn patient(&self, end: CancellationToken) -> Self {
         Self { patient_until: Some(end), ..self.clone() }
+    }
+
+    /// Returns the same store, except that it repeats calls that Redis does not answer, for this time. A refusal is an
+    /// error at once.
+    pub fn trying_for(&self, time: Duration) -> Self {
+        Self { tries_until: Some(Instant::now() + time), ..self.clone() }
     }
 
     /// Returns the same store, except that its calls use another connection whenever that one is free.
@@ -166,7 +175,12 @@ impl Store {
                 Err(error) => error,
             };
             let Some(end) = &self.patient_until else {
-                return Err(self.explain(error).await);
+                let may_try_again = self.tries_until.is_some_and(|deadline| Instant::now() < deadline);
+                if !may_try_again || !matches!(error, CallError::Broken(_)) {
+                    return Err(self.explain(error).await);
+                }
+                tokio::time::sleep(pauses.next().unwrap_or_default()).await;
+                continue;
             };
             waiting.get_or_insert_with(|| self.connection.wait_along());
             self.connection.report_outage(error);

@@ -1,15 +1,17 @@
 -- beat: extends the caller's lease and reports the state of the caller and the office.
 -- KEYS   members succession leader ledger member events
--- ARGV   incarnation lease-ms channel-prefix known known-epoch
---        known: how many messages the caller knows to be published, as of known-epoch.
--- Answer {'stands', now, overslept(0|1), rank, state, leader-incarnation, epoch, published, outstanding} · {'lost'}
+-- ARGV   incarnation lease-ms channel-prefix known epoch born
+--        known: how many messages the caller knows to be published, in this epoch. born: when the ring began of which
+--        it knows that.
+-- Answer {'stands', now, overslept(0|1), rank, state, leader-incarnation, epoch, published, outstanding, born} ·
+--        {'lost'}
 --        rank is the place in the line of succession (-1: none). state is how the leader looks: none me alive expired
 --        absent ahead. outstanding counts messages that have no outcome yet. overslept: the caller's lease had run out,
 --        so what it sees of others proves nothing yet.
 -- Invariant: a buried member gets `lost` and is not revived. So does a member of which only the name is left, because
 -- its registration was deleted. Only that member knows what it holds, so only it can hand that back and join again.
--- If the caller remembers more messages from an earlier term than the current term began with, Redis has lost the
--- difference. The step counts these messages as lost, once, so that no later message gets their ids.
+-- If a member other than the generator knows of messages that Redis has lost, the step counts them once, so that no
+-- later message gets their ids. The generator itself takes a new epoch instead, and `lead` counts them.
 local members, succession, leader, ledger, member, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local me, lease = ARGV[1], tonumber(ARGV[2])
 
@@ -36,21 +38,22 @@ else
     rank = rank - 1
   end
 end
-local counts = check_counts(ledger, 'published', 'done', 'failed', 'retried', 'lost')
-for i = 1, 5 do
+local counts = check_counts(ledger, 'published', 'done', 'failed', 'retried', 'lost', 'born')
+for i = 1, 6 do
   counts[i] = tonumber(counts[i] or 0)
 end
-local known, published = tonumber(ARGV[4]), counts[1]
-local loses = base and tonumber(ARGV[5]) < epoch and known > base
-if loses then
+local lost = incumbent == me and 0 or loss(ARGV[4], ARGV[5], ARGV[6], counts[1], epoch, base, counts[6])
+if lost > 0 then
   redis.call('XLEN', events)
 end
 
 redis.call('ZADD', members, 'XX', text(now + lease), me)
-if loses then
-  published = published + known - base
+local published = counts[1] + lost
+if lost > 0 then
   note_loss(ledger, events, number, published, counts[1])
-  redis.call('HSET', leader, 'base', text(known))
+  if base and tonumber(ARGV[5]) < epoch then
+    redis.call('HSET', leader, 'base', ARGV[4])
+  end
 end
 return { 'stands', now, tonumber(deadline) < now and 1 or 0, rank, state, incumbent or '', epoch, published,
-  counts[1] - counts[2] - counts[3] + counts[4] - counts[5] }
+  counts[1] - counts[2] - counts[3] + counts[4] - counts[5], counts[6] }

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Call, millis, script};
+use super::{Call, Known, millis, script};
 use crate::error::Result;
 use crate::identity::{Epoch, Incarnation};
 use crate::keys::Keys;
 use crate::redis::{Reply, Store};
 
-script!("beat" " flags=allow-oom" uses "clock" "events" "ledger" "presence");
+script!("beat" " flags=allow-oom" uses "clock" "events" "ledger" "losses" "presence");
 
 /// How a member looks to an observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -53,25 +53,6 @@ pub(crate) enum Beat {
     Lost,
 }
 
-/// How many messages a node knows to be published, and the highest epoch it knows. Redis may know less after a roll-back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Known {
-    pub epoch: Epoch,
-    pub published: u64,
-}
-
-impl Known {
-    /// Adds what Redis reported. A later epoch starts from its own count: the step that reported it has already
-    /// compared the two.
-    pub fn learn(&mut self, epoch: Epoch, published: u64) {
-        if epoch > self.epoch {
-            *self = Self { epoch, published };
-        } else if epoch == self.epoch {
-            self.published = self.published.max(published);
-        }
-    }
-}
-
 /// What a beat reports to its member.
 #[derive(Clone, Debug)]
 pub(crate) struct BeatReport {
@@ -86,6 +67,8 @@ pub(crate) struct BeatReport {
     pub published: u64,
     /// Messages that have no outcome yet.
     pub outstanding: u64,
+    /// When the ring began.
+    pub born: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,7 +91,8 @@ pub(super) fn call(keys: &Keys, me: Incarnation, lease: Duration, known: Known) 
         .arg("lease-ms", millis(lease))
         .arg("channel-prefix", &keys.channels)
         .arg("known", known.published)
-        .arg("known-epoch", known.epoch.0);
+        .arg("epoch", known.epoch.0)
+        .arg("born", known.born);
     call
 }
 
@@ -118,7 +102,7 @@ fn read(mut reply: Reply) -> Result<Beat> {
         "stands" => {
             let (now_ms, overslept, rank) = (reply.number()?, reply.number()? == 1, reply.number()?);
             let (state, holder, epoch) = (reply.text()?, reply.text()?, Epoch(reply.number()?));
-            let (published, outstanding) = (reply.number()?, reply.number()?);
+            let (published, outstanding, born) = (reply.number()?, reply.number()?, reply.number()?);
             let office = match (state.as_str(), Health::from_word(&state), holder.parse()) {
                 ("me", ..) => Office::Mine(epoch),
                 ("none", ..) => Office::Empty,
@@ -127,7 +111,16 @@ fn read(mut reply: Reply) -> Result<Beat> {
                 (_, Some(_), Err(_)) => Office::Empty,
                 _ => return reply.unknown(&format!("{state} {holder}")),
             };
-            Ok(Beat::Stands(BeatReport { now_ms, overslept, rank, office, epoch, published, outstanding }))
+            Ok(Beat::Stands(BeatReport {
+                now_ms,
+                overslept,
+                rank,
+                office,
+                epoch,
+                published,
+                outstanding,
+                born,
+            }))
         }
         other => reply.unknown(other),
     }

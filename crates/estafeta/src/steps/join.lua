@@ -22,7 +22,7 @@ end
 -- write.
 redis.call('ZCARD', members)
 redis.call('ZCARD', succession)
-check_counts(ledger, 'joined')
+local born = check_counts(ledger, 'joined', 'born')[2]
 redis.call('XLEN', events)
 redis.call('HLEN', KEYS[8])
 redis.call('GET', KEYS[9])
@@ -40,6 +40,9 @@ end
 redis.call('SET', schema, ARGV[1])
 if ours ~= '' then
   redis.call('SET', application, ours)
+end
+if not born then
+  redis.call('HSET', ledger, 'born', text(now))
 end
 local number = redis.call('HINCRBY', ledger, 'joined', 1)
 redis.call('HSET', member, 'number', number, 'kind', kind, 'lanes', ARGV[5], 'host', ARGV[6], 'pid', ARGV[7],

@@ -1,11 +1,10 @@
--- lead: takes office if it is vacant, or takes it over if its holder is dead. Extends the caller's lease if a
--- new term begins.
+-- lead: takes office if it is vacant, or takes it over if its holder is dead. A new term extends the caller's lease.
 -- KEYS   members succession member leader epoch ledger events
--- ARGV   incarnation lease-ms channel-prefix absent-since grace-ms interval-ms silence-ms known known-epoch replaces
+-- ARGV   incarnation lease-ms channel-prefix absent-since grace-ms interval-ms silence-ms known epoch born replaces
 --        absent-since: Redis time at which the caller first missed the leader (0: never). silence-ms: how long ago it
---        last saw the leader connected. known: how many messages the caller knows to be published. known-epoch: the
---        highest epoch that it knows. replaces: the caller's own epoch, if it needs a new one because Redis has lost
---        what it acknowledged; 0 otherwise.
+--        last saw the leader connected. known, epoch: how many messages the caller knows to be published, and the
+--        highest epoch that it knows. born: when the ring began of which it knows that. replaces: the caller's own
+--        epoch, if it needs a new one because Redis has lost what it acknowledged; 0 otherwise.
 -- Answer {'leads', epoch, sent, published, due, now, predecessor, silence} · {'follows'} · {'lost'}
 --        silence: how long the office was vacant, or its holder not heard of, in ms.
 -- Invariant: epochs only grow, even if the stored one was rolled back. They are never below Redis' time. No id that
@@ -25,16 +24,14 @@ local office =
 local incumbent, due = office[1], tonumber(office[4]) or now
 local its_epoch, sent, its_lease, vacated =
   tonumber(office[2]), tonumber(office[3]), tonumber(office[6]) or 0, tonumber(office[8])
-local found = tonumber(check_counts(ledger, 'published', 'takeovers', 'lost')[1] or 0)
-local latest, known_epoch = tonumber(checked(redis.call('GET', epochs)) or 0), tonumber(ARGV[9])
--- What the caller knows of the current term is compared with the count itself. What it knows of an earlier term is
--- compared with the count at the start of the current one.
-local then_found = known_epoch < latest and (tonumber(office[9]) or math.huge) or found
-local published = found + math.max(tonumber(ARGV[8]) - then_found, 0)
+local counts = check_counts(ledger, 'published', 'born', 'lost', 'takeovers')
+local found, latest = tonumber(counts[1] or 0), tonumber(checked(redis.call('GET', epochs)) or 0)
+local known_epoch = tonumber(ARGV[9])
+local published = found + loss(ARGV[8], known_epoch, ARGV[10], found, its_epoch, tonumber(office[9]), counts[2])
 
--- A term whose record was partly deleted cannot be reported again, so the next one begins. If a call
--- with `replaces` is repeated, the stored epoch is already a newer one.
-if incumbent == me and ARGV[10] ~= office[2] and its_epoch and sent then
+-- A term whose record was partly deleted cannot be reported again, so the next one begins. If a call with `replaces` is
+-- repeated, the stored epoch is already a newer one.
+if incumbent == me and ARGV[11] ~= office[2] and its_epoch and sent then
   return { 'leads', its_epoch, sent, found, due, now, 0, 0 }
 end
 local silence = tonumber(ARGV[7])

@@ -8,7 +8,7 @@ use crate::identity::{Epoch, Incarnation, MemberId};
 use crate::keys::Keys;
 use crate::redis::{Reply, Store};
 
-script!("lead" " flags=allow-oom" uses "clock" "events" "ledger" "presence");
+script!("lead" " flags=allow-oom" uses "clock" "events" "ledger" "losses" "presence");
 
 /// What a candidate knows when it tries to take office.
 pub(crate) struct Candidacy {
@@ -60,7 +60,8 @@ pub(super) fn call(keys: &Keys, me: Incarnation, lease: Duration, candidacy: &Ca
         .arg("interval-ms", millis(candidacy.interval))
         .arg("silence-ms", millis(candidacy.silence))
         .arg("known", candidacy.known.published)
-        .arg("known-epoch", candidacy.known.epoch.0)
+        .arg("epoch", candidacy.known.epoch.0)
+        .arg("born", candidacy.known.born)
         .arg("replaces", candidacy.replaces.map_or(0, |epoch| epoch.0));
     call
 }

@@ -13,6 +13,7 @@
 mod beat;
 mod bury;
 mod join;
+mod known;
 mod lead;
 mod leave;
 mod publish;
@@ -28,9 +29,10 @@ mod turn;
 mod wake;
 
 pub use beat::Health;
-pub(crate) use beat::{Beat, BeatReport, Known, Office};
+pub(crate) use beat::{Beat, BeatReport, Office};
 pub(crate) use bury::{Bury, Facts};
 pub(crate) use join::{Introduction, MemberKind};
+pub(crate) use known::Known;
 pub(crate) use lead::{Candidacy, Lead, Term};
 pub(crate) use publish::{Batch, Publish};
 pub(crate) use script::{Call, Script};

@@ -5,8 +5,8 @@
 --        was missed. count: how many messages the elements hold.
 -- Answer {'published', due, now} · {'already', due, now} (the first try arrived, its reply was lost) ·
 --        {'expected', next-id} · {'full', now} · {'limit'} · {'fenced'}
--- Invariant: ids are 1, 2, 3 ... without gaps, in the order of the queue. A refusal writes nothing, except that a
--- fenced one is counted.
+-- Invariant: ids are 1, 2, 3 ... in the order of the queue. Only lost messages leave gaps. A refusal writes nothing,
+-- except that a fenced one is counted.
 local members, member, leader, ledger, ready, wakeup = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local me, n, interval, limit = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[8])
 local count, first = tonumber(ARGV[11]), 12

@@ -15,11 +15,3 @@ local function check_counts(hash, ...)
   end
   return counts
 end
-
--- Redis was rolled back, and `known - found` messages are lost. They stay published, so that their ids are not given
--- out again, and the balance names them.
-local function note_loss(ledger, events, number, known, found)
-  redis.call('HSET', ledger, 'published', text(known))
-  redis.call('HINCRBY', ledger, 'lost', known - found)
-  announce(events, 'rolled-back', 'member', number, 'known', text(known), 'found', text(found))
-end

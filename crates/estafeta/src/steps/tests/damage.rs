@@ -28,11 +28,13 @@ struct PreparedRing {
     dead: Actor,
     reader: Actor,
     term: Term,
+    /// Knowledge of more messages than were published.
+    known: Known,
 }
 
 const ERROR: &str = "9 1 1 1 1 1 2 no body";
 
-const STEPS: [&str; 20] = [
+const STEPS: [&str; 21] = [
     "join",
     "turn",
     "take",
@@ -46,6 +48,7 @@ const STEPS: [&str; 20] = [
     "resign",
     "beat of the leader",
     "beat of the heir",
+    "beat that counts a loss",
     "leave of the leader",
     "leave of the reader",
     "bury",
@@ -81,7 +84,8 @@ impl PreparedRing {
             "take the vacant office" => bench.store.resign(leader.incarnation, term.epoch).await.unwrap(),
             _ => {}
         }
-        Self { leader, heir, dead, reader, term }
+        let known = bench.known(term.epoch, 9);
+        Self { leader, heir, dead, reader, term, known }
     }
 
     async fn make(&self, step: &str, bench: &TestBench) -> Result<()> {
@@ -91,11 +95,7 @@ impl PreparedRing {
         let next = messages(self.term.epoch, 5, &["e"]);
         let publish = batch(self.term.epoch, 1, &next);
         let facts = Facts { lanes: 1, ..Facts::default() };
-        let renewal = Candidacy {
-            replaces: Some(self.term.epoch),
-            known: Known { epoch: self.term.epoch, published: 9 },
-            ..candidacy()
-        };
+        let renewal = Candidacy { replaces: Some(self.term.epoch), known: self.known, ..candidacy() };
         match step {
             "join" => {
                 let another = introduction(Incarnation::random(), MemberKind::Node, 1, false);
@@ -114,6 +114,7 @@ impl PreparedRing {
             "resign" => store.resign(me, self.term.epoch).await,
             "beat of the leader" => store.beat(me, LEASE, Known::default()).await.map(drop),
             "beat of the heir" => store.beat(heir, LEASE, Known::default()).await.map(drop),
+            "beat that counts a loss" => store.beat(heir, LEASE, self.known).await.map(drop),
             "leave of the leader" => store.leave(me, 1).await.map(drop),
             "leave of the reader" => store.leave(self.reader.incarnation, 1).await.map(drop),
             "bury" | "bury, giving up" => {

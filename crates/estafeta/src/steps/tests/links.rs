@@ -151,6 +151,21 @@ async fn a_wakeup_that_no_lane_wants_any_more_is_passed_on() {
 }
 
 /// Opens a connection with a running keeper, as members have it. The server has been up for at least a second.
+/// Redis is silent for longer than a call waits, as on a machine where many nodes start at once.
+#[tokio::test]
+async fn a_starting_node_asks_a_silent_redis_again_and_a_command_does_not() {
+    let bench = TestBench::new().await;
+    let opened = ManagedConnection::open(bench.redis.url().parse().unwrap(), Duration::from_millis(50)).await;
+    let store = Store::new(Arc::new(opened.unwrap().0), bench.store.ring().clone());
+    bench.ask::<()>(&["CLIENT", "PAUSE", "1000", "ALL"]);
+    let ping = redis::cmd("PING");
+    let error = store.send(&ping).await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    store.trying_for(Duration::from_secs(30)).send(&ping).await.unwrap();
+    let refused = store.trying_for(Duration::from_secs(30)).send(&redis::cmd("NONSENSE")).await;
+    assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
+}
+
 async fn kept_connection(bench: &TestBench) -> (Arc<ManagedConnection>, CancellationToken) {
     let uptime = || -> String { bench.ask(&["INFO", "server"]) };
     until("the server is a second old", async || !uptime().contains("uptime_in_seconds:0")).await;

@@ -93,10 +93,7 @@ async fn a_ring_is_erased_completely_and_thousands_of_foreign_keys_stay() {
     }
     assert!(!bench.store.is_untouched().await.unwrap());
     bench.store.erase().await.unwrap();
-    let left: Vec<String> = bench.ask(&["KEYS", "{estafeta}*"]);
-    assert_eq!(left, ["{estafeta}:epoch"], "only what living members need to know");
-    assert!(bench.ask::<i64>(&["TTL", "{estafeta}:epoch"]) > 0);
-    assert_eq!(bench.ask::<u64>(&["DBSIZE"]), 20_001);
+    assert_eq!(bench.ask::<u64>(&["DBSIZE"]), 20_000);
     assert!(bench.store.is_untouched().await.unwrap());
 }
 

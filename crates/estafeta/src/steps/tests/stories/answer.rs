@@ -15,7 +15,7 @@ pub(super) enum Answer {
     Joined { number: u64 },
     Schema { theirs: String },
     Application { theirs: String },
-    Stands { overslept: bool, rank: i64, office: String, leader: String, epoch: u64, counts: [u64; 2] },
+    Stands { overslept: bool, rank: i64, office: String, leader: String, epoch: u64, counts: [u64; 3] },
     Leads { epoch: u64, sent: u64, published: u64, due: u64, predecessor: u64, silence: u64 },
     Follows,
     Resigned,
@@ -101,7 +101,7 @@ impl Answer {
                 now = Some(count(&mut reply)?);
                 let (overslept, rank) = (flag(&mut reply)?, reply.integer()?);
                 let (office, leader, epoch) = (reply.text()?, reply.text()?, count(&mut reply)?);
-                let counts = [count(&mut reply)?, count(&mut reply)?];
+                let counts = [count(&mut reply)?, count(&mut reply)?, count(&mut reply)?];
                 Self::Stands { overslept, rank, office, leader, epoch, counts }
             }
             "leads" => {
@@ -257,7 +257,7 @@ impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Joined { number } => write!(f, "joined as {number}"),
-            Self::Stands { overslept, rank, office, epoch, counts: [published, outstanding], .. } => {
+            Self::Stands { overslept, rank, office, epoch, counts: [published, outstanding, _], .. } => {
                 let slept = if *overslept { "overslept, " } else { "" };
                 write!(f, "{slept}rank {rank}, office {office}, epoch {epoch}")?;
                 write!(f, ", {published} published, {outstanding} outstanding")

@@ -177,8 +177,8 @@ impl SimulatedNode {
                 self.lanes[lane] = KnownLane { cursor: *cursor, holds, elements, unanswered: None };
             }
             (StoryCall::Publish(publication), answer) => self.receive_publish(publication, answer),
-            (StoryCall::Beat { .. }, Answer::Stands { office, epoch, counts: [published, _], .. }) => {
-                self.known.learn(Epoch(*epoch), *published);
+            (StoryCall::Beat { .. }, Answer::Stands { office, epoch, counts: [published, _, born], .. }) => {
+                self.known.meet(*born, Epoch(*epoch), *published);
                 if office != "me" {
                     self.term = None;
                 }

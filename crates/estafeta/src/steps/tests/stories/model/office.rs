@@ -20,6 +20,7 @@ impl ModelRing {
             return Answer::Joined { number: known.number };
         }
         self.schema = Some(ours);
+        self.ledger.entry("born").or_insert(clock.now());
         self.application = Some(me.application).filter(|ours| !ours.is_empty()).or(self.application);
         self.add("joined", 1);
         let number = self.count("joined");
@@ -47,13 +48,12 @@ impl ModelRing {
         let now = clock.now();
         let Some(member) = self.whole(me) else { return Answer::Lost };
         let (overslept, number) = (member.deadline.from < now, member.number);
-        if let Some(term) = &mut self.office.term
-            && known.epoch.0 < term.epoch
-            && known.published > term.base
-        {
-            let lost = known.published - term.base;
-            term.base = known.published;
+        let lost = self.loss(known);
+        if lost > 0 && self.office.holder.is_none_or(|(holder, _)| holder != me.index) {
             self.lose(lost, number);
+            if let Some(term) = self.office.term.as_mut().filter(|term| known.epoch.0 < term.epoch) {
+                term.base = known.published;
+            }
         }
         let (office, leader) = match self.office.holder {
             None => ("none", String::new()),
@@ -74,7 +74,7 @@ impl ModelRing {
             office: office.into(),
             leader,
             epoch: self.office.term.as_ref().map_or(0, |term| term.epoch),
-            counts: [self.count("published"), outstanding],
+            counts: [self.count("published"), outstanding, self.count("born")],
         };
         self.extend_lease(me, clock);
         answer
@@ -129,10 +129,7 @@ impl ModelRing {
         self.epoch = Some(epoch);
         self.office.holder = Some((me.index, number));
         let (lease_ms, presence) = (me.lease_ms(), me.presence);
-        // Knowledge of an earlier term is compared with the start of the latest one.
-        let base = self.office.term.as_ref().map(|term| term.base);
-        let found = if known.epoch.0 < latest { base } else { Some(published) };
-        let lost = found.map_or(0, |found| known.published.saturating_sub(found));
+        let lost = self.loss(known);
         let published = published + lost;
         self.office.term =
             Some(ModelTerm { epoch, base: published, sent: 0, lease_ms, since: now, presence });
@@ -150,6 +147,16 @@ impl ModelRing {
             self.announce(format!("took-office|member|{number}|epoch|{epoch}"));
         }
         Answer::Leads { epoch, sent: 0, published, due, predecessor, silence }
+    }
+
+    /// How many messages are lost, by the knowledge of one node. Its knowledge of an earlier term is compared with the
+    /// start of the latest one.
+    fn loss(&self, known: Known) -> u64 {
+        let found = match &self.office.term {
+            Some(term) if known.epoch.0 < term.epoch => term.base,
+            _ => self.count("published"),
+        };
+        if known.born == self.count("born") { known.published.saturating_sub(found) } else { 0 }
     }
 
     /// Counts messages that Redis has lost. Their ids are not given out again.
