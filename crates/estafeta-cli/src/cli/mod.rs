@@ -18,7 +18,7 @@ pub use bench::BenchArgs;
 pub use chaos::ChaosArgs;
 pub use errors::{DropArgs, ErrorsCommand, SelectArgs};
 pub use monitor::MonitorArgs;
-pub use reach::{DEFAULT_HOST, DEFAULT_PORT, DEFAULT_RING, LogFormat, ReachArgs};
+pub use reach::{DATABASES, DEFAULT_HOST, DEFAULT_PORT, DEFAULT_RING, LogFormat, ReachArgs};
 pub use redis::RedisCommand;
 pub use run::{DEFAULT_ERROR_RATE, DEFAULT_WORK_PER_CHAR, RunArgs};
 

@@ -11,6 +11,8 @@ use super::ShowDefault as _;
 pub const DEFAULT_RING: &str = "estafeta";
 pub const DEFAULT_HOST: &str = "127.0.0.1";
 pub const DEFAULT_PORT: u16 = 6379;
+/// Redis has fewer databases than this.
+pub const DATABASES: u16 = 16384;
 
 /// Where the ring is. Most commands accept these options.
 #[derive(Debug, Default, Args, Deserialize)]
@@ -35,7 +37,7 @@ pub struct ReachArgs {
     pub port: Option<u16>,
 
     /// Database number [default: 0]
-    #[arg(long, global = true, value_name = "N", env = "ESTAFETA_DB", value_parser = clap::value_parser!(u16).range(..16384))]
+    #[arg(long, global = true, value_name = "N", env = "ESTAFETA_DB", value_parser = clap::value_parser!(u16).range(..i64::from(DATABASES)))]
     pub db: Option<u16>,
 
     /// User name for Redis

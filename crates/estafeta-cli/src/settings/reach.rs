@@ -8,13 +8,15 @@
 //! refinements are ignored: a password must not reach the wrong server. There is one exception. The environment is the
 //! place for secrets, so its credentials apply to a server that a flag names, if no other password is given.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use clap::parser::ValueSource;
 use estafeta::{Endpoint, RingName};
 
 use super::origin::{Origins, Place, refused};
 use super::read_file;
-use crate::cli::{DEFAULT_HOST, DEFAULT_PORT, DEFAULT_RING, ReachArgs};
+use crate::cli::{DATABASES, DEFAULT_HOST, DEFAULT_PORT, DEFAULT_RING, ReachArgs};
 use crate::failure::usage;
 
 /// Where the ring is.
@@ -102,9 +104,11 @@ impl Where {
         let mut refinement = Refinement {
             db: applicable.iter().find_map(|layer| layer.db),
             user: applicable.iter().find_map(|layer| layer.user.clone()),
-            password: applicable.iter().find_map(|layer| layer.password.clone()),
+            password: None,
         };
+        let mut password = applicable.iter().find_map(|layer| layer.password.as_ref());
         let Some(layer) = deciding.map(|deciding| &layers[deciding]) else {
+            refinement.password = password.map(Password::read).transpose()?;
             return Ok(Self::Unspecified { refinement, private });
         };
         let endpoint = match &layer.url {
@@ -115,12 +119,13 @@ impl Where {
             ),
         };
         // Credentials in the environment apply even if a flag names the server.
-        if refinement.password.is_none() && deciding == Some(0) && !endpoint.has_password() {
-            refinement.password.clone_from(&layers[1].password);
+        if password.is_none() && deciding == Some(0) && !endpoint.has_password() {
+            password = layers[1].password.as_ref();
             if refinement.user.is_none() && !endpoint.has_user() {
                 refinement.user.clone_from(&layers[1].user);
             }
         }
+        refinement.password = password.map(Password::read).transpose()?;
         Ok(Self::Given(Box::new(refinement.apply(endpoint))))
     }
 }
@@ -132,7 +137,22 @@ struct Layer {
     port: Option<u16>,
     db: Option<u16>,
     user: Option<String>,
-    password: Option<String>,
+    password: Option<Password>,
+}
+
+/// A password, or the file that holds it and the name of its option. The file is read only if the password is used.
+enum Password {
+    Text(String),
+    File { path: PathBuf, name: String },
+}
+
+impl Password {
+    fn read(&self) -> Result<String> {
+        match self {
+            Self::Text(text) => Ok(text.clone()),
+            Self::File { path, name } => Ok(read_file(path, name)?.trim_end_matches(['\r', '\n']).to_owned()),
+        }
+    }
 }
 
 /// A URL, and the name of its option or variable for an error about it.
@@ -151,17 +171,24 @@ impl Layer {
             port: args.port.filter(|_| from_here("port")),
             db: args.db.filter(|_| from_here("db")),
             user: args.user.clone().filter(|_| from_here("user")),
-            password: args.password.clone().filter(|_| from_here("password")),
+            password: args.password.clone().filter(|_| from_here("password")).map(Password::Text),
         };
         if layer.url.is_some() && (layer.host.is_some() || layer.port.is_some()) {
             return Err(usage(format!("{place}: expected a Redis URL or host and port, not both")));
         }
-        if let Some(path) = args.password_file.as_deref().filter(|_| from_here("password_file")) {
+        // clap checks flags and variables. Nothing else checks what comes from the file.
+        if let Some(db) = layer.db.filter(|db| *db >= DATABASES) {
+            let name = place.name("db");
+            return Err(usage(format!("{name}: expected a number below {DATABASES}, got {db}")));
+        }
+        if layer.host.as_deref() == Some("") {
+            return Err(usage(format!("{}: expected a host, got an empty text", place.name("host"))));
+        }
+        if let Some(path) = args.password_file.clone().filter(|_| from_here("password_file")) {
             if layer.password.is_some() {
                 return Err(usage(format!("{place}: expected password or password-file, not both")));
             }
-            let text = read_file(path, &place.name("password-file"))?;
-            layer.password = Some(text.trim_end_matches(['\r', '\n']).to_owned());
+            layer.password = Some(Password::File { path, name: place.name("password-file") });
         }
         Ok(layer)
     }

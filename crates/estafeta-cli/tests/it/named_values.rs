@@ -20,9 +20,9 @@ fn file_with(name: &str, value: &str) -> tempfile::NamedTempFile {
 #[track_caller]
 fn each_place_is_named(ring: &TestRing, command: &str, name: &str, value: &str, expected: &str) {
     let url = ring.redis.url();
-    // A bad address must not be hidden by a good one.
+    // A good address would hide a bad one, and a password for another one.
     let base = [("REDIS_URL", url.as_str())];
-    let base = if name == "redis" { &[][..] } else { &base };
+    let base = if ["redis", "host", "password-file"].contains(&name) { &[][..] } else { &base };
     let check = |args: &[&str], envs: &[(&str, &str)], shown: &str| {
         let begin = format!("estafeta: {shown}: {expected}");
         refuses_in_one_line(ring, args, &[base, envs].concat(), 2, &[&begin]);
@@ -67,6 +67,35 @@ fn a_refused_ring_or_redis_is_named_by_its_place() {
         let shown = ["estafeta: variable REDIS_URL: expected a URL such as redis://"];
         refuses_in_one_line(&ring, &[command], &[("REDIS_URL", "x")], 2, &shown);
     }
+}
+
+#[test]
+fn a_host_or_database_in_the_settings_file_is_checked_like_an_option() {
+    let ring = ring_with_errors();
+    for (name, value, expected) in [
+        ("db", "20000", "expected a number below 16384, got 20000"),
+        ("host", "", "expected a host, got an empty text"),
+    ] {
+        let file = file_with(name, value);
+        let path = file.path().to_str().unwrap();
+        let shown = format!("estafeta: {path}: {name}: {expected}");
+        refuses_in_one_line(&ring, &["status", "--config", path], &[], 2, &[&shown]);
+    }
+}
+
+#[test]
+fn a_password_file_that_is_not_used_is_not_read() {
+    let ring = TestRing::new();
+    let file = file_with("password-file", "/no/such");
+    let path = file.path().to_str().unwrap();
+    let url = ring.redis.url();
+    let named = ["cleanTemp", "--redis", &url, "--config", path];
+    assert!(run(&named, &NO_ENV).status.success());
+    // The server knows no password, so it refuses the one that was given. The file would be refused before.
+    let given = [&named[..], &["--password", "p"]].concat();
+    let output = run(&given, &[("ESTAFETA_PASSWORD_FILE", "/no/such")]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(3) && !stderr.contains("/no/such"), "{output:?}");
 }
 
 #[test]

@@ -110,7 +110,7 @@ fn twenty_killed_generators_are_replaced_before_their_leases_end_and_ids_have_no
 
     // A killed node may not have reported its last message. Redis has that message all the same, once.
     let reported = published(&all);
-    assert!(reported.windows(2).all(|pair| pair[0] < pair[1]), "told twice: {reported:?}");
+    assert!(reported.windows(2).all(|pair| pair[0] < pair[1]), "reported twice: {reported:?}");
     let count = ring.status()["published"].as_u64().unwrap();
     let ready: Vec<Vec<u8>> = redis_list(&ring, "{estafeta}:ready");
     let mut ids = ring.journal();

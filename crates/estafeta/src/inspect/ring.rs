@@ -135,7 +135,7 @@ impl Ring {
         self.store.application().await
     }
 
-    /// Returns the names of all rings in this Redis, sorted. The search ends after a million keys. The flag tells whether
+    /// Returns the names of all rings in this Redis, sorted. The search ends after a million keys. The flag is true if
     /// it saw all of them.
     pub async fn names(&self) -> Result<(Vec<RingName>, bool)> {
         self.store.ring_names().await

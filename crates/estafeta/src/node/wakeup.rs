@@ -70,11 +70,11 @@ impl Wakeup {
                 () = end.cancelled() => return Ok(()),
                 _ = idle.wait_for(|idle| idle.lanes > 0 && !idle.called) => {}
             }
-            let heard = tokio::select! {
+            let has_token = tokio::select! {
                 () = end.cancelled() => return Ok(()),
-                heard = wakeup_connection.await_wakeup(wait) => heard?,
+                has_token = wakeup_connection.await_wakeup(wait) => has_token?,
             };
-            if !heard {
+            if !has_token {
                 continue;
             }
             let wanted = self.idle.send_if_modified(|idle| {

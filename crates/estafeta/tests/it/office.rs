@@ -117,7 +117,8 @@ async fn a_publish_during_a_beat_is_not_taken_for_a_roll_back() {
     let ring = ring(&redis).await;
     let start = ring.snapshot(0).await.unwrap().time_ms;
     // Enough time for about thirty beats between thousands of publishes.
-    eventually(&ring, "eight leases", |snapshot| snapshot.time_ms > start + 3_200).await;
+    let last = eventually(&ring, "eight leases", |snapshot| snapshot.time_ms > start + 3_200).await;
+    assert_eq!(last.lost, 0);
     let reported = one.notices.all();
     one.stop().await.unwrap();
     other.stop().await.unwrap();
@@ -143,7 +144,7 @@ async fn a_generator_notices_writes_that_redis_lost_and_takes_a_new_term() {
     let rolled_back = |snapshot: &estafeta::Snapshot| {
         snapshot.events.iter().any(|event| matches!(event.kind, EventKind::RolledBack { .. }))
     };
-    let snapshot = eventually(&ring, "the loss is told", rolled_back).await;
+    let snapshot = eventually(&ring, "the loss is reported", rolled_back).await;
     let epoch = |snapshot: &estafeta::Snapshot| snapshot.generator.as_ref().unwrap().epoch;
     assert!(epoch(&snapshot) > epoch(&first));
     let before = snapshot.published;

@@ -190,8 +190,9 @@ impl TestRing {
             assert!(node.wait(SOON).success(), "{node:?}: {:?}", node.stderr_lines());
         }
         let status = self.status();
-        assert_eq!((&status["published"], settled(&status)), (&count.into(), count), "{status}");
-        self.assert_each_once(count);
+        let lost = status["lost"].as_u64().unwrap();
+        assert_eq!((&status["published"], settled(&status) + lost), (&count.into(), count), "{status}");
+        self.assert_each_once_but(count, lost);
         self.success(&["cleanTemp"]);
         assert_eq!(self.status()["members"].as_array().unwrap().len(), 0);
         let left = self.redis_cli(&["KEYS", "{estafeta}:[mi]*:*"]);

@@ -145,8 +145,8 @@ async fn a_wakeup_that_no_lane_wants_any_more_is_passed_on() {
     drop(lane);
     bench.ask::<u64>(&["RPUSH", "{estafeta}:ready", "a message waits"]);
     bench.ask::<u64>(&["RPUSH", "{estafeta}:wakeup", "1"]);
-    until("the ring is heard", async || connection.free().is_some()).await;
-    until("the wakeup rings again", async || bench.ask::<u64>(&["LLEN", "{estafeta}:wakeup"]) == 1).await;
+    until("the token is taken", async || connection.free().is_some()).await;
+    until("a new token is left", async || bench.ask::<u64>(&["LLEN", "{estafeta}:wakeup"]) == 1).await;
     end.cancel();
 }
 

@@ -257,16 +257,16 @@ impl fmt::Display for StoryCall {
                 write!(f, "{me} sends turn(lane {lane}, try {this_try}, {settles})")
             }
             Self::Take { me, settles, .. } => write!(f, "{me} sends take({settles})"),
-            Self::Suspects { .. } => f.write_str("somebody asks for suspects"),
+            Self::Suspects { .. } => f.write_str("a sweeper asks for suspects"),
             Self::Bury { victim, detector: Some(detector), .. } => write!(f, "{detector} buries {victim}"),
-            Self::Bury { victim, detector: None, .. } => write!(f, "somebody outside buries {victim}"),
+            Self::Bury { victim, detector: None, .. } => write!(f, "cleanTemp buries {victim}"),
             Self::Leave(me) => write!(f, "{me} leaves"),
             Self::Wake => f.write_str("a lane is woken"),
             Self::Resolve { drops, elements } => {
-                write!(f, "somebody {} {}", if *drops { "drops" } else { "retries" }, listed(elements))
+                write!(f, "a user {} {}", if *drops { "drops" } else { "retries" }, listed(elements))
             }
             Self::Snapshot { roll } => {
-                write!(f, "somebody takes a snapshot of {}", several(roll.len(), "member"))
+                write!(f, "a user takes a snapshot of {}", several(roll.len(), "member"))
             }
         }
     }

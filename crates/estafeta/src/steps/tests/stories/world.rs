@@ -278,7 +278,7 @@ impl StoryRun<'_> {
         let mut broken = Vec::new();
         let mut clock = ModelClock { span, now };
         if now.is_some_and(|now| !(span.from..=span.to).contains(&now)) {
-            broken.push(format!("Redis' time is {span:?}, and the answer tells {now:?}"));
+            broken.push(format!("Redis' time is {span:?}, and the answer contains {now:?}"));
         } else if now.is_none() {
             clock.now = before.and_then(|before| self.stamp(before)).filter(|ms| span.covers(*ms));
         }
@@ -298,7 +298,7 @@ impl StoryRun<'_> {
         }
         let waits = !keyspace::list(&self.found, &keys.ready).is_empty();
         if waits && laws::must_wake(call, answer) && keyspace::list(&self.found, &keys.wakeup).is_empty() {
-            broken.push("messages wait, and nobody rang".into());
+            broken.push("messages wait, and there is no wakeup token".into());
         }
         if let Answer::Leads { epoch, .. } = answer {
             // A generator that repeats `lead` gets its own epoch again, and nothing is written.
