@@ -91,11 +91,10 @@ fn a_password_file_that_is_not_used_is_not_read() {
     let url = ring.redis.url();
     let named = ["cleanTemp", "--redis", &url, "--config", path];
     assert!(run(&named, &NO_ENV).status.success());
-    // The server knows no password, so it refuses the one that was given. The file would be refused before.
+    // A server without a password accepts any.
     let given = [&named[..], &["--password", "p"]].concat();
     let output = run(&given, &[("ESTAFETA_PASSWORD_FILE", "/no/such")]);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(3) && !stderr.contains("/no/such"), "{output:?}");
+    assert!(output.status.success(), "{output:?}");
 }
 
 #[test]
