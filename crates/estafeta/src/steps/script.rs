@@ -184,6 +184,30 @@ mod tests {
         assert_eq!(with("return two()\n"), format!("#!lua flags=no-writes\n{PIECE}return two()\n"));
     }
 
+    /// A piece whose layout `definitions` does not understand would be cut in the wrong places.
+    #[test]
+    fn every_shared_piece_consists_of_definitions_with_names() {
+        let shared = concat!(env!("CARGO_MANIFEST_DIR"), "/src/steps/shared");
+        for file in std::fs::read_dir(shared).unwrap() {
+            let path = file.unwrap().path();
+            let piece = std::fs::read_to_string(&path).unwrap();
+            let definitions = definitions(&piece);
+            assert_eq!(definitions.concat(), piece, "{}", path.display());
+            let (last, others) = definitions.split_last().unwrap();
+            assert_eq!(last, "", "{} ends without a definition", path.display());
+            for definition in others {
+                assert!(names(definition).next().is_some(), "{}: {definition}", path.display());
+                let is_start = |line: &&str| line.starts_with("local ");
+                assert_eq!(
+                    definition.lines().filter(is_start).count(),
+                    1,
+                    "{}: {definition}",
+                    path.display()
+                );
+            }
+        }
+    }
+
     #[test]
     fn a_piece_may_use_the_pieces_named_before_it() {
         let later = "local function three()\n  return two()\nend\n";
