@@ -21,6 +21,8 @@ use crate::surroundings::Surroundings;
 /// The shortest time limit of a run. A mutant may prevent the end of a test, and tests themselves wait up to half a
 /// minute for an event.
 const SHORTEST_LIMIT: Duration = Duration::from_secs(60);
+/// The time limit of a run on unchanged sources, which shows how long the tests take on this machine.
+pub const FIRST_LIMIT: Duration = Duration::from_secs(900);
 /// The time limit of a build. The very first one builds all dependencies.
 const BUILD_LIMIT: Duration = Duration::from_secs(3600);
 
