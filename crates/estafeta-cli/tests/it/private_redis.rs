@@ -211,7 +211,7 @@ fn a_private_redis_that_still_loads_its_data_is_waited_for() {
     let slow = tempfile::tempdir().unwrap();
     let (wrapper, path) = (slow.path().join("redis-server"), std::env::var("PATH").unwrap());
     let script = format!(
-        "#!/bin/sh\nPATH='{path}' exec redis-server \"$@\" --key-load-delay 5000 --loading-process-events-interval-bytes 1024\n"
+        "#!/bin/sh\nPATH='{path}' exec redis-server \"$@\" --key-load-delay 10000 --loading-process-events-interval-bytes 1024\n"
     );
     std::fs::write(&wrapper, script).unwrap();
     std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755)).unwrap();
