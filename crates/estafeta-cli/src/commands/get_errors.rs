@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use estafeta::{Config, DeadLetter, DeadLetterReader};
+use estafeta::{Config, DeadLetter, DeadLetterReader, Ring};
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -41,6 +41,14 @@ pub fn run(reach: &Reach, as_json: bool) -> Result<ExitCode> {
     let config = Config::new(endpoint, reach.ring.clone());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome = runtime.block_on(async {
+        // A reader that joined would create the ring, and a mistyped name would look like a ring without errors.
+        let ring = Ring::connect(config.redis.clone(), config.ring.clone()).await?;
+        if !ring.exists().await? {
+            let (name, redis) = (&reach.ring, ring.endpoint());
+            let _ =
+                writeln!(io::stderr(), "estafeta: there is no ring {name} at {redis}, so it has no errors");
+            return Ok(ExitCode::SUCCESS);
+        }
         let mut reader = DeadLetterReader::join(config).await?;
         let printed = print_all(&mut reader, as_json).await;
         let left = reader.leave().await;

@@ -37,12 +37,12 @@ pub fn status(as_json: bool) -> Result<ExitCode> {
     } else {
         writeln!(
             out,
-            "private Redis {}, pid {}, up for {}, {} bytes in use, {} clients\nsocket {}\ndata   {}",
+            "private Redis {}, pid {}, up for {}, {} bytes in use, {}\nsocket {}\ndata   {}",
             status.version,
             status.pid,
             humantime::format_duration(status.uptime),
             grouped(status.used_memory),
-            status.connected_clients,
+            counted(status.connected_clients, "client"),
             status.socket.display(),
             status.directory.display(),
         )?;

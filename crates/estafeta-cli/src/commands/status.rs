@@ -219,7 +219,7 @@ fn draw_balance(out: &mut impl Write, snapshot: &Snapshot, paint: Paint) -> io::
         if snapshot.balanced { paint.paint(GOOD, "adds up") } else { paint.paint(BAD, "DOES NOT ADD UP") };
     let terms: Vec<_> =
         snapshot.balance().into_iter().map(|(name, count)| format!("{name} {}", grouped(count))).collect();
-    writeln!(out, "published {} = {}: {verdict}", grouped(snapshot.published), terms.join(" + "))
+    writeln!(out, "{verdict}: published {} = {}", grouped(snapshot.published), terms.join(" + "))
 }
 
 #[cfg(test)]

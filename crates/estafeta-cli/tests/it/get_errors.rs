@@ -167,3 +167,14 @@ fn about_five_in_a_hundred_messages_fail() {
     assert_eq!(status["errorsTaken"], errors.len());
     assert_eq!(status["done"].as_u64().unwrap() + errors.len() as u64, COUNT);
 }
+
+#[test]
+fn a_ring_that_does_not_exist_has_no_errors_and_is_not_created() {
+    let ring = TestRing::new();
+    let output = ring.command(&["getErrors", "--ring", "mistyped"]);
+    assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.starts_with("estafeta: there is no ring mistyped at "), "{stderr}");
+    let keys: Vec<String> = redis::from_redis_value(ring.redis_cli(&["KEYS", "*"])).unwrap();
+    assert_eq!(keys, [""; 0]);
+}

@@ -41,7 +41,7 @@ fn a_node_that_stays_alone_says_how_to_start_another() {
     let ring = TestRing::new();
     let node = ring.node(&["--interval", "1s"]);
     node.wait_for_line(SOON, |line| {
-        line.contains("no other node is in this ring") && line.contains("estafeta run")
+        line.contains("no other node is in this ring") && line.contains("the same command")
     });
 }
 

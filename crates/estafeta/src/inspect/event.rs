@@ -96,7 +96,7 @@ pub enum EventKind {
     RolledBack {
         /// The node that noticed it.
         member: MemberId,
-        /// How many messages had been published.
+        /// How many messages were published, including the lost ones.
         known: u64,
         /// How many of them Redis still knew.
         found: u64,
@@ -129,7 +129,11 @@ impl fmt::Display for EventKind {
             Self::Retried { count } => write!(f, "{} retried", errors(*count)),
             Self::Dropped { count } => write!(f, "{} dropped", errors(*count)),
             Self::RolledBack { known, found, .. } => {
-                write!(f, "Redis lost writes: {known} messages were published, {found} are left")
+                write!(
+                    f,
+                    "Redis lost {} of {known} messages that it had acknowledged",
+                    known.saturating_sub(*found)
+                )
             }
             Self::Other { name, details } => write!(f, "{name} {details:?}"),
         }

@@ -152,7 +152,9 @@ impl fmt::Display for Endpoint {
             ConnectionAddr::Unix(path) => return write!(f, "{}", path.display()),
             _ => return f.write_str("an address of a kind unknown to estafeta"),
         };
-        write!(f, "{scheme}://{host}:{port}/{}", self.0.redis_settings().db())
+        // An IPv6 address has colons, so a URL puts it in brackets.
+        let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
+        write!(f, "{scheme}://{open}{host}{close}:{port}/{}", self.0.redis_settings().db())
     }
 }
 
@@ -180,6 +182,8 @@ mod tests {
             if let Some(password) = &password {
                 endpoint = endpoint.with_password(password);
             }
+            let shown: Endpoint = endpoint.to_string().parse().unwrap();
+            prop_assert_eq!(shown.address(), endpoint.address());
             let again: Endpoint = endpoint.secret_url().parse().unwrap();
             prop_assert_eq!(again.address(), endpoint.address());
             let (found, given) = (again.0.redis_settings(), endpoint.0.redis_settings());

@@ -56,7 +56,7 @@ impl HumanObserver {
 
     /// Explains to the user why nothing is handled.
     pub fn hint_alone(&self) {
-        let line = "no other node is in this ring, so nothing is handled: start one in another terminal with `estafeta run`";
+        let line = "no other node is in this ring, so nothing is handled: start one in another terminal with the same command";
         self.print(&self.paint.paint(NOTABLE, line));
     }
 

@@ -57,8 +57,8 @@ fn event(kind: &EventKind) -> String {
         EventKind::Retried { count } => format!("{} retried", counted(*count, "error")),
         EventKind::Dropped { count } => format!("{} dropped", counted(*count, "error")),
         EventKind::RolledBack { known, found, .. } => {
-            let (known, found) = (counted(*known, "message"), grouped(*found));
-            format!("Redis lost writes: {known} were published, {found} are left")
+            let lost = grouped(known.saturating_sub(*found));
+            format!("Redis lost {lost} of {} messages that it had acknowledged", grouped(*known))
         }
         // The other kinds contain no counts.
         other => other.to_string(),
@@ -169,7 +169,7 @@ mod tests {
             (EventKind::Dropped { count: many }, "1,234,567 errors dropped"),
             (
                 EventKind::RolledBack { member, known: many, found: 1000 },
-                "Redis lost writes: 1,234,567 messages were published, 1,000 are left",
+                "Redis lost 1,233,567 of 1,234,567 messages that it had acknowledged",
             ),
         ];
         for (kind, sentence) in cases {
