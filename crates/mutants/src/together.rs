@@ -28,7 +28,7 @@ use crate::copy::TreeCopy;
 use crate::mutant::Mutant;
 use crate::root;
 use crate::suites;
-use crate::trial::{Built, Place, Refusal, Trial};
+use crate::trial::{Built, Refusal, SourceLine, Trial};
 
 /// The roots of the crates that are mutated. Each needs [`CHOICE`].
 const CRATES: [&str; 3] =
@@ -138,9 +138,9 @@ fn build(trial: &Trial) -> Result<Result<BTreeMap<&'static str, Built>, Refusal>
 
 /// The mutants in whose copies the compiler found errors. An error elsewhere in a function counts for all of its
 /// mutants.
-fn refused(errors: &[Vec<Place>], copies: &BTreeMap<String, Vec<Copies>>) -> BTreeSet<usize> {
+fn refused(errors: &[Vec<SourceLine>], copies: &BTreeMap<String, Vec<Copies>>) -> BTreeSet<usize> {
     let mut refused = BTreeSet::new();
-    for Place { file, line } in errors.iter().flatten() {
+    for SourceLine { file, line } in errors.iter().flatten() {
         let functions = copies.get(file).into_iter().flatten();
         for function in functions.filter(|function| function.lines.contains(line)) {
             match function.mutants.iter().find(|(_, lines)| lines.contains(line)) {
@@ -326,7 +326,7 @@ _ => {
         let line_of = |text: &str| composed.text.lines().position(|line| line.contains(text)).unwrap() + 1;
         let (second, original, third) = (line_of("a >= 12"), line_of("_ => { a > 12 }"), line_of("{ 8 }"));
         let copies = BTreeMap::from([("f.rs".to_owned(), composed.copies)]);
-        let refused = |line: usize| refused(&[vec![Place { file: "f.rs".into(), line }]], &copies);
+        let refused = |line: usize| refused(&[vec![SourceLine { file: "f.rs".into(), line }]], &copies);
         assert_eq!(refused(second), [2].into());
         assert_eq!(refused(third), [3].into());
         assert_eq!(refused(original), [1, 2].into());

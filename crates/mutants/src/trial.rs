@@ -55,12 +55,12 @@ pub struct Built {
 pub struct Refusal {
     pub output: String,
     /// The places that each error names.
-    pub errors: Vec<Vec<Place>>,
+    pub errors: Vec<Vec<SourceLine>>,
 }
 
 /// A line in a file. The path begins at the root of the workspace.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Place {
+pub struct SourceLine {
     pub file: String,
     pub line: usize,
 }
@@ -223,11 +223,11 @@ struct Expansion {
 
 impl CompilerSpan {
     /// The places of the error itself, without those that only explain it.
-    fn places(&self) -> Vec<Place> {
+    fn places(&self) -> Vec<SourceLine> {
         let mut places = Vec::new();
         let mut span = Some(self).filter(|span| span.is_primary);
         while let Some(Self { file_name, line_start, expansion, .. }) = span {
-            places.push(Place { file: file_name.clone(), line: *line_start });
+            places.push(SourceLine { file: file_name.clone(), line: *line_start });
             span = expansion.as_ref().map(|expansion| &*expansion.span);
         }
         places

@@ -152,7 +152,7 @@ async fn the_generator_counts_a_loss_only_when_it_takes_a_new_epoch() {
     assert_eq!((report.published, bench.losses().await), (1, (1, 0)));
 }
 
-/// A ring that was deleted on purpose begins anew. Nodes that remember the former one have lost nothing, whoever of them
+/// A ring that was deleted on purpose begins anew. Nodes that remember the former one have lost nothing, whichever of them
 /// takes office first.
 #[tokio::test]
 async fn a_ring_that_begins_anew_has_lost_nothing() {
