@@ -51,7 +51,10 @@ fn five_nodes_never_have_two_generators_during_ten_kills() {
             samples
         });
         for _ in 0..10 {
+            // Each generator publishes something before it dies.
             let pid = ring.generator(&nodes).pid();
+            let before = ring.status()["published"].as_u64();
+            ring.eventually(SOON, "a message", |status| status["published"].as_u64() > before);
             let dead = nodes.iter().position(|node| node.pid() == pid).unwrap();
             nodes.remove(dead).kill();
             nodes.push(ring.node(&args));
@@ -62,6 +65,8 @@ fn five_nodes_never_have_two_generators_during_ten_kills() {
     assert!(samples > 20, "only {samples} samples");
     let status = ring.eventually(SOON, "one generator and four handlers", |status| roles(status) == (1, 4));
     assert!(status["takeovers"].as_u64().unwrap() >= 10, "{status}");
+    let published = status["published"].as_u64();
+    ring.eventually(SOON, "all of them failed", |status| status["errorsKept"].as_u64() >= published);
 
     // A snapshot of the ring names at most one generator in any case. Two nodes that published at the same time would
     // show in the messages: as an id that occurs twice, or as epochs that do not grow with the ids.
