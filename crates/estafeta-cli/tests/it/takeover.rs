@@ -133,6 +133,7 @@ fn ticks_keep_their_phase_across_take_overs() {
             redis::from_redis_value(ring.redis_cli(&["HGET", "{estafeta}:leader", "due"])).unwrap();
         due % 500
     };
+    ring.eventually(SOON, "a message", |status| status["published"].as_u64() >= Some(1));
     let first_phase = phase();
     for _ in 0..3 {
         let done = ring.status()["published"].as_u64().unwrap();
