@@ -170,19 +170,18 @@ pub(crate) async fn read(
 pub(crate) struct KnownLanes(Mutex<HashMap<Incarnation, usize>>);
 
 impl KnownLanes {
-    /// Returns the members whose registration is whole, with their lanes. Redis is queried only for members not yet
-    /// known.
-    async fn roll(&self, store: &Store, members: &[Incarnation]) -> Result<Vec<(Incarnation, usize)>> {
+    /// Returns the members with their lanes. Redis is queried only for members not yet known. A member without a
+    /// registration has no lanes here: it has left, or its registration was deleted.
+    pub async fn roll(&self, store: &Store, members: &[Incarnation]) -> Result<Vec<(Incarnation, usize)>> {
         // The map is taken out, so that members that are gone drop out. A concurrent reading has to query for itself.
         let known = std::mem::take(&mut *self.lock());
         let lanes = try_join_all(members.iter().map(async |member| match known.get(member) {
             Some(lanes) => Ok(Some(*lanes)),
             None => Ok(store.facts(*member).await?.map(|facts| facts.lanes)),
         }));
-        let all = members.iter().copied().zip(lanes.await?);
-        let roll: Vec<_> = all.filter_map(|(member, lanes)| Some((member, lanes?))).collect();
-        *self.lock() = roll.iter().copied().collect();
-        Ok(roll)
+        let all: Vec<_> = members.iter().copied().zip(lanes.await?).collect();
+        *self.lock() = all.iter().filter_map(|(member, lanes)| Some((*member, (*lanes)?))).collect();
+        Ok(all.into_iter().map(|(member, lanes)| (member, lanes.unwrap_or(0))).collect())
     }
 
     fn forget(&self) {

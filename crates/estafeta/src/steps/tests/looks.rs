@@ -41,6 +41,17 @@ async fn snapshots_read_the_number_of_lanes_of_each_member_only_once() {
 }
 
 #[tokio::test]
+async fn a_member_that_is_replaced_while_a_snapshot_reads_the_members_makes_the_reading_start_again() {
+    let bench = TestBench::new().await;
+    let (stays, leaves) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
+    let members = [stays.incarnation, leaves.incarnation];
+    bench.store.leave(leaves.incarnation, leaves.lanes).await.unwrap();
+    let roll = KnownLanes::default().roll(&bench.store, &members).await.unwrap();
+    bench.join(MemberKind::Node, 1).await;
+    assert!(bench.store.snapshot(members.len(), &roll, 1).await.unwrap().is_none(), "as many, but others");
+}
+
+#[tokio::test]
 async fn ranks_count_the_possible_successors_wherever_the_generator_stands() {
     let bench = TestBench::new().await;
     let mut members = Vec::new();
