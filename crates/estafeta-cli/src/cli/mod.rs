@@ -208,7 +208,7 @@ pub struct ResetArgs {
     #[arg(long)]
     pub yes: bool,
 
-    /// Delete it even while members are alive
+    /// Delete it even if members are alive or its data cannot be read, and succeed if there is no such ring
     #[arg(long)]
     pub force: bool,
 }

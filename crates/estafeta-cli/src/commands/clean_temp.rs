@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use anyhow::Result;
 use serde_json::json;
 
-use super::with_ring;
+use super::with_existing_ring;
 use crate::settings::Reach;
 use estafeta_lab::text::counted;
 
 pub fn run(reach: &Reach, as_json: bool) -> Result<ExitCode> {
-    let burials = with_ring(reach, async |ring| Ok(ring.sweep().await?))?;
+    let burials = with_existing_ring(reach, async |ring| Ok(ring.sweep().await?))?;
     let returned: u64 = burials.iter().map(|burial| burial.returned).sum();
     let gave_up: u64 = burials.iter().map(|burial| burial.gave_up).sum();
     let mut out = std::io::stdout().lock();

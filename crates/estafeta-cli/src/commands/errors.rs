@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use estafeta::{Ring, Selection};
 use serde_json::json;
 
-use super::{confirmed, is_closed_pipe, with_ring};
+use super::{confirmed, is_closed_pipe, with_existing_ring};
 use crate::cli::{DropArgs, ErrorsCommand, SelectArgs};
 use crate::output::write_error;
 use crate::settings::Reach;
@@ -19,9 +19,9 @@ const CHUNK: u64 = 200;
 
 pub fn run(reach: &Reach, action: &ErrorsCommand) -> Result<ExitCode> {
     match action {
-        ErrorsCommand::List(output) => with_ring(reach, async |ring| list(&ring, output.json).await),
+        ErrorsCommand::List(output) => with_existing_ring(reach, async |ring| list(&ring, output.json).await),
         ErrorsCommand::Count(output) => {
-            let count = with_ring(reach, async |ring| Ok(ring.error_count().await?))?;
+            let count = with_existing_ring(reach, async |ring| Ok(ring.error_count().await?))?;
             let mut out = std::io::stdout();
             match output.json {
                 true => writeln!(out, "{}", json!({"count": count}))?,
@@ -29,11 +29,11 @@ pub fn run(reach: &Reach, action: &ErrorsCommand) -> Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        ErrorsCommand::Retry(which) => with_ring(reach, async |ring| {
+        ErrorsCommand::Retry(which) => with_existing_ring(reach, async |ring| {
             let missing = missing(&ring, which).await?;
             report(which, "retried", ring.retry_errors(&selection(which)).await?, &missing)
         }),
-        ErrorsCommand::Drop(DropArgs { which, confirm }) => with_ring(reach, async |ring| {
+        ErrorsCommand::Drop(DropArgs { which, confirm }) => with_existing_ring(reach, async |ring| {
             if which.all && !confirm.yes {
                 let count = ring.error_count().await?;
                 if count > 0 && !confirmed(&format!("Delete {}?", counted(count, "error")))? {

@@ -15,7 +15,7 @@ pub mod status;
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use estafeta::Ring;
 
 use crate::find_redis;
@@ -26,6 +26,22 @@ fn with_ring<T>(reach: &Reach, command: impl AsyncFnOnce(Ring) -> Result<T>) -> 
     let endpoint = find_redis::existing(&reach.redis)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async { command(Ring::connect(endpoint, reach.ring.clone()).await?).await })
+}
+
+/// Like [`with_ring`], but fails if there is no such ring.
+fn with_existing_ring<T>(reach: &Reach, command: impl AsyncFnOnce(Ring) -> Result<T>) -> Result<T> {
+    with_ring(reach, async |ring| {
+        if !ring.exists().await? {
+            return Err(no_such_ring(&ring));
+        }
+        command(ring).await
+    })
+}
+
+/// The failure of a command on a ring that does not exist. Its name may be mistyped.
+fn no_such_ring(ring: &Ring) -> anyhow::Error {
+    let (name, redis) = (ring.name(), ring.endpoint());
+    anyhow!("there is no ring {name} at {redis}: `estafeta rings` lists the rings there")
 }
 
 /// Asks the user at the terminal. Fails if there is no terminal.

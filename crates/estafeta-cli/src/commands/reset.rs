@@ -1,41 +1,65 @@
 //! `estafeta reset`: deletes the keys of the ring and no others.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
+use estafeta::{Error, Health, MemberView, Ring};
+use estafeta_lab::text::counted;
 
-use super::{confirmed, with_ring};
+use super::{confirmed, no_such_ring, with_ring};
 use crate::cli::ResetArgs;
 use crate::settings::Reach;
 
 pub fn run(reach: &Reach, args: &ResetArgs) -> Result<ExitCode> {
     let name = &reach.ring;
-    let erased = with_ring(reach, async |ring| {
-        let question = match ring.snapshot(0).await {
-            Ok(snapshot) => {
-                let is_alive = |member: &&estafeta::MemberView| member.state == estafeta::Health::Alive;
-                let alive = snapshot.members.iter().filter(is_alive).count();
-                if alive > 0 && !args.force {
-                    bail!("ring {name} has {alive} living members: stop them first, or use --force");
-                }
-                let (waiting, errors) = (snapshot.waiting, snapshot.errors_kept);
-                format!("Delete ring {name} with {waiting} messages waiting and {errors} errors?")
+    with_ring(reach, async |ring| {
+        // A damaged ring may lack the keys that every ring has. What is left of it is deleted all the same.
+        if !ring.exists().await? && ring.is_untouched().await? {
+            if !args.force {
+                return Err(no_such_ring(&ring));
             }
-            // The data of another layout version cannot be read, but the keys of the ring have the same names.
-            Err(error @ estafeta::Error::Schema { .. }) if !args.force => {
-                bail!("{error}. To delete it all the same, stop its nodes and use --force")
-            }
-            Err(estafeta::Error::Schema { found, .. }) => {
-                format!("Delete ring {name} of layout version {found}?")
-            }
-            Err(error) => return Err(error.into()),
-        };
+            let redis = ring.endpoint();
+            let _ = writeln!(
+                io::stderr(),
+                "estafeta: there is no ring {name} at {redis}, so nothing was deleted"
+            );
+            return Ok(ExitCode::SUCCESS);
+        }
+        let question = question(&ring, args.force).await?;
         if !args.yes && !confirmed(&question)? {
             bail!("nothing was deleted");
         }
-        Ok(ring.erase().await?)
-    })?;
-    writeln!(std::io::stdout(), "ring {name} is gone: {erased} keys deleted")?;
-    Ok(ExitCode::SUCCESS)
+        let erased = ring.erase().await?;
+        writeln!(io::stdout(), "ring {name} is gone: {} deleted", counted(erased, "key"))?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// What to ask before the ring is deleted. Fails if the ring may only be deleted by force.
+async fn question(ring: &Ring, force: bool) -> Result<String> {
+    let name = ring.name();
+    match ring.snapshot(0).await {
+        Ok(snapshot) => {
+            let is_alive = |member: &&MemberView| member.state == Health::Alive;
+            let alive = snapshot.members.iter().filter(is_alive).count();
+            if alive > 0 && !force {
+                let members = counted(alive as u64, "living member");
+                bail!("ring {name} has {members}: stop them first, or use --force");
+            }
+            let waiting = counted(snapshot.waiting, "message");
+            let errors = counted(snapshot.errors_kept, "error");
+            Ok(format!("Delete ring {name} with {waiting} waiting and {errors}?"))
+        }
+        // The data of another layout version or of another program cannot be read, but the keys of the ring have the
+        // same names.
+        Err(error @ (Error::Schema { .. } | Error::ForeignKey { .. } | Error::Answer(_))) => {
+            if !force {
+                return Err(error)
+                    .with_context(|| format!("to delete ring {name}, stop its nodes and use --force"));
+            }
+            Ok(format!("{error}. Delete ring {name}?"))
+        }
+        Err(error) => Err(error.into()),
+    }
 }

@@ -5,10 +5,10 @@ use std::io::{self, IsTerminal as _, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use estafeta::{Event, EventKind, Health, MemberView, Ring, Role, Snapshot};
 
-use super::{is_closed_pipe, with_ring};
+use super::{is_closed_pipe, no_such_ring, with_ring};
 use crate::cli::StatusArgs;
 use crate::settings::Reach;
 use crate::signals::stop_signal;
@@ -26,8 +26,7 @@ const SHOWN: usize = 8;
 pub fn run(reach: &Reach, args: &StatusArgs) -> Result<ExitCode> {
     with_ring(reach, async |ring| {
         if !args.watch && !ring.exists().await? {
-            let (name, redis) = (&reach.ring, ring.endpoint());
-            bail!("there is no ring {name} at {redis}: `estafeta rings` lists the rings there");
+            return Err(no_such_ring(&ring));
         }
         let snapshot = ring.snapshot(EVENTS).await?;
         let mut balanced = snapshot.balanced;

@@ -49,7 +49,7 @@ fn exit_codes_match_the_golden_file() {
     let url = ring.redis.url();
     let nowhere = ["--redis", "redis://127.0.0.1:1"];
     let here = ["--redis", url.as_str()];
-    let cases: [(&str, &[&str], &[&str]); 14] = [
+    let cases: [(&str, &[&str], &[&str]); 20] = [
         ("an unknown command", &["dance"], &[]),
         ("an unknown option", &["status", "--dance"], &[]),
         ("a value out of range", &["run", "--lease", "1ms"], &here),
@@ -59,6 +59,12 @@ fn exit_codes_match_the_golden_file() {
         ("no Redis: getErrors", &["getErrors"], &nowhere),
         ("no Redis: chaos", &["chaos"], &nowhere),
         ("status of a ring that does not exist", &["status"], &here),
+        ("getErrors of a ring that does not exist", &["getErrors"], &here),
+        ("errors count of a ring that does not exist", &["errors", "count"], &here),
+        ("cleanTemp of a ring that does not exist", &["cleanTemp"], &here),
+        ("reset --yes of a ring that does not exist", &["reset", "--yes"], &here),
+        ("reset --yes --force of a ring that does not exist", &["reset", "--yes", "--force"], &here),
+        ("run with a body over the limit", &["run", "--max-body", "3"], &here),
         ("getErrors without errors", &["getErrors"], &here),
         ("errors retry of an unknown id", &["errors", "retry", "7"], &here),
         ("cleanTemp", &["cleanTemp"], &here),

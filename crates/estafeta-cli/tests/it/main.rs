@@ -23,6 +23,7 @@ mod golden;
 mod hostile_text;
 mod kill_points;
 mod lost_redis;
+mod missing_ring;
 mod monitor;
 mod monitor_plain;
 mod named_values;

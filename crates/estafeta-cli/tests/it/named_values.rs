@@ -85,7 +85,7 @@ fn a_host_or_database_in_the_settings_file_is_checked_like_an_option() {
 
 #[test]
 fn a_password_file_that_is_not_used_is_not_read() {
-    let ring = TestRing::new();
+    let ring = ring_with_errors();
     let file = file_with("password-file", "/no/such");
     let path = file.path().to_str().unwrap();
     let url = ring.redis.url();
@@ -109,11 +109,11 @@ fn a_settings_file_that_cannot_be_read_is_named_by_its_place() {
 
 #[test]
 fn a_flag_that_overrides_a_bad_value_hides_it() {
-    let ring = TestRing::new();
+    let ring = ring_with_errors();
     let url = ring.redis.url();
     let file = file_with("ring", "{bad");
     let envs = [("REDIS_URL", "x"), ("ESTAFETA_CONFIG", file.path().to_str().unwrap())];
-    let output = run(&["cleanTemp", "--ring", "good", "--redis", &url], &envs);
+    let output = run(&["cleanTemp", "--ring", "estafeta", "--redis", &url], &envs);
     assert!(output.status.success(), "{output:?}");
 }
 
