@@ -106,3 +106,30 @@ fn nodes_wait_for_a_redis_that_accepts_no_more_clients() {
     set(&max_clients[1], &mut admin);
     ring.assert_recovered(&nodes);
 }
+
+/// A server that cannot save refuses every write, and even PING.
+#[test]
+fn commands_that_only_read_work_while_redis_refuses_writes() {
+    let ring = TestRing::on(RedisServer::builder().arg("--dbfilename", "file-is-a-directory").start());
+    let nodes = ring.nodes(2, &["--interval", "1ms", "--limit", "20", "--error-rate", "1", "--until-done"]);
+    nodes.iter().for_each(|node| assert!(node.wait(SOON).success()));
+    let directory: Vec<String> = redis::from_redis_value(ring.redis_cli(&["CONFIG", "GET", "dir"])).unwrap();
+    std::fs::create_dir_all(format!("{}/file-is-a-directory/x", directory[1])).unwrap();
+    ring.redis_cli(&["CONFIG", "SET", "save", "3600 1"]);
+    ring.redis_cli(&["BGSAVE"]);
+    eventually(SOON, "Redis refuses writes", || {
+        let ping = redis::cmd("PING").exec(&mut ring.redis.connect());
+        ping.is_err_and(|error| error.code() == Some("MISCONF")).then_some(())
+    });
+
+    assert!(ring.success(&["rings"]).contains("estafeta-demo"));
+    assert_eq!(ring.status()["errorsKept"], 20);
+    assert_eq!(ring.success(&["errors", "count"]), "20\n");
+    assert_eq!(ring.success(&["errors", "list"]).lines().count(), 20);
+    assert!(ring.success(&["monitor", "--attach", "--for", "1s"]).contains("errors-kept 20"));
+    for args in [&["run"][..], &["getErrors"], &["errors", "retry", "--all"], &["reset", "--yes"]] {
+        let output = ring.command(args);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(3) && stderr.contains("refuses: MISCONF"), "{args:?}: {stderr}");
+    }
+}

@@ -200,7 +200,11 @@ impl ManagedConnection {
         let server = ServerInfo::read(&info);
         server.check_version()?;
         // A server that is still loading its data answers the greeting and `INFO`, but does not serve yet.
-        redis::cmd("PING").exec_async(&mut connection).await?;
+        // A server that cannot save refuses every write, and even this command. It still serves those who only read.
+        match redis::cmd("PING").exec_async(&mut connection).await {
+            Err(error) if error.code() == Some("MISCONF") => {}
+            other => other?,
+        }
         Ok((Session::new(connection, generation, server, silent, self.reports.clone()), pushes))
     }
 
