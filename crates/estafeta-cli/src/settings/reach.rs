@@ -181,8 +181,9 @@ impl Layer {
             let name = place.name("db");
             return Err(usage(format!("{name}: expected a number below {DATABASES}, got {db}")));
         }
-        if layer.host.as_deref() == Some("") {
-            return Err(usage(format!("{}: expected a host, got an empty text", place.name("host"))));
+        if let Some(host) = layer.host.as_ref().filter(|host| !Endpoint::is_host(host)) {
+            let name = place.name("host");
+            return Err(usage(format!("{name}: expected a host name or an IP address, got '{host}'")));
         }
         if let Some(path) = args.password_file.clone().filter(|_| from_here("password_file")) {
             if layer.password.is_some() {

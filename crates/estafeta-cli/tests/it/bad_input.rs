@@ -61,6 +61,12 @@ fn an_invalid_url_is_refused_with_an_example() {
         "redis://:6379:x",
         "redis://host:port",
         "redis+unix:/x",
+        "redis://ho st",
+        "redis://ho%20st",
+        "redis://ho!st",
+        "redis://host/?timeout=5",
+        "redis://host/2?db=3",
+        "redis+unix:///x?password=p",
     ] {
         for args in
             [&["run", "--redis", url][..], &["getErrors", "--redis", url], &["status", "--redis", url]]

@@ -63,6 +63,13 @@ fn a_refused_ring_or_redis_is_named_by_its_place() {
     for command in ["run", "monitor", "status", "getErrors"] {
         each_place_is_named(&ring, command, "ring", "{bad", "expected 1 to 100 letters");
         each_place_is_named(&ring, command, "redis", "x", "expected a URL such as redis://");
+        each_place_is_named(
+            &ring,
+            command,
+            "host",
+            "ho st",
+            "expected a host name or an IP address, got 'ho st'",
+        );
         each_place_is_named(&ring, command, "password-file", "/no/such", "expected a file that can be read");
         let shown = ["estafeta: variable REDIS_URL: expected a URL such as redis://"];
         refuses_in_one_line(&ring, &[command], &[("REDIS_URL", "x")], 2, &shown);
@@ -74,7 +81,7 @@ fn a_host_or_database_in_the_settings_file_is_checked_like_an_option() {
     let ring = ring_with_errors();
     for (name, value, expected) in [
         ("db", "20000", "expected a number below 16384, got 20000"),
-        ("host", "", "expected a host, got an empty text"),
+        ("host", "", "expected a host name or an IP address, got ''"),
     ] {
         let file = file_with(name, value);
         let path = file.path().to_str().unwrap();

@@ -1,6 +1,6 @@
 //! A flag overrides the environment, and the environment overrides the file.
 
-use estafeta_testbed::{Process, RedisServer};
+use estafeta_testbed::{NO_ENV, Process, RedisServer};
 
 use crate::support::{SOON, TestRing, run, start};
 
@@ -207,4 +207,17 @@ fn a_password_in_the_file_is_not_sent_to_a_redis_that_is_named_elsewhere() {
     let stderr = String::from_utf8(output.stderr).unwrap();
     // If the program had sent the password, Redis would have called it wrong.
     assert!(stderr.contains("NOAUTH") && !stderr.contains("WRONGPASS"), "{stderr}");
+}
+
+#[test]
+fn a_url_may_name_the_database_as_a_parameter() {
+    let ring = TestRing::on(RedisServer::builder().tcp().start());
+    let mut connection = ring.redis.connect();
+    redis::cmd("SELECT").arg(3).exec(&mut connection).unwrap();
+    redis::cmd("SET").arg("{there}:schema").arg(3).exec(&mut connection).unwrap();
+    for end in ["/3", "/3/", "?db=3", "/?db=3", "/3?db=3"] {
+        let url = format!("redis://127.0.0.1:{}{end}", ring.redis.port());
+        let output = run(&["rings", "--redis", &url], &NO_ENV);
+        assert!(String::from_utf8_lossy(&output.stdout).contains("there "), "{end}: {output:?}");
+    }
 }

@@ -14,6 +14,14 @@ use crate::error::Error;
 pub struct Endpoint(ConnectionInfo);
 
 impl Endpoint {
+    /// Whether a text can be the host of a server: a name or an IP address.
+    pub fn is_host(text: &str) -> bool {
+        let is_name = |c: char| c.is_alphanumeric() || "-._".contains(c);
+        // An IPv6 address may name a network interface: fe80::1%eth0.
+        let address = text.split_once('%').map_or(text, |(address, _)| address);
+        !text.is_empty() && text.chars().all(is_name) || address.parse::<std::net::Ipv6Addr>().is_ok()
+    }
+
     /// A server on a TCP port.
     pub fn tcp(host: &str, port: u16) -> Self {
         let info = (host, port).into_connection_info();
@@ -140,7 +148,31 @@ impl FromStr for Endpoint {
         let info = url
             .into_connection_info()
             .map_err(|error| wrong(&format!("one that cannot be read ({})", error.category())))?;
-        Ok(Self(info))
+        let endpoint = Self(info);
+        let known = match endpoint.0.addr() {
+            ConnectionAddr::Unix(_) => &["db", "user", "pass", "protocol"][..],
+            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } if !Self::is_host(host) => {
+                return Err(wrong("one whose host is no host name and no IP address"));
+            }
+            _ => &["db", "protocol"],
+        };
+        let parsed = redis::parse_redis_url(url);
+        let mut db = None;
+        for (name, value) in parsed.iter().flat_map(|url| url.query_pairs()) {
+            if !known.contains(&name.as_ref()) {
+                return Err(wrong(&format!("one with a parameter other than {}", known.join(", "))));
+            }
+            if name == "db" {
+                db = Some(value.parse().map_err(|_| wrong("one whose database is no number"))?);
+            }
+        }
+        // For a TCP port, the client library reads the database only from the path.
+        let in_path = endpoint.0.redis_settings().db();
+        match db.unwrap_or(in_path) {
+            ..0 => Err(wrong("one whose database is below 0")),
+            db if db != in_path && in_path != 0 => Err(wrong("one with two databases")),
+            db => Ok(endpoint.with_db(db)),
+        }
     }
 }
 
@@ -230,6 +262,44 @@ mod tests {
             let endpoint: Endpoint = given.parse().unwrap();
             assert_eq!((endpoint.to_string().as_str(), endpoint.secret_url().as_str()), (shown, passed_on));
             assert_eq!(endpoint.uses_tls(), given.starts_with("rediss:"));
+        }
+    }
+
+    #[test]
+    fn the_database_may_be_a_parameter_and_unknown_parameters_are_refused() {
+        let db = |url: &str| url.parse::<Endpoint>().map(|endpoint| endpoint.0.redis_settings().db());
+        for url in ["redis://h/3", "redis://h?db=3", "rediss://h/?db=3", "redis://h/3?db=3", "unix:///s?db=3"]
+        {
+            assert_eq!(db(url).unwrap(), 3, "{url}");
+        }
+        assert_eq!(db("redis://h/?protocol=resp3").unwrap(), 0);
+        let refused = [
+            ("redis://h/?timeout=5", "got one with a parameter other than db, protocol"),
+            ("redis://h/?user=bob", "got one with a parameter other than db, protocol"),
+            ("unix:///s?password=p", "got one with a parameter other than db, user, pass, protocol"),
+            ("redis://h/?db=x", "got one whose database is no number"),
+            ("redis://h/?db=-1", "got one whose database is below 0"),
+            ("redis://h/-1", "got one whose database is below 0"),
+            ("redis://h/2?db=3", "got one with two databases"),
+        ];
+        for (url, why) in refused {
+            assert!(db(url).unwrap_err().to_string().ends_with(why), "{url}: {:?}", db(url));
+        }
+    }
+
+    #[test]
+    fn a_host_is_a_name_or_an_address() {
+        let good =
+            ["localhost", "my_redis-1.example.org", "10.0.0.5", "::1", "fe80::1%eth0", "bücher.example"];
+        for host in good {
+            assert!(Endpoint::is_host(host), "{host}");
+        }
+        for host in ["", "ho st", "host:6379", "[::1]", "redis://h", "a/b", "bob@h", "h\n", "ho%20st"] {
+            assert!(!Endpoint::is_host(host), "{host}");
+        }
+        for url in ["redis://ho%20st", "rediss://ho!st:6379/0"] {
+            let refused = url.parse::<Endpoint>().unwrap_err().to_string();
+            assert!(refused.ends_with("got one whose host is no host name and no IP address"), "{refused}");
         }
     }
 
