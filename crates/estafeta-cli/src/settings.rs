@@ -9,6 +9,7 @@ pub mod reach;
 #[cfg(test)]
 mod tests;
 
+use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -42,11 +43,21 @@ pub enum OutputForm {
     Json { brief: bool },
 }
 
-/// Reads a file. `option` names the option that contains its path.
-fn read_file(path: &Path, option: &str) -> Result<String> {
-    std::fs::read_to_string(path).map_err(|error| {
-        usage(format!("{option}: expected a file that can be read, got {}: {error}", path.display()))
-    })
+/// Reads a file of at most `limit` KiB. `option` names the option that contains its path. A device such as `/dev/zero`
+/// has no end, so only a part of it may be read.
+fn read_file(path: &Path, option: &str, limit: u64) -> Result<String> {
+    let (shown, bytes) = (path.display(), limit * 1024);
+    let mut text = String::new();
+    let file = std::fs::File::open(path);
+    let read = file.and_then(|file| file.take(bytes + 1).read_to_string(&mut text));
+    match read {
+        Ok(size) if size as u64 > bytes => {
+            let size = if limit < 1024 { format!("{limit} KiB") } else { format!("{} MiB", limit / 1024) };
+            Err(usage(format!("{option}: expected a file of at most {size}, got {shown}")))
+        }
+        Ok(_) => Ok(text),
+        Err(error) => Err(usage(format!("{option}: expected a file that can be read, got {shown}: {error}"))),
+    }
 }
 
 impl RunArgs {

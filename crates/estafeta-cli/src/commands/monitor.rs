@@ -43,6 +43,14 @@ impl LogFile {
             Some(path) => std::path::absolute(path)?,
             None => private_redis::data_directory()?.join("monitor.log"),
         };
+        // Only the default directory is created. Another one may be mistyped.
+        let missing = path.parent().filter(|directory| args.log.is_some() && !directory.is_dir());
+        if let Some(directory) = missing {
+            let (path, directory) = (path.display(), directory.display());
+            return Err(usage(format!(
+                "--log: expected a file in an existing directory, got {path}: there is no directory {directory}"
+            )));
+        }
         let open = || {
             if let Some(directory) = path.parent() {
                 use std::os::unix::fs::DirBuilderExt as _;

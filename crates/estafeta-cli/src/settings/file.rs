@@ -10,6 +10,9 @@ use crate::call;
 use crate::cli::{ReachArgs, RunArgs};
 use crate::failure::usage;
 
+/// The largest settings file, in KiB.
+const MOST_KIB: u64 = 1024;
+
 /// What a settings file contains. Without a file, it contains nothing.
 #[derive(Default)]
 pub struct File {
@@ -23,7 +26,7 @@ impl File {
     /// Reads the file that the user named in `place`.
     pub fn read(path: &Path, place: Place<'_>) -> Result<Self> {
         let shown = path.display();
-        let text = read_file(path, &place.name("config"))?;
+        let text = read_file(path, &place.name("config"), MOST_KIB)?;
         let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
             let line =
                 error.span().map_or(1, |at| text.get(..at.start).unwrap_or_default().lines().count().max(1));

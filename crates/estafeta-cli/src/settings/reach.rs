@@ -19,6 +19,9 @@ use super::read_file;
 use crate::cli::{DATABASES, DEFAULT_HOST, DEFAULT_PORT, DEFAULT_RING, ReachArgs};
 use crate::failure::usage;
 
+/// The largest file with a password, in KiB.
+const MOST_KIB: u64 = 64;
+
 /// Where the ring is.
 pub struct Reach {
     pub ring: RingName,
@@ -150,7 +153,9 @@ impl Password {
     fn read(&self) -> Result<String> {
         match self {
             Self::Text(text) => Ok(text.clone()),
-            Self::File { path, name } => Ok(read_file(path, name)?.trim_end_matches(['\r', '\n']).to_owned()),
+            Self::File { path, name } => {
+                Ok(read_file(path, name, MOST_KIB)?.trim_end_matches(['\r', '\n']).to_owned())
+            }
         }
     }
 }

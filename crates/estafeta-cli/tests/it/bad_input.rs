@@ -253,3 +253,27 @@ fn a_body_over_the_limit_ends_the_node_and_is_not_published() {
     let status = ring.status();
     assert_eq!((&status["published"], &status["members"]), (&0.into(), &serde_json::json!([])), "{status}");
 }
+
+#[test]
+fn a_file_without_an_end_is_refused() {
+    let ring = ring_with_errors();
+    for (option, size) in [("--config", "1 MiB"), ("--password-file", "64 KiB")] {
+        let args = ["status", "--host", "127.0.0.1", option, "/dev/zero"];
+        let expected = format!("estafeta: {option}: expected a file of at most {size}, got /dev/zero");
+        refuses_in_one_line(&ring, &args, &[], 2, &[&expected]);
+    }
+}
+
+#[test]
+fn a_log_in_a_directory_that_does_not_exist_is_refused_and_the_directory_is_not_created() {
+    let ring = ring_with_errors();
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = scratch.path().join("no/such");
+    let log = directory.join("log");
+    let args = ["monitor", "--for", "1s", "--log", log.to_str().unwrap()];
+    let expected =
+        format!("estafeta: --log: expected a file in an existing directory, got {}", log.display());
+    let missing = format!("there is no directory {}", directory.display());
+    refuses_in_one_line(&ring, &args, &[("REDIS_URL", &ring.redis.url())], 2, &[&expected, &missing]);
+    assert!(!scratch.path().join("no").exists());
+}
