@@ -16,6 +16,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{ArgMatches, Args as _, FromArgMatches as _};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use call::{is_given, names_redis};
 use cli::{Cli, Command, JsonArg, LogFormat, MonitorArgs, RedisCommand, RunArgs};
@@ -72,14 +74,17 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         _ => None,
     };
     let log_format = cli.reach.log_format.or(file.reach.log_format);
-    start_logging(cli.reach.verbose, log_format, own_log);
+    match &command {
+        // These two log nothing.
+        Command::Completions { shell } => return commands::pages::completions(*shell),
+        Command::Man { directory } => return commands::pages::man(directory),
+        _ => start_logging(cli.reach.verbose, log_format, own_log)?,
+    }
     match &command {
         Command::Redis { action: RedisCommand::Status(output) } => {
             return commands::redis::status(output.json);
         }
         Command::Redis { action: RedisCommand::Stop(confirm) } => return commands::redis::stop(confirm.yes),
-        Command::Completions { shell } => return commands::pages::completions(*shell),
-        Command::Man { directory } => return commands::pages::man(directory),
         _ => {}
     }
     // The options of `run` are at the top, or after the command that starts nodes.
@@ -171,12 +176,28 @@ fn logging_flags(verbose: u8, format: Option<LogFormat>) -> Vec<String> {
     flags
 }
 
-fn start_logging(verbose: u8, format: Option<LogFormat>, file: Option<std::fs::File>) {
-    use tracing_subscriber::EnvFilter;
+/// The filter in `ESTAFETA_LOG`, if it has one.
+fn log_filter() -> Result<Option<EnvFilter>> {
+    let Some(text) = std::env::var_os("ESTAFETA_LOG").filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let text = text.to_string_lossy();
+    // A word without a level enables a target, so a mistyped level would be taken for one.
+    let is_target = |word: &str| word.contains(['=', ':', '[']) || word.starts_with("estafeta");
+    let is_known = |word: &str| word.is_empty() || is_target(word) || word.parse::<LevelFilter>().is_ok();
+    match EnvFilter::try_new(&*text) {
+        Ok(filter) if text.split(',').map(str::trim).all(is_known) => Ok(Some(filter)),
+        _ => Err(failure::usage(format!(
+            "variable ESTAFETA_LOG: expected a filter such as debug or estafeta=trace, got '{text}'"
+        ))),
+    }
+}
+
+fn start_logging(verbose: u8, format: Option<LogFormat>, file: Option<std::fs::File>) -> Result<()> {
     use tracing_subscriber::fmt::writer::BoxMakeWriter;
     let colour = file.is_none() && estafeta_lab::paint::colour_for(&std::io::stderr());
     let level = ["warn", "info,estafeta=debug", "trace"][usize::from(verbose.min(2))];
-    let filter = EnvFilter::try_from_env("ESTAFETA_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    let filter = log_filter()?.unwrap_or_else(|| EnvFilter::new(level));
     // A log line that cannot be written is lost. By default, `tracing-subscriber` would report that loss to stderr,
     // which may be on the same full disk. It would panic if that fails too.
     let logging = tracing_subscriber::fmt()
@@ -190,4 +211,5 @@ fn start_logging(verbose: u8, format: Option<LogFormat>, file: Option<std::fs::F
         Some(LogFormat::Json) => logging.json().init(),
         Some(LogFormat::Text) | None => logging.with_ansi(colour).init(),
     }
+    Ok(())
 }

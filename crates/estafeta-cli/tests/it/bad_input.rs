@@ -277,3 +277,24 @@ fn a_log_in_a_directory_that_does_not_exist_is_refused_and_the_directory_is_not_
     refuses_in_one_line(&ring, &args, &[("REDIS_URL", &ring.redis.url())], 2, &[&expected, &missing]);
     assert!(!scratch.path().join("no").exists());
 }
+
+#[test]
+fn a_log_filter_that_cannot_be_read_is_reported_by_the_name_of_its_variable() {
+    let ring = ring_with_errors();
+    let url = ring.redis.url();
+    for filter in ["estafeta=dbg", "!!!", "debgu", "warn,estafeta=debug,x=y"] {
+        for command in ["status", "run", "monitor", "getErrors"] {
+            let envs = [("REDIS_URL", url.as_str()), ("ESTAFETA_LOG", filter)];
+            let expected = format!(
+                "estafeta: variable ESTAFETA_LOG: expected a filter such as debug or estafeta=trace, got '{filter}'"
+            );
+            refuses_in_one_line(&ring, &[command], &envs, 2, &[&expected]);
+        }
+    }
+    for filter in
+        ["", "debug", "OFF", "3", "estafeta", "estafeta=trace,redis=warn", "estafeta::node[step]=info"]
+    {
+        let output = start(&["status"], &[("REDIS_URL", &url), ("ESTAFETA_LOG", filter)]).output(SOON);
+        assert!(output.status.success(), "{filter}: {output:?}");
+    }
+}
