@@ -7,7 +7,7 @@
 
 use std::ffi::OsString;
 
-use clap::builder::Resettable;
+use clap::builder::{OsStringValueParser, Resettable};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args as _, Command, CommandFactory as _};
 
@@ -39,6 +39,21 @@ fn parse_from(args: Vec<OsString>) -> Result<ArgMatches, clap::Error> {
     let keep =
         |arg: Arg| if unused.contains(&arg.get_id().to_string()) { without_variable(arg) } else { arg };
     change_all(command(), &keep).try_get_matches_from(&args)
+}
+
+/// The command that a wrong call names, with its subcommand. Empty if it names none. All values are accepted here, so
+/// that a bad one does not hide the command behind it.
+pub fn called_command() -> Vec<String> {
+    let accept_all = |arg: Arg| match arg.get_action().takes_values() {
+        true => arg.env(Resettable::Reset).value_parser(OsStringValueParser::new()),
+        false => arg.env(Resettable::Reset),
+    };
+    let lenient = change_all(command(), &accept_all).ignore_errors(true);
+    let Ok(matches) = lenient.try_get_matches_from(std::env::args_os()) else {
+        return Vec::new();
+    };
+    let called = std::iter::successors(matches.subcommand(), |(_, matches)| matches.subcommand());
+    called.map(|(name, _)| name.to_owned()).collect()
 }
 
 /// The ids of the options that a command does not use, and whose variables it must not read.

@@ -23,9 +23,10 @@ pub fn usage(message: impl Into<String>) -> anyhow::Error {
 /// Turns clap's report of a wrong call into one line. Clap repeats the text that it did not understand. That may be a
 /// URL with a password, so passwords are removed.
 pub fn wrong_call(error: &clap::Error) -> anyhow::Error {
-    let help = help_of(error);
+    let command = call::called_command();
+    let help = [&["estafeta".to_owned()], &command[..], &["--help".to_owned()]].concat().join(" ");
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return usage(format!("expected a subcommand: {} (see {help})", subcommands(&help)));
+        return usage(format!("expected a subcommand: {} (see {help})", subcommands(&command)));
     }
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
@@ -36,7 +37,7 @@ pub fn wrong_call(error: &clap::Error) -> anyhow::Error {
     let context = |kind| error.get(kind).map(ToString::to_string);
     let help = match context(ContextKind::InvalidArg) {
         // Without a command, the options of run are accepted but not listed.
-        Some(option) if help == "estafeta --help" && call::is_run_option(&option) => {
+        Some(option) if command.is_empty() && call::is_run_option(&option) => {
             "estafeta run --help".to_owned()
         }
         _ => help,
@@ -50,22 +51,10 @@ pub fn wrong_call(error: &clap::Error) -> anyhow::Error {
     }
 }
 
-/// The help page of the command that clap was parsing. The usage in its error begins with the full name of the command.
-fn help_of(error: &clap::Error) -> String {
-    let text = error.render().to_string();
-    let line = text.lines().find_map(|line| line.strip_prefix("Usage: "));
-    let is_name =
-        |word: &&str| word.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') && !word.starts_with('-');
-    let words: Vec<&str> =
-        line.unwrap_or("estafeta").split_whitespace().skip(1).take_while(is_name).collect();
-    ["estafeta"].into_iter().chain(words).chain(["--help"]).collect::<Vec<_>>().join(" ")
-}
-
-/// The subcommands of the command with this help page.
-fn subcommands(help: &str) -> String {
-    let mut names = help.split(' ').skip(1).filter(|word| *word != "--help");
+/// The subcommands of a command.
+fn subcommands(command: &[String]) -> String {
     let root = call::command();
-    let command = names.try_fold(&root, |command, name| command.find_subcommand(name));
+    let command = command.iter().try_fold(&root, |command, name| command.find_subcommand(name));
     let names = command.into_iter().flat_map(clap::Command::get_subcommands).map(clap::Command::get_name);
     names.filter(|name| *name != "help").collect::<Vec<_>>().join(", ")
 }

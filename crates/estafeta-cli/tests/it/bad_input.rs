@@ -298,3 +298,43 @@ fn a_log_filter_that_cannot_be_read_is_reported_by_the_name_of_its_variable() {
         assert!(output.status.success(), "{filter}: {output:?}");
     }
 }
+
+#[test]
+fn a_wrong_call_points_to_the_help_of_its_command() {
+    let ring = ring_with_errors();
+    let cases: [(&[&str], &str); 17] = [
+        (&["bench", "nosuch"], "bench"),
+        (&["bench", "latency", "--tries", "x"], "bench"),
+        (&["chaos", "--for", "x"], "chaos"),
+        (&["completions", "nosuch"], "completions"),
+        (&["errors", "drop"], "errors drop"),
+        (&["errors", "retry", "x"], "errors retry"),
+        (&["errors", "--ring", "status", "retry", "x"], "errors retry"),
+        (&["get-errors", "--db", "x"], "getErrors"),
+        (&["cleanTemp", "--ring"], "cleanTemp"),
+        (&["monitor", "-n", "x"], "monitor"),
+        (&["monitor", "--for"], "monitor"),
+        (&["rings", "--db", "99999"], "rings"),
+        (&["--ring", "x", "status", "--port", "x"], "status"),
+        (&["--port", "x", "status"], "status"),
+        (&["run", "--interval", "x"], "run"),
+        (&["--interval", "x"], "run"),
+        (&["redis", "--host", "x", "status", "--port", "x"], "redis status"),
+    ];
+    for (args, command) in cases {
+        let expected = format!("(see estafeta {command} --help)\n");
+        refuses_in_one_line(&ring, args, &[], 2, &[&expected]);
+    }
+    let top = "(see estafeta --help)\n";
+    refuses_in_one_line(&ring, &["--port", "x"], &[], 2, &[top]);
+    refuses_in_one_line(&ring, &["nosuch"], &[], 2, &[top]);
+    // The bad value may also come from a variable.
+    let in_variable = [("ESTAFETA_PORT", "x")];
+    refuses_in_one_line(
+        &ring,
+        &["errors", "list"],
+        &in_variable,
+        2,
+        &["(see estafeta errors list --help)\n"],
+    );
+}
