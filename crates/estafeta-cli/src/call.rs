@@ -89,27 +89,25 @@ pub fn is_given(id: &str, matches: &ArgMatches) -> bool {
 
 /// The whole command line. The options of `run` are accepted without a command, but not listed there.
 pub fn command() -> Command {
-    let (reach, run) = (ids_of::<ReachArgs>(), ids_of::<RunArgs>());
+    let run = ids_of::<RunArgs>();
     let mut command = Cli::command()
         .mut_args(|arg| if run.contains(&arg.get_id().to_string()) { arg.hide(true) } else { arg });
-    // A global option reaches every command, unless the command has an option of the same name. So each of these
-    // commands gets a hidden option in its place.
+    // These commands read no variables, and they use few of the options.
     for name in WITHOUT_RING {
-        command = hide(
-            command,
-            name,
-            reach.iter().filter(|id| !["config", "verbose", "log_format"].contains(&id.as_str())),
-        );
+        command = change_globals(command, name, &|arg| {
+            let is_used = ["config", "verbose", "log_format"].contains(&arg.get_id().as_str());
+            Some(arg.hide(!is_used).env(Resettable::Reset))
+        });
     }
-    hide(command, "bench", [&"ring".to_owned()].into_iter())
+    change_globals(command, "bench", &|arg| (arg.get_id() == "ring").then(|| arg.hide(true)))
 }
 
-/// Keeps these global options out of the help of a command and its subcommands.
-fn hide<'a>(command: Command, name: &str, ids: impl Iterator<Item = &'a String> + Clone) -> Command {
-    let globals: Vec<Arg> = command.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
-    let hidden = |id: &String| globals.iter().find(|arg| arg.get_id() == id.as_str()).cloned();
-    let hidden: Vec<Arg> = ids.filter_map(hidden).map(|arg| arg.hide(true).global(true)).collect();
-    command.mut_subcommand(name, |command| command.args(hidden))
+/// Changes global options of a command and its subcommands. A global option reaches every command, unless the command
+/// has an option of the same name. So the command gets its own option wherever `change` returns one.
+fn change_globals(command: Command, name: &str, change: &impl Fn(Arg) -> Option<Arg>) -> Command {
+    let globals = command.get_arguments().filter(|arg| arg.is_global_set()).cloned();
+    let changed: Vec<Arg> = globals.filter_map(change).collect();
+    command.mut_subcommand(name, |command| command.args(changed))
 }
 
 /// Changes the options of a command and all its subcommands.
@@ -218,5 +216,21 @@ mod tests {
         assert!(!help(&["bench"]).contains("--ring") && help(&["bench"]).contains("--redis"));
         assert!(!help(&["redis", "status"]).contains("--redis <URL>"), "{}", help(&["redis", "status"]));
         assert!(!help(&["completions"]).contains("--ring"));
+    }
+
+    #[test]
+    fn a_command_without_a_ring_lists_no_variables_because_it_reads_none() {
+        let mut command = command();
+        command.build();
+        let mut help = |path: &[&str]| {
+            let start = &mut command;
+            let found = path.iter().fold(start, |command, name| command.find_subcommand_mut(name).unwrap());
+            found.render_long_help().to_string()
+        };
+        for path in [&["redis"][..], &["redis", "status"], &["redis", "stop"], &["completions"], &["man"]] {
+            let help = help(path);
+            assert!(help.contains("--log-format") && !help.contains("[env:"), "{path:?}: {help}");
+        }
+        assert!(help(&["status"]).contains("[env: ESTAFETA_LOG_FORMAT"));
     }
 }
