@@ -18,7 +18,7 @@ use estafeta_lab::exit_code::FAILED;
 use estafeta_lab::paint::{Paint, colour_for};
 use estafeta_lab::report::json_line;
 use estafeta_lab::scratch_dir::ScratchDir;
-use estafeta_lab::text::{counted, grouped};
+use estafeta_lab::text::counted;
 
 const MAX_NODES: usize = 200;
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -164,11 +164,11 @@ impl ChaosObserver for ChaosProgress {
         let mut state = self.state();
         let elapsed = state.attack.get_or_insert_with(Instant::now).elapsed().min(self.length);
         let line = format!(
-            "{:.0} of {:.0} s, {}, {} messages",
+            "{:.0} of {:.0} s, {}, {}",
             elapsed.as_secs_f64(),
             self.length.as_secs_f64(),
             counted(state.faults, "fault"),
-            grouped(published)
+            counted(published, "message")
         );
         self.bar.set_position(elapsed.as_millis() as u64);
         if self.bar.is_hidden() && state.last_line.elapsed() >= LINE_INTERVAL {

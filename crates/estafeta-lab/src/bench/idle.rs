@@ -10,7 +10,7 @@ use super::nodes::BenchNodes;
 use super::plot::Panel;
 use super::table::{Cell, Table, column};
 use crate::quantile::quantile;
-use crate::text::grouped;
+use crate::text::counted;
 
 /// How long the last node may take to become idle after it joined.
 const COMING_TO_REST: Duration = Duration::from_secs(1);
@@ -18,7 +18,7 @@ const COMING_TO_REST: Duration = Duration::from_secs(1);
 pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
     let (mut rows, mut before) = (Vec::new(), None);
     for &count in &env.options.idle_nodes {
-        env.step(&format!("idle: {} nodes", grouped(count as u64)));
+        env.step(&format!("idle: {}", counted(count as u64, "node")));
         let mut nodes = BenchNodes::new(env, &["--interval", "1h"]).await?;
         let mut joining = nodes.start_many(count).await?;
         nodes.until_whole().await?;

@@ -9,7 +9,7 @@ use super::plot::Panel;
 use super::table::{Cell, Table, column};
 use super::{Bench, BenchOptions};
 use crate::quantile::quantile;
-use crate::text::grouped;
+use crate::text::counted;
 
 /// A message of the demo has about 13 characters, so this is 1 to 2 ms of work per message.
 const WORK_PER_CHAR: &str = "100us";
@@ -21,7 +21,7 @@ pub fn steps(options: &BenchOptions) -> usize {
 pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
     let mut rows = Vec::new();
     for &count in &env.options.scale_nodes {
-        let what = format!("scale: {} nodes", grouped(count as u64));
+        let what = format!("scale: {}", counted(count as u64, "node"));
         env.step(&format!("{what}, throughput"));
         let mut row = vec![count.into()];
         row.extend(throughput(env, count).await?);

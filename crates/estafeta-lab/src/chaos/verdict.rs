@@ -184,13 +184,13 @@ impl Verdict {
         };
         let (published, terms) = (grouped(self.published), counted(self.terms, "term"));
         let (errors, readers) = (grouped(self.errors), counted(self.readers as u64, "reader"));
-        let repeats = grouped(self.repeats() as u64);
+        let repeats = counted(self.repeats() as u64, "time");
         let mut facts = vec![
             (
                 "messages",
                 format!("{published} published in {terms}; {errors} became errors, which {readers} took"),
             ),
-            ("repeats", format!("handling began again {repeats} times because the first node was lost")),
+            ("repeats", format!("handling began again {repeats} because the first node was lost")),
             ("snapshots", format!("{} checked, {balance}", grouped(self.snapshots as u64))),
             (
                 "bodies",

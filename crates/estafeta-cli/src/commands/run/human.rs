@@ -8,7 +8,7 @@ use estafeta::{Endpoint, Message, Notice, Observer};
 use estafeta_lab::escape::escape;
 use estafeta_lab::paint::{BAD, FAINT, GOOD, NOTABLE, OFFICE, Paint};
 use estafeta_lab::printer::Printer;
-use estafeta_lab::text::{counted, grouped};
+use estafeta_lab::text::counted;
 
 /// How many messages get their own line within one second. The others are counted, and their sum is printed after the
 /// second. If more than this many were counted, the next second prints only its sum.
@@ -66,12 +66,8 @@ impl HumanObserver {
         let calm = generated + handled + errors <= LINES_PER_SECOND as u64;
         *second = Second::new(if calm { LINES_PER_SECOND } else { 0 });
         drop(second);
-        let parts = [(generated, "generated"), (handled, "handled"), (errors, "errors")];
-        let parts: Vec<_> = parts.iter().filter(|(count, _)| *count > 0).collect();
-        if !parts.is_empty() {
-            let parts: Vec<_> =
-                parts.iter().map(|(count, what)| format!("{} {what}", grouped(*count))).collect();
-            self.print(&self.paint.paint(FAINT, &format!("... {} within a second", parts.join(", "))));
+        if let Some(sum) = sum(generated, handled, errors) {
+            self.print(&self.paint.paint(FAINT, &sum));
         }
     }
 
@@ -140,8 +136,8 @@ impl Observer for HumanObserver {
             }
             Notice::Settled { messages, failures, .. } => self.settled(messages, failures),
             Notice::Buried { member, returned, gave_up } => {
-                let line =
-                    format!("member {member} is dead: {returned} messages returned, {gave_up} given up");
+                let returned = counted(returned, "message");
+                let line = format!("member {member} is dead: {returned} returned, {gave_up} given up");
                 self.print(&self.paint.paint(NOTABLE, &line));
             }
             Notice::LimitReached { limit } => self.print(&format!(
@@ -167,6 +163,17 @@ impl Observer for HumanObserver {
     }
 }
 
+/// The line about the messages of one second that got no lines. None if there are none.
+fn sum(generated: u64, handled: u64, errors: u64) -> Option<String> {
+    let messages = |count, what| (count > 0).then(|| format!("{} {what}", counted(count, "message")));
+    let errors = (errors > 0).then(|| counted(errors, "error"));
+    let parts: Vec<String> = [messages(generated, "generated"), messages(handled, "handled"), errors]
+        .into_iter()
+        .flatten()
+        .collect();
+    (!parts.is_empty()).then(|| format!("... {} within a second", parts.join(", ")))
+}
+
 fn quoted(message: &Message) -> String {
     let body = message.body();
     let end = body.len().min(4 * SHOWN);
@@ -174,5 +181,22 @@ fn quoted(message: &Message) -> String {
     match text.char_indices().nth(SHOWN) {
         Some((cut, _)) => format!("\"{}...\"", &text[..cut]),
         None => format!("\"{text}\""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sum;
+
+    #[test]
+    fn the_sum_of_a_second_uses_singular_and_plural() {
+        let line = |generated, handled, errors| sum(generated, handled, errors).unwrap();
+        assert_eq!(line(1, 0, 0), "... 1 message generated within a second");
+        assert_eq!(line(0, 1, 1), "... 1 message handled, 1 error within a second");
+        assert_eq!(
+            line(1200, 2, 3),
+            "... 1,200 messages generated, 2 messages handled, 3 errors within a second"
+        );
+        assert_eq!(sum(0, 0, 0), None);
     }
 }
