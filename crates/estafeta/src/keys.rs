@@ -140,6 +140,12 @@ impl Keys {
         format!("{}*", self.prefix)
     }
 
+    /// The keys that only older builds of estafeta had, once per ring. No step uses them, but `reset` deletes them.
+    pub fn former(&self) -> [String; 1] {
+        // The list `wakeup`, before layout version 3.
+        [format!("{}bell", self.prefix)]
+    }
+
     /// Whether a key belongs to this ring.
     pub fn owns(&self, key: &str) -> bool {
         let of_a_member = |rest: &str| {
@@ -151,6 +157,7 @@ impl Keys {
                 })
         };
         self.fixed().iter().any(|(fixed, _)| *fixed == key)
+            || self.former().iter().any(|former| former == key)
             || key.strip_prefix(&self.prefix).is_some_and(of_a_member)
     }
 }
@@ -172,6 +179,7 @@ mod tests {
         let keys = Keys::new(&RingName::sample());
         let member = Incarnation::random();
         assert!(keys.owns("{estafeta}:ready"));
+        assert!(keys.owns("{estafeta}:bell"), "older builds had it");
         assert!(keys.owns(&keys.member(member)));
         assert!(keys.owns(&keys.inflight(member, 12)));
         assert_eq!(keys.pattern(), "{estafeta}:*");

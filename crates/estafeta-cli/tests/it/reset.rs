@@ -148,3 +148,39 @@ fn the_balance_holds_when_a_busy_ring_among_many_keys_is_reset() {
     ring.eventually(SOON, "all work again", |status| status["done"].as_u64() > Some(1000));
     assert!(nodes.iter().all(|node| node.is_running()));
 }
+
+#[test]
+fn a_forced_reset_deletes_foreign_values_at_the_keys_of_the_ring() {
+    let (member, lane) = ("member:00000000000000aa", "inflight:00000000000000aa:0");
+    let names = ["schema", "members", "leader", "ready", "errors", "ledger", "events", member, lane];
+    for name in names {
+        let ring = ring_that_worked("estafeta");
+        ring.redis_cli(&["ZADD", "{estafeta}:members", "1", "00000000000000aa"]);
+        let facts = [
+            "number", "7", "kind", "node", "lanes", "1", "lease", "2000", "host", "h", "pid", "1", "started",
+            "1",
+        ];
+        ring.redis_cli(&[&["HSET", "{estafeta}:member:00000000000000aa"], &facts[..]].concat());
+        let key = format!("{{estafeta}}:{name}");
+        ring.redis_cli(&["DEL", &key]);
+        ring.redis_cli(&["SADD", &key, "foreign"]);
+        let before = dump(&ring);
+        let refused = ring.command(&["reset", "--yes"]);
+        let stderr = String::from_utf8(refused.stderr).unwrap();
+        assert!(refused.status.code() == Some(1) && stderr.contains("use --force"), "{key}: {stderr}");
+        assert!(stderr.contains(&format!("key {key} is a set, expected a ")), "{stderr}");
+        assert_eq!(dump(&ring), before, "{key}");
+        let unasked = ring.command(&["reset", "--force"]);
+        assert!(String::from_utf8(unasked.stderr).unwrap().contains("--yes"), "{key}");
+        ring.success(&["reset", "--yes", "--force"]);
+        assert!(dump(&ring).is_empty(), "{key}");
+    }
+}
+
+#[test]
+fn a_key_that_only_older_builds_had_is_deleted_too() {
+    let ring = ring_that_worked("estafeta");
+    ring.redis_cli(&["RPUSH", "{estafeta}:bell", "1"]);
+    ring.success(&["reset", "--yes"]);
+    assert!(dump(&ring).is_empty());
+}

@@ -18,7 +18,7 @@ use super::reply::Reply;
 use super::session::Session;
 use crate::error::{Error, Result};
 use crate::identity::Incarnation;
-use crate::keys::{Keys, RingName};
+use crate::keys::{Keys, RedisType, RingName};
 use crate::steps::{Call, Script};
 
 /// The ring as Redis stores it.
@@ -195,15 +195,49 @@ impl Store {
     async fn explain(&self, error: CallError) -> Error {
         if let (CallError::WrongType, Some(session)) = (&error, self.connection.current()) {
             for (key, expected) in self.keys.fixed() {
-                let found = self.connection.send(&session, redis::cmd("TYPE").arg(key)).await;
-                if let Ok(Value::SimpleString(found)) = found
-                    && found != expected
-                    && found != "none"
-                {
-                    return Error::ForeignKey { key: key.to_owned(), found, expected };
+                if let Some(foreign) = self.foreign_key(&session, key, expected).await {
+                    return foreign;
+                }
+            }
+            // Only now is it certain that the list of members is none of the foreign values.
+            let members: Vec<String> =
+                self.try_read(&session, &self.members_query()).await.unwrap_or_default();
+            for member in members.iter().filter_map(|name| name.parse().ok()) {
+                let hash = self.keys.member(member);
+                if let Some(foreign) = self.foreign_key(&session, &hash, "hash").await {
+                    return foreign;
+                }
+                let lanes = self.try_read(&session, redis::cmd("HGET").arg(&hash).arg("lanes")).await;
+                for lane in 0..lanes.unwrap_or(0) {
+                    let list = self.keys.inflight(member, lane);
+                    if let Some(foreign) = self.foreign_key(&session, &list, "list").await {
+                        return foreign;
+                    }
                 }
             }
         }
         self.connection.error(error)
+    }
+
+    /// The error about a key that holds a value of another type than the expected one.
+    async fn foreign_key(&self, session: &Session, key: &str, expected: RedisType) -> Option<Error> {
+        match self.connection.send(session, redis::cmd("TYPE").arg(key)).await {
+            Ok(Value::SimpleString(found)) if found != expected && found != "none" => {
+                Some(Error::ForeignKey { key: key.to_owned(), found, expected })
+            }
+            _ => None,
+        }
+    }
+
+    /// Reads something once, if Redis answers as expected.
+    async fn try_read<T: FromRedisValue>(&self, session: &Session, command: &Cmd) -> Option<T> {
+        T::from_redis_value(self.connection.send(session, command).await.ok()?).ok()
+    }
+
+    /// The request for all entries of the member list.
+    pub fn members_query(&self) -> Cmd {
+        let mut query = redis::cmd("ZRANGE");
+        query.arg(&self.keys.members).arg(0).arg(-1);
+        query
     }
 }
