@@ -8,7 +8,7 @@
 //! and what is counted. The processes of the own nodes decide whether those nodes run. A row combines both. The
 //! special cases are:
 //!
-//! - *Redis does not answer*: the last snapshot stays, marked as old, until Redis is back.
+//! - *Redis does not answer*: the last snapshot stays, marked as old and with its age, until Redis is back.
 //! - *A member disappears from the ring*: its last row stays for a few seconds, as left or dead. The row of an own node
 //!   stays as long as the model knows that node.
 //! - *An own node has not joined yet*: its row has no number.
@@ -70,6 +70,8 @@ pub enum View {
 pub struct Model {
     pub info: MonitorInfo,
     pub snapshot: Option<Snapshot>,
+    /// When the monitor received the snapshot.
+    pub seen_ms: u64,
     /// Why Redis does not answer. None while it answers.
     pub lost: Option<String>,
     pub history: History,
@@ -103,6 +105,7 @@ impl Model {
         Self {
             info,
             snapshot: None,
+            seen_ms: 0,
             lost: None,
             history: History::default(),
             log: EventLog::default(),

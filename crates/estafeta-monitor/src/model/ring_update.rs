@@ -33,7 +33,7 @@ impl Model {
         self.note_balance(now_ms, &snapshot);
         self.history.record(now_ms, &snapshot);
         self.last_errors = update.errors;
-        self.snapshot = Some(snapshot);
+        (self.snapshot, self.seen_ms) = (Some(snapshot), now_ms);
         self.refresh_rows(now_ms);
     }
 

@@ -101,10 +101,15 @@ impl Story {
     }
 
     fn screen(&self, width: u16, height: u16, theme: Theme) -> TestBackend {
+        self.screen_at(self.now(), width, height, theme)
+    }
+
+    /// The screen at another time than that of the last snapshot.
+    fn screen_at(&self, now_ms: u64, width: u16, height: u16, theme: Theme) -> TestBackend {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal
             .draw(|frame| {
-                draw::draw(frame, &self.model, theme, self.now());
+                draw::draw(frame, &self.model, theme, now_ms);
             })
             .unwrap();
         terminal.backend().clone()

@@ -165,3 +165,54 @@ fn a_monitor_that_only_watches_lists_only_keys_that_work() {
         assert_eq!(errors.contains("R D"), !only_watching, "{errors}");
     }
 }
+
+#[test]
+fn the_figures_of_a_lost_redis_are_dim_and_have_an_age() {
+    let mut story = Story::begin().owning(&[1, 2]).until(6);
+    story.model.lost(story.now() + 1000, "connection refused");
+    let later = story.now() + 12_000;
+    for (width, height) in [(80, 24), (120, 40)] {
+        let screen = story.screen_at(later, width, height, COLOURED);
+        let shown = screen.to_string();
+        assert!(shown.contains("last seen 12s ago: 136 = "), "{shown}");
+        // Everything between the reason and the events is old.
+        let lines: Vec<&str> = shown.lines().collect();
+        let end = lines.iter().position(|line| line.contains(" events ")).unwrap();
+        let is_figure = |c: &str| c.chars().all(|c| c.is_ascii_digit());
+        for row in 2..u16::try_from(end).unwrap() {
+            for column in 0..width {
+                let cell = &screen.buffer()[(column, row)];
+                let is_dim = cell.modifier.contains(Modifier::DIM) && !cell.modifier.contains(Modifier::BOLD);
+                assert!(!is_figure(cell.symbol()) || is_dim, "({column}, {row}) {cell:?}: {shown}");
+            }
+        }
+    }
+    let tiny = story.screen_at(later, 20, 5, COLOURED).to_string();
+    assert!(tiny.contains("REDIS LOST, 12s ago"), "{tiny}");
+}
+
+#[test]
+fn a_narrow_header_drops_what_does_not_fit() {
+    let story = Story::begin().owning(&[1, 2]).until(6);
+    let header = |width| {
+        let screen = story.screen(width, 20, COLOURED).to_string();
+        let lines = screen.lines().take(3).map(|line| line.trim_matches('"').trim_end().to_owned());
+        lines.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        header(60),
+        [
+            "estafeta  ring estafeta  redis redis://10.0.0.5:6379/0",
+            "generator ◆ 1 on web-1 for 6s, take-overs 0, 5 members",
+            "adds up: 136 = 0 wait + 0 held + 129 done + 7 err + 0 taken",
+        ]
+    );
+    assert_eq!(
+        header(40),
+        [
+            "estafeta  ring estafeta",
+            "generator ◆ 1, take-overs 0, 5 members",
+            "adds up: 136 published, 129 done"
+        ]
+    );
+}

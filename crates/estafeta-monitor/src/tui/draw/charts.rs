@@ -55,9 +55,11 @@ fn draw_one(frame: &mut Frame<'_>, area: Rect, model: &Model, series: &Series, t
         let minutes = usize::from(chart.width) * History::seconds_per_column(chart.width.into()) / 60;
         format!("   at most {max_shown} in the last {minutes} min")
     };
+    // While Redis does not answer, all figures are old.
+    let current = |style| if model.lost.is_some() { theme.faint() } else { style };
     let line = SafeLine::default()
-        .add(format!("{:<9}", series.name), series.style)
-        .add(format!(" {now:>8}"), theme.strong())
+        .add(format!("{:<9}", series.name), current(series.style))
+        .add(format!(" {now:>8}"), current(theme.strong()))
         .add(most, theme.faint());
     frame.render_widget(paragraph([line]), label);
     // The widget draws whole numbers. A thousandth of the highest bar is finer than it can show.
@@ -68,6 +70,6 @@ fn draw_one(frame: &mut Frame<'_>, area: Rect, model: &Model, series: &Series, t
         .max(1000)
         .bar_set(theme.bars())
         .absent_value_symbol(" ")
-        .style(series.style);
+        .style(current(series.style));
     frame.render_widget(chart_line, chart);
 }

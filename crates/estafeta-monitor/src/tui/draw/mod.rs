@@ -33,7 +33,7 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model, theme: Theme, now_ms: u64) -> 
         }
         View::Errors(view) => errors::draw(frame, area, model, view, theme),
         View::Ring if area.width < 40 || area.height < 10 => {
-            header::draw_tiny(frame, area, model, theme);
+            header::draw_tiny(frame, area, model, theme, now_ms);
             HitAreas::default()
         }
         View::Ring => ring(frame, area, model, theme, now_ms),

@@ -105,7 +105,8 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Theme, now_
             };
             aligned(text, column.right, style)
         });
-        let marks = Cell::new(SafeLine::styled(format!("{pointer}{mark}"), theme.office()));
+        let style = if model.lost.is_some() { theme.faint() } else { theme.office() };
+        let marks = Cell::new(SafeLine::styled(format!("{pointer}{mark}"), style));
         let row = TableRow::new(std::iter::once(marks).chain(cells));
         if is_selected { row.style(theme.selected()) } else { row }
     });
