@@ -12,7 +12,7 @@
 
 use std::time::{Duration, Instant};
 
-use estafeta::{DeadLetter, Event, Result, Ring, Selection};
+use estafeta::{DeadLetter, Event, Result, Ring, Selection, Snapshot};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use crate::model::effect::ErrorsRequest;
@@ -115,6 +115,14 @@ impl RingFeed {
         let mut events = std::mem::take(&mut self.past);
         events.append(&mut new_events);
         Ok(RingUpdate { snapshot, events, errors: self.errors.clone() })
+    }
+}
+
+/// Reads the ring once more, after the polls have ended. Returns the reason if Redis does not answer in time.
+pub async fn last_look(ring: &Ring) -> std::result::Result<Snapshot, String> {
+    match tokio::time::timeout(CALL_TIMEOUT, ring.snapshot(0)).await {
+        Ok(read) => read.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("no answer for {CALL_TIMEOUT:?}")),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::model::Model;
 use estafeta_lab::escape::escape;
-use estafeta_lab::text::{counted, grouped, moment};
+use estafeta_lab::text::{age, counted, grouped, moment};
 
 /// The current line. Names and figures alternate, so that a program can read it too.
 pub fn line(model: &Model, now_ms: u64) -> String {
@@ -11,8 +11,8 @@ pub fn line(model: &Model, now_ms: u64) -> String {
 }
 
 /// The summary that stays in the terminal after the monitor has quit.
-pub fn summary(model: &Model) -> String {
-    escape(raw_summary(model).as_bytes())
+pub fn summary(model: &Model, now_ms: u64) -> String {
+    escape(raw_summary(model, now_ms).as_bytes())
 }
 
 fn raw_line(model: &Model, now_ms: u64) -> String {
@@ -49,16 +49,25 @@ fn raw_line(model: &Model, now_ms: u64) -> String {
     )
 }
 
-fn raw_summary(model: &Model) -> String {
+fn raw_summary(model: &Model, now_ms: u64) -> String {
     let ring = &model.info.ring;
     let Some(snapshot) = &model.snapshot else {
         return format!("ring {ring}: Redis was never read");
     };
+    let (old, reason) = match &model.lost {
+        Some(reason) => {
+            let age = age(now_ms.saturating_sub(model.seen_ms));
+            (format!(", last seen {age} ago"), format!(" ({reason})"))
+        }
+        None => Default::default(),
+    };
     let balance = if snapshot.balanced { "the balance adds up" } else { "THE BALANCE DOES NOT ADD UP" };
     format!(
-        "ring {ring}: {} published, {} done, {}, {}{}; {balance}",
+        "ring {ring}{old}: {} published, {} done, {} waiting, {} in flight, {}, {}{}; {balance}{reason}",
         grouped(snapshot.published),
         grouped(snapshot.done),
+        grouped(snapshot.waiting),
+        grouped(snapshot.in_flight),
         counted(snapshot.errors_kept + snapshot.errors_taken, "error"),
         if snapshot.lost > 0 { format!("{} lost, ", grouped(snapshot.lost)) } else { String::new() },
         counted(snapshot.takeovers, "take-over"),

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use estafeta_lab::text::grouped;
 use estafeta_testbed::vt100::Color;
 use estafeta_testbed::{Signal, Terminal, eventually};
 
@@ -345,4 +346,46 @@ fn the_screen_shows_that_redis_is_lost_and_that_it_is_back() {
     monitor.terminal.wait_for(SOON, "the return", |screen| screen.contains("Redis is back"));
     monitor.wait_for_ring(2);
     monitor.quit();
+}
+
+/// What the monitor printed after it left the screen.
+fn summary(monitor: &Monitored) -> String {
+    let raw = String::from_utf8_lossy(&monitor.terminal.raw_output()).into_owned();
+    raw.rsplit("\u{1b}[?1049l").next().unwrap().to_owned()
+}
+
+#[test]
+fn the_summary_after_q_shows_the_ring_as_the_nodes_left_it() {
+    let ring = TestRing::new();
+    // A thousand messages per second, of which most wait.
+    let args = ["-n", "2", "--interval", "1ms", "--work-per-char", "1ms", "--error-rate", "1"];
+    let monitor = Monitored::start(&args, &[("REDIS_URL", &ring.redis.url())]);
+    monitor.wait_for_ring(2);
+    ring.eventually(SOON, "some messages wait", |status| status["waiting"].as_u64() > Some(100));
+    monitor.quit();
+    let status = ring.status();
+    let count = |name: &str| grouped(status[name].as_u64().unwrap());
+    let expected = format!(
+        "ring estafeta: {} published, {} done, {} waiting, {} in flight, ",
+        count("published"),
+        count("done"),
+        count("waiting"),
+        count("inFlight")
+    );
+    let summary = summary(&monitor);
+    assert!(summary.contains(&expected), "{summary:?} instead of {expected:?}");
+}
+
+#[test]
+fn the_summary_of_a_lost_redis_has_an_age() {
+    let ring = TestRing::new();
+    let _nodes = ring.nodes(2, &QUICK);
+    let monitor = Monitored::start(&["--attach"], &[("REDIS_URL", &ring.redis.url())]);
+    monitor.wait_for_ring(2);
+    ring.redis.kill();
+    monitor.terminal.wait_for(SOON, "old figures", |screen| screen.contains("last seen 1s ago"));
+    monitor.quit();
+    let summary = summary(&monitor);
+    assert!(summary.contains("ring estafeta, last seen "), "{summary}");
+    assert!(summary.contains(" ago: ") && summary.contains("cannot reach Redis at "), "{summary}");
 }

@@ -9,7 +9,7 @@
 //!   be respawned.
 //! - *Quitting*: the app thaws all its nodes and asks them to stop. It kills them after a second request to
 //!   quit, or after 27 seconds.
-//! - *Over*: all nodes of the fleet have ended.
+//! - *Over*: all nodes of the fleet have ended. On a terminal, the app looks at the ring once more and prints a summary.
 //!
 //! If the terminal fails or closes, the app stops drawing and quits as above, because the nodes must still be stopped.
 //! If a task of the feed ends or panics, the app returns an error. It does the same if any thread panics while the
@@ -82,7 +82,8 @@ pub async fn run(options: MonitorOptions) -> Result<u8> {
     let watch = RingFeed::begin(connect().await?, past).await?;
     let mut tasks = JoinSet::new();
     tasks.spawn(watch.run(updates_in.clone()));
-    tasks.spawn(feed::serve(connect().await?, requested, updates_in));
+    let ring = connect().await?;
+    tasks.spawn(feed::serve(ring.clone(), requested, updates_in));
     let mut app = App {
         model: Model::new(options.info),
         fleet,
@@ -106,8 +107,11 @@ pub async fn run(options: MonitorOptions) -> Result<u8> {
             let mut screen = Screen::take().context("cannot use this terminal")?;
             app.run_on_screen(&mut screen, theme, inputs).await?;
             drop(screen);
+            let last = feed::last_look(&ring).await;
+            let now = app.clock.now_ms();
+            app.model.looked_last(now, last);
             // The screen is gone, so only this line stays in the terminal.
-            let _ = writeln!(io::stdout(), "{}", plain::summary(&app.model));
+            let _ = writeln!(io::stdout(), "{}", plain::summary(&app.model, now));
             Ok(0)
         }
         None => {

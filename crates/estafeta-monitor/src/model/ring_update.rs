@@ -37,6 +37,15 @@ impl Model {
         self.refresh_rows(now_ms);
     }
 
+    /// The monitor has stopped its nodes and looked at the ring once more, for its summary. An error is the reason
+    /// why Redis did not answer.
+    pub fn looked_last(&mut self, now_ms: u64, snapshot: Result<Snapshot, String>) {
+        match snapshot {
+            Ok(snapshot) => (self.snapshot, self.seen_ms, self.lost) = (Some(snapshot), now_ms, None),
+            Err(reason) => self.lost = Some(reason),
+        }
+    }
+
     /// A poll of the ring failed.
     pub fn lost(&mut self, now_ms: u64, reason: &str) {
         if self.lost.is_none() {

@@ -150,13 +150,14 @@ fn no_field_from_outside_can_control_the_terminal_in_the_plain_output() {
     let mut story = hostile_story();
     let now = story.now();
     check(&mut seen, &plain::line(&story.model, now));
-    check(&mut seen, &plain::summary(&story.model));
+    check(&mut seen, &plain::summary(&story.model, now));
     story.model.lost(now, &hostile("lost"));
     check(&mut seen, &plain::line(&story.model, now));
+    check(&mut seen, &plain::summary(&story.model, now));
     story.model.lost = None;
     story.model.snapshot = None;
     check(&mut seen, &plain::line(&story.model, now));
-    check(&mut seen, &plain::summary(&story.model));
-    assert_eq!(seen.matches("ring\\u{1b}").count(), 5, "{seen}");
+    check(&mut seen, &plain::summary(&story.model, now));
+    assert_eq!(seen.matches("ring\\u{1b}").count(), 6, "{seen}");
     assert_shown(&seen, &["lost"]);
 }
