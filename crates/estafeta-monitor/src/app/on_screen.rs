@@ -96,6 +96,8 @@ impl App {
         let mut hit_areas = HitAreas::default();
         let now = self.clock.now_ms();
         screen.draw(|frame| hit_areas = draw::draw(frame, &self.model, theme, now))?;
+        // The user may have scrolled beyond the end of the help.
+        self.model.help = hit_areas.help;
         self.stale = false;
         Ok(hit_areas)
     }

@@ -47,12 +47,14 @@ impl Model {
             }
             // A paused screen would not show the effect of the command.
             _ if self.paused || self.quitting => return Vec::new(),
-            _ if self.help => {
-                self.help = false;
+            MonitorCommand::Move(step) if self.help.is_some() => {
+                // The length of the help depends on the window, so the screen corrects what leads beyond the end.
+                self.help = self.help.map(|first| step.from(first, usize::MAX));
                 return Vec::new();
             }
+            _ if self.help.take().is_some() => return Vec::new(),
             MonitorCommand::Help => {
-                self.help = true;
+                self.help = Some(0);
                 return Vec::new();
             }
             _ => {}

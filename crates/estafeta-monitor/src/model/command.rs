@@ -52,9 +52,9 @@ impl Movement {
         let last = count.saturating_sub(1);
         match self {
             Self::Up => at.saturating_sub(1),
-            Self::Down => at + 1,
+            Self::Down => at.saturating_add(1),
             Self::PageUp => at.saturating_sub(PAGE),
-            Self::PageDown => at + PAGE,
+            Self::PageDown => at.saturating_add(PAGE),
             Self::First => 0,
             Self::Last => last,
         }

@@ -78,8 +78,8 @@ pub struct Model {
     pub log: EventLog,
     pub last_errors: Vec<DeadLetter>,
     pub view: View,
-    /// Whether the help covers the view.
-    pub help: bool,
+    /// The first line of the help that is visible. None while the help does not cover the view.
+    pub help: Option<usize>,
     pub paused: bool,
     pub quitting: bool,
     /// The last notice, and when it disappears.
@@ -111,7 +111,7 @@ impl Model {
             log: EventLog::default(),
             last_errors: Vec::new(),
             view: View::Ring,
-            help: false,
+            help: None,
             paused: false,
             quitting: false,
             notice: None,

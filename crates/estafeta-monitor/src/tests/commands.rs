@@ -206,7 +206,9 @@ fn a_pause_releases_the_mouse_and_ignores_all_commands_except_pause_suspend_and_
         assert_eq!(story.command(command), [], "{command:?}");
         assert!(!story.model.changes_screen(command), "{command:?}");
     }
-    assert!(!story.model.help && story.model.errors_view().is_none() && story.model.pinned.is_none());
+    assert!(
+        story.model.help.is_none() && story.model.errors_view().is_none() && story.model.pinned.is_none()
+    );
     assert_eq!(story.command(MonitorCommand::Suspend), [Effect::Suspend]);
     assert!(
         story.model.changes_screen(MonitorCommand::Pause) && story.model.changes_screen(MonitorCommand::Quit)

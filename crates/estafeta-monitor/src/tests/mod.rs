@@ -115,6 +115,14 @@ impl Story {
         terminal.backend().clone()
     }
 
+    /// Draws the screen as the app does, which lets the model know what is visible.
+    fn draw(&mut self, width: u16, height: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        let now = self.now();
+        terminal.draw(|frame| self.model.help = draw::draw(frame, &self.model, COLOURED, now).help).unwrap();
+        terminal.backend().to_string()
+    }
+
     /// The last entry of the log, as a sentence.
     fn last_log_line(&self) -> String {
         sentence::occurrence(&self.model.log.last(1).next().unwrap().what)

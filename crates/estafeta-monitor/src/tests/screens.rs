@@ -1,11 +1,13 @@
 //! Tests of the screens.
 
 use estafeta::MemberId;
+use ratatui::crossterm::event::{KeyCode, KeyEvent};
 use ratatui::style::{Color, Modifier};
 
 use super::*;
 use crate::model::command::Movement;
 use crate::model::errors_view::Page;
+use crate::tui::keys;
 
 /// Compares the screens of three windows with their snapshots: a usual, a large and a tiny one.
 fn assert_screens(story: &Story, name: &str) {
@@ -215,4 +217,47 @@ fn a_narrow_header_drops_what_does_not_fit() {
             "adds up: 136 published, 129 done"
         ]
     );
+}
+
+#[test]
+fn the_help_scrolls_in_a_small_window() {
+    let mut story = Story::begin().owning(&[1, 2]).until(6);
+    let press = |story: &mut Story, code| {
+        let command = keys::command(&story.model, KeyEvent::from(code)).unwrap();
+        story.command(command);
+        story.draw(60, 20)
+    };
+    let top = press(&mut story, KeyCode::Char('?'));
+    assert!(top.contains(" keys ") && !top.contains("monitor.log") && top.contains("scroll"), "{top}");
+    let next = press(&mut story, KeyCode::Down);
+    assert!(!next.contains(" keys ") && next.contains("kill the generator"), "{next}");
+    assert_eq!(press(&mut story, KeyCode::Up), top);
+    let end = press(&mut story, KeyCode::End);
+    assert!(end.contains("monitor.log") && end.contains("any other key closes"), "{end}");
+    for key in [KeyCode::PageDown, KeyCode::Down, KeyCode::Down] {
+        assert_eq!(press(&mut story, key), end, "the help ends there");
+    }
+    assert_ne!(press(&mut story, KeyCode::Up), end, "keys beyond the end do not count");
+    let mut shown = press(&mut story, KeyCode::Home);
+    assert_eq!(shown, top);
+    for _ in 0..3 {
+        shown += &press(&mut story, KeyCode::PageDown);
+    }
+    for text in
+        ["freeze the selected node", "suspend the monitor", "renews its lease", "left the ring in good order"]
+    {
+        assert!(shown.contains(text), "{text}: {shown}");
+    }
+    assert!(press(&mut story, KeyCode::Char('x')).contains(" events "), "any other key closes the help");
+    assert_eq!(press(&mut story, KeyCode::Char('?')), top, "it opens at its beginning");
+}
+
+#[test]
+fn a_help_that_fits_needs_no_scrolling() {
+    let mut story = Story::begin().owning(&[1, 2]).until(6);
+    story.command(MonitorCommand::Help);
+    let whole = story.screen(80, 24, COLOURED).to_string();
+    assert!(!whole.contains("scroll;"), "{whole}");
+    story.command(MonitorCommand::Move(Movement::PageDown));
+    assert_eq!(story.screen(80, 24, COLOURED).to_string(), whole);
 }

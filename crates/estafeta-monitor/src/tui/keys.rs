@@ -14,11 +14,12 @@ pub fn command(model: &Model, key: KeyEvent) -> Option<MonitorCommand> {
             _ => None,
         };
     }
-    if model.help {
-        // Any other key closes the help.
-        return anywhere(key.code)
-            .filter(|command| *command == MonitorCommand::Quit)
-            .or(Some(MonitorCommand::Back));
+    if model.help.is_some() {
+        return match anywhere(key.code) {
+            Some(command @ (MonitorCommand::Quit | MonitorCommand::Move(_))) => Some(command),
+            // Any other key closes the help.
+            _ => Some(MonitorCommand::Back),
+        };
     }
     match &model.view {
         View::Errors(view) if view.question.is_some() => {

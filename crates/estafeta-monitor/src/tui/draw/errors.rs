@@ -55,7 +55,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &ErrorsView,
     }
     frame.render_widget(paragraph(lines), list);
     draw_selected(frame, detail, view, theme);
-    HitAreas { list: Some((list, first)), count: page.errors.len() }
+    HitAreas { list: Some((list, first)), count: page.errors.len(), help: None }
 }
 
 fn title(view: &ErrorsView) -> SafeLine {

@@ -1,4 +1,4 @@
-//! Where the rows are on the screen, for the mouse.
+//! Where the rows are on the screen, for the mouse, and which part of the help is visible.
 
 use ratatui::layout::{Position, Rect};
 
@@ -11,6 +11,8 @@ pub struct HitAreas {
     pub list: Option<(Rect, usize)>,
     /// How many rows the list has in all.
     pub count: usize,
+    /// The first line of the help that is visible, while the help is open.
+    pub help: Option<usize>,
 }
 
 impl HitAreas {

@@ -26,11 +26,11 @@ pub use theme::Theme;
 /// Draws the current view and returns where its rows are.
 pub fn draw(frame: &mut Frame<'_>, model: &Model, theme: Theme, now_ms: u64) -> HitAreas {
     let area = frame.area();
+    if let Some(first) = model.help {
+        let help = help::draw(frame, area, model, first, theme);
+        return HitAreas { help: Some(help), ..HitAreas::default() };
+    }
     match &model.view {
-        _ if model.help => {
-            help::draw(frame, area, model, theme);
-            HitAreas::default()
-        }
         View::Errors(view) => errors::draw(frame, area, model, view, theme),
         View::Ring if area.width < 40 || area.height < 10 => {
             header::draw_tiny(frame, area, model, theme, now_ms);

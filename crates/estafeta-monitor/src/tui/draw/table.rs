@@ -125,7 +125,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Theme, now_
         let text = format!("  {from} to {to} of {all}; arrows and PgUp, PgDn scroll");
         frame.render_widget(paragraph([SafeLine::styled(text, theme.notable())]), place);
     }
-    HitAreas { list: Some((list, first)), count }
+    HitAreas { list: Some((list, first)), count, help: None }
 }
 
 fn aligned(text: SafeLine, right: bool, style: Style) -> Cell<'static> {
