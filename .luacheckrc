@@ -9,7 +9,7 @@ local shared = {
   "now_ms", "text", "announce", "wake_one", "split_message", "join_message", "error_element", "retried_message",
   "push_all", "reversed", "packs", "read_queue", "save_queue", "count_of", "push", "give_back", "read_messages",
   "read_list", "to_settle", "settle", "allowed", "claim", "note_outcomes", "checked", "check_counts", "loss", "note_loss", "identify",
-  "collect", "hand_back", "state_of", "look_at", "is_dead", "vacate", "call_heir",
+  "collect", "hand_back", "state_of", "look_at", "is_dead", "vacate", "end_candidacy", "call_heir",
 }
 for _, name in ipairs(shared) do
   read_globals[#read_globals + 1] = name

@@ -39,7 +39,7 @@ if leads then
   vacate(leader, succession, number)
 end
 redis.call('ZREM', members, victim)
-redis.call('ZREM', succession, victim)
+end_candidacy(leader, succession, victim)
 redis.call('DEL', member)
 redis.call('HINCRBY', keys.ledger, 'buried', 1)
 announce(events, 'buried', 'member', number, 'why', state, 'returned', returned, 'gave-up', #held.spent)

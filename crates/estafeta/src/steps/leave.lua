@@ -24,7 +24,7 @@ if leads then
   call_heir(succession, ARGV[2], me)
 end
 redis.call('ZREM', members, me)
-redis.call('ZREM', succession, me)
+end_candidacy(leader, succession, me)
 redis.call('DEL', member)
 announce(events, 'left', 'member', number, 'returned', returned)
 wake_one(keys.ready, KEYS[6])

@@ -8,6 +8,15 @@ local function vacate(leader, succession, number)
   end
 end
 
+-- Removes a member from the line of succession. If the office is vacant and no other member can take it over, the last
+-- leader is forgotten: the next election is then a first one, and no take-over.
+local function end_candidacy(leader, succession, member)
+  redis.call('ZREM', succession, member)
+  if redis.call('ZCARD', succession) == 0 and not redis.call('HGET', leader, 'member') then
+    redis.call('HDEL', leader, 'last')
+  end
+end
+
 -- Notifies the first member in the line of succession that the office is empty, so that a clean stop costs no time.
 local function call_heir(succession, channels, leaving)
   for _, heir in ipairs(redis.call('ZRANGE', succession, 0, 1)) do

@@ -88,6 +88,42 @@ async fn burying_the_generator_vacates_its_office() {
 }
 
 #[tokio::test]
+async fn the_first_election_after_the_last_node_has_gone_is_no_take_over() {
+    for buried in [false, true] {
+        let bench = TestBench::new().await;
+        let (one, other) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
+        let term = bench.lead(one).await;
+        bench.store.resign(one.incarnation, term.epoch).await.unwrap();
+        // A reader can take nothing over.
+        bench.join(MemberKind::Reader, 1).await;
+        // The heir was about to stop too, and did not take the office.
+        for node in [one, other] {
+            if buried {
+                bench.expire(node);
+                bench.bury(node).await;
+            } else {
+                bench.store.leave(node.incarnation, 1).await.unwrap();
+            }
+        }
+        let next = bench.join(MemberKind::Node, 1).await;
+        assert_eq!(bench.lead(next).await.predecessor, None);
+        assert_eq!(bench.ledger("takeovers"), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_generator_that_has_gone_is_remembered_while_a_node_is_left() {
+    let bench = TestBench::new().await;
+    let (one, other) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
+    bench.lead(one).await;
+    bench.store.leave(one.incarnation, 1).await.unwrap();
+    let third = bench.join(MemberKind::Node, 1).await;
+    bench.store.leave(other.incarnation, 1).await.unwrap();
+    assert_eq!(bench.lead(third).await.predecessor, Some(one.number));
+    assert_eq!(bench.ledger("takeovers"), 1);
+}
+
+#[tokio::test]
 async fn a_deadline_too_far_ahead_after_a_clock_jump_is_cut_to_one_lease() {
     let bench = TestBench::new().await;
     let one = bench.join(MemberKind::Node, 1).await;

@@ -81,6 +81,10 @@ impl ModelRing {
             self.vacate(number, clock);
         }
         let member = self.members.remove(&who.index).expect("it was there before");
+        if self.office.holder.is_none() && self.succession().is_empty() {
+            // No member is left that could take over from the last leader.
+            self.office.last = None;
+        }
         self.errors.splice(..0, member.shows);
 
         let mut held: Vec<ModelMessage> = member.lanes.into_iter().flat_map(|lane| lane.holds).collect();
