@@ -19,7 +19,11 @@ fn a_ring_that_was_wiped_starts_again_by_itself() {
             status["members"].as_array().unwrap().len() == 3 && !status["generator"].is_null()
         };
         ring.eventually(SOON, &format!("all three are back after wipe {round}"), is_complete);
+        ring.await_event("wiped");
         ring.await_progress();
+        let status = ring.status();
+        let is_wipe = |event: &&serde_json::Value| event["kind"] == "wiped";
+        assert_eq!(status["events"].as_array().unwrap().iter().filter(is_wipe).count(), 1, "{status}");
     }
     assert!(nodes.iter().all(estafeta_testbed::Process::is_running));
     ring.assert_recovered(&nodes);

@@ -101,6 +101,13 @@ pub enum EventKind {
         /// How many of them Redis still knew.
         found: u64,
     },
+    /// The ring was wiped or deleted while its nodes were running, and began anew.
+    Wiped {
+        /// The node that noticed it first.
+        member: MemberId,
+        /// How many messages it knew to be published in the former ring.
+        known: u64,
+    },
     /// An entry that this version does not know.
     Other {
         /// What the entry calls itself.
@@ -135,6 +142,7 @@ impl fmt::Display for EventKind {
                     known.saturating_sub(*found)
                 )
             }
+            Self::Wiped { known, .. } => write!(f, "the ring was wiped after {}", messages(*known)),
             Self::Other { name, details } => write!(f, "{name} {details:?}"),
         }
     }
@@ -206,6 +214,7 @@ impl EventKind {
                 known: fields.parse("known")?,
                 found: fields.parse("found")?,
             },
+            "wiped" => Self::Wiped { member: fields.member("member")?, known: fields.parse("known")? },
             _ => return None,
         })
     }

@@ -11,7 +11,8 @@
 -- Invariant: a buried member gets `lost` and is not revived. So does a member of which only the name is left, because
 -- its registration was deleted. Only that member knows what it holds, so only it can hand that back and join again.
 -- If a member other than the generator knows of messages that Redis has lost, the step counts them once, so that no
--- later message gets their ids. The generator itself takes a new epoch instead, and `lead` counts them.
+-- later message gets their ids. The generator itself takes a new epoch instead, and `lead` counts them. If a member
+-- knows a ring that began at another time, the step reports once that this ring was wiped.
 local members, succession, leader, ledger, member, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local me, lease = ARGV[1], tonumber(ARGV[2])
 
@@ -43,7 +44,9 @@ for i = 1, 6 do
   counts[i] = tonumber(counts[i] or 0)
 end
 local lost = incumbent == me and 0 or loss(ARGV[4], ARGV[5], ARGV[6], counts[1], epoch, base, counts[6])
-if lost > 0 then
+local former = tonumber(ARGV[6])
+local was_wiped = former > 0 and former ~= counts[6] and not redis.call('HGET', ledger, 'former')
+if lost > 0 or was_wiped then
   redis.call('XLEN', events)
 end
 
@@ -54,6 +57,10 @@ if lost > 0 then
   if base and tonumber(ARGV[5]) < epoch then
     redis.call('HSET', leader, 'base', ARGV[4])
   end
+end
+if was_wiped then
+  redis.call('HSET', ledger, 'former', ARGV[6])
+  announce(events, 'wiped', 'member', number, 'known', ARGV[4])
 end
 return { 'stands', now, tonumber(deadline) < now and 1 or 0, rank, state, incumbent or '', epoch, published,
   counts[1] - counts[2] - counts[3] + counts[4] - counts[5], counts[6] }

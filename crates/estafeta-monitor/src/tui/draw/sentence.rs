@@ -60,6 +60,7 @@ fn event(kind: &EventKind) -> String {
             let lost = grouped(known.saturating_sub(*found));
             format!("Redis lost {lost} of {} messages that it had acknowledged", grouped(*known))
         }
+        EventKind::Wiped { known, .. } => format!("the ring was wiped after {}", counted(*known, "message")),
         // The other kinds contain no counts.
         other => other.to_string(),
     }
@@ -171,6 +172,8 @@ mod tests {
                 EventKind::RolledBack { member, known: many, found: 1000 },
                 "Redis lost 1,233,567 of 1,234,567 messages that it had acknowledged",
             ),
+            (EventKind::Wiped { member, known: many }, "the ring was wiped after 1,234,567 messages"),
+            (EventKind::Wiped { member, known: 1 }, "the ring was wiped after 1 message"),
         ];
         for (kind, sentence) in cases {
             let without_commas = |text: &str| text.replace(',', "");

@@ -58,7 +58,9 @@ impl Theme {
     pub fn occurrence(self, what: &Occurrence) -> Style {
         match what {
             Occurrence::Event(EventKind::TookOffice { .. } | EventKind::TookOver { .. }) => self.office(),
-            Occurrence::Event(EventKind::Buried { .. } | EventKind::RolledBack { .. })
+            Occurrence::Event(
+                EventKind::Buried { .. } | EventKind::RolledBack { .. } | EventKind::Wiped { .. },
+            )
             | Occurrence::Errors { .. }
             | Occurrence::RedisLost { .. }
             | Occurrence::BalanceOff

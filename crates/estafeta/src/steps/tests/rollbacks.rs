@@ -172,3 +172,41 @@ async fn a_ring_that_begins_anew_has_lost_nothing() {
     assert_eq!((next.published, last.published, bench.losses().await), (0, 0, (0, 0)));
     assert!(term.epoch < next.epoch && next.epoch < last.epoch);
 }
+
+/// The events that report a wipe.
+impl TestBench {
+    fn wipes(&self) -> Vec<Vec<String>> {
+        let events: Vec<(String, Vec<String>)> = self.ask(&["XRANGE", "{estafeta}:events", "-", "+"]);
+        events.into_iter().map(|(_, fields)| fields).filter(|fields| fields[1] == "wiped").collect()
+    }
+}
+
+#[tokio::test]
+async fn a_ring_that_was_wiped_under_its_nodes_reports_that_once() {
+    let bench = TestBench::new().await;
+    let one = bench.join(MemberKind::Node, 1).await;
+    let term = bench.lead(one).await;
+    for n in 0..3 {
+        bench.publish(one, &term, n, &["x"]).await;
+    }
+    let known = bench.known(term.epoch, 3);
+    bench.beat(one, known).await;
+    assert_eq!(bench.wipes(), [[""; 0]; 0], "it knows this ring");
+    // The next ring begins at another time.
+    until("a millisecond has passed", async || bench.ask::<(u64, u64)>(&["TIME"]).0 * 1000 > known.born)
+        .await;
+    bench.ask::<()>(&["FLUSHALL"]);
+    let (stranger, one, other) = (
+        bench.join(MemberKind::Node, 1).await,
+        bench.join(MemberKind::Node, 1).await,
+        bench.join(MemberKind::Node, 1).await,
+    );
+    bench.beat(stranger, Known::default()).await;
+    assert_eq!(bench.wipes(), [[""; 0]; 0], "it knew no ring");
+    for node in [one, other, one, stranger] {
+        let known = if node.number == stranger.number { Known::default() } else { known };
+        bench.beat(node, known).await;
+        assert_eq!(bench.wipes(), [["kind", "wiped", "member", "2", "known", "3"]]);
+    }
+    assert_eq!((bench.ledger("former"), bench.losses().await), (known.born, (0, 0)));
+}

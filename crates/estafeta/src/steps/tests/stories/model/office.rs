@@ -55,6 +55,11 @@ impl ModelRing {
                 term.base = known.published;
             }
         }
+        let is_other_ring = known.born != 0 && known.born != self.count("born");
+        if is_other_ring && self.count("former") == 0 {
+            self.add("former", known.born as usize);
+            self.announce(format!("wiped|member|{number}|known|{}", known.published));
+        }
         let (office, leader) = match self.office.holder {
             None => ("none", String::new()),
             Some((index, _)) if index == me.index => ("me", me.name()),
