@@ -1,8 +1,9 @@
-//! A Redis server that the program starts for itself. Chaos attacks it and bench measures it, so no Redis that other
-//! programs use is at risk. The server ends with the run.
+//! A Redis server that the program starts for itself. Chaos attacks it, and bench and `make peers` measure it, so no
+//! Redis that other programs use is at risk. The server ends with the run.
 
 use std::fs::File;
 use std::io;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -16,6 +17,8 @@ use crate::redis_program::{self, cut_torn_tail, socket_in, socket_url};
 
 /// How long the server may take to start. A busy disk can delay it for long.
 const START: Duration = Duration::from_secs(60);
+/// How many ports to try. Another program may take a free port before the server does.
+const PORT_ATTEMPTS: usize = 5;
 
 /// What the server writes to disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +59,27 @@ impl EphemeralRedis {
         let connection = redis::Client::open(socket_url(&self.socket()))?.get_connection()?;
         connection.set_read_timeout(Some(START))?;
         Ok(connection)
+    }
+
+    /// Lets the server also listen on a free TCP port of the loopback interface, for clients that cannot use its unix
+    /// socket. Returns its URL. The port is open until the server ends.
+    pub fn open_port(&self) -> Result<String> {
+        let mut attempts = 1;
+        loop {
+            // Redis does not choose a port itself.
+            let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+            match self.listen_on(port) {
+                Ok(()) => return Ok(format!("redis://{}:{port}", Ipv4Addr::LOCALHOST)),
+                Err(_) if attempts < PORT_ATTEMPTS => attempts += 1,
+                Err(error) => return Err(error).context("redis-server does not open a TCP port"),
+            }
+        }
+    }
+
+    /// The command reaches this server over its unix socket. So a success means that this server has the port, and not
+    /// another one that listened there before.
+    fn listen_on(&self, port: u16) -> redis::RedisResult<()> {
+        redis::cmd("CONFIG").arg("SET").arg("port").arg(port).exec(&mut self.connect()?)
     }
 
     /// Kills the server with SIGKILL.
@@ -108,8 +132,33 @@ fn launch(program: &Path, directory: &Path, disk: Disk) -> io::Result<ChildProce
         Disk::Nothing => ("no", "everysec"),
         Disk::Everything => ("yes", "always"),
     };
-    let settings = [("appendonly", append), ("appendfsync", sync)];
-    let mut command = redis_program::command(program, directory, 0, &settings);
+    let settings = [("appendonly", append), ("appendfsync", sync), ("bind", "127.0.0.1")];
+    let mut command = redis_program::command(program, directory, &settings);
     command.stdout(log.try_clone()?).stderr(log);
     ChildProcess::spawn(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_opens_a_port_of_its_own_and_never_answers_for_the_port_of_another() {
+        let directories = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let [first, second] = directories
+            .each_ref()
+            .map(|directory| EphemeralRedis::start(directory.path(), Disk::Nothing).unwrap());
+        let url = first.open_port().unwrap();
+        let port = url.rsplit(':').next().unwrap().parse().unwrap();
+        assert!(second.listen_on(port).is_err(), "the first server has this port");
+
+        let own = second.open_port().unwrap();
+        let process_id = |url: &str| -> u32 {
+            let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
+            let info: redis::InfoDict = redis::cmd("INFO").arg("server").query(&mut connection).unwrap();
+            info.get("process_id").unwrap()
+        };
+        let pid = |redis: &EphemeralRedis| redis.server.lock().unwrap().pid();
+        assert_eq!([&url, &own].map(|url| process_id(url)), [&first, &second].map(pid));
+    }
 }

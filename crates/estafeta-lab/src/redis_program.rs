@@ -37,10 +37,10 @@ pub fn find_on(path: Option<&OsStr>) -> Option<PathBuf> {
 }
 
 /// The command that starts a server with its socket, data and working directory in `directory`. The server stays in the
-/// foreground, and saves only what `settings` request.
-pub fn command(program: &Path, directory: &Path, port: u16, settings: &[(&str, &str)]) -> Command {
+/// foreground, listens only on its socket, and saves only what `settings` request.
+pub fn command(program: &Path, directory: &Path, settings: &[(&str, &str)]) -> Command {
     let mut command = Command::new(program);
-    command.args(["--port", &port.to_string(), "--daemonize", "no", "--save", ""]);
+    command.args(["--port", "0", "--daemonize", "no", "--save", ""]);
     command.arg("--unixsocket").arg(socket_in(directory)).arg("--dir").arg(directory);
     for (name, value) in settings {
         command.arg(format!("--{name}")).arg(value);

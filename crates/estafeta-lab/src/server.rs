@@ -48,13 +48,13 @@ impl Server {
     }
 
     pub async fn reading(&self) -> Result<ServerReading> {
-        let info = self.info(&["cpu", "stats", "commandstats"]).await?;
+        let info = self.info(&ServerReading::SECTIONS).await?;
         Ok(ServerReading::of(&info, Instant::now()))
     }
 
-    pub async fn version(&self) -> Result<String> {
-        let info = self.info(&["server"]).await?;
-        Ok(info.get("redis_version").unwrap_or_else(|| "unknown".to_owned()))
+    /// Returns the name and version of the server, such as `Redis 7.0.15`.
+    pub async fn product(&self) -> Result<String> {
+        Ok(product(&self.info(&["server"]).await?))
     }
 
     /// Whether the server keeps an append-only file.
@@ -140,6 +140,17 @@ impl Server {
     }
 }
 
+/// Reads the name and version of a server from its `INFO`. Valkey also reports the version of Redis that it imitates.
+pub fn product(info: &InfoDict) -> String {
+    let version = |name: &str| info.get::<String>(name);
+    match version("valkey_version") {
+        Some(valkey) => format!("Valkey {valkey}"),
+        None => {
+            format!("Redis {}", version("redis_version").unwrap_or_else(|| "of unknown version".to_owned()))
+        }
+    }
+}
+
 /// What the server had used and done at one moment.
 #[derive(Clone, Debug)]
 pub struct ServerReading {
@@ -149,9 +160,21 @@ pub struct ServerReading {
     pub commands: u64,
     /// How often the server read from a client. For a client that waits for each answer, this is a round trip.
     pub reads: u64,
+    /// Bytes in use, except for the buffers of connections, which depend on the clients and not on the data. None if
+    /// the server does not report them.
+    pub memory: Option<u64>,
 }
 
 impl ServerReading {
+    /// The sections of `INFO` that a reading needs.
+    const SECTIONS: [&str; 4] = ["cpu", "memory", "stats", "commandstats"];
+
+    /// Takes a reading over a blocking connection.
+    pub fn take(connection: &mut redis::Connection) -> Result<Self> {
+        let info = redis::cmd("INFO").arg(&Self::SECTIONS).query(connection);
+        Ok(Self::of(&info.context("cannot read INFO of Redis")?, Instant::now()))
+    }
+
     fn of(info: &InfoDict, at: Instant) -> Self {
         let seconds = |name: &str| info.get(name).unwrap_or(0.0);
         let commands = info.keys().filter(|name| name.starts_with("cmdstat_"));
@@ -165,6 +188,10 @@ impl ServerReading {
             cpu: Duration::from_secs_f64(cpu.max(0.0)),
             commands: calls.sum(),
             reads: info.get("total_reads_processed").unwrap_or(0),
+            memory: info
+                .get::<u64>("used_memory")
+                .zip(info.get("mem_clients_normal"))
+                .map(|(used, clients)| used.saturating_sub(clients)),
         }
     }
 
@@ -209,15 +236,27 @@ mod tests {
     #[test]
     fn a_reading_adds_up_the_figures_of_info() {
         let info = "# CPU\r\nused_cpu_sys:1.500000\r\nused_cpu_user:2.250000\r\nused_cpu_sys_children:9\r\n\
-                    total_reads_processed:70\r\n\
+                    total_reads_processed:70\r\nused_memory:5000\r\nmem_clients_normal:1800\r\n\
                     cmdstat_evalsha:calls=10,usec=500,usec_per_call=50.00\r\ncmdstat_client|id:calls=2,usec=1\r\n";
         let start = Instant::now();
         let reading = ServerReading::of(&InfoDict::new(info), start + Duration::from_secs(2));
         assert_eq!(reading.cpu, Duration::from_millis(3750));
-        assert_eq!((reading.commands, reading.reads), (12, 70));
-        let before = ServerReading { at: start, cpu: Duration::from_millis(3250), commands: 1, reads: 9 };
+        assert_eq!((reading.commands, reading.reads, reading.memory), (12, 70, Some(3200)));
+        let (cpu, commands) = (Duration::from_millis(3250), 1);
+        let before = ServerReading { at: start, cpu, commands, reads: 9, memory: None };
         let span = reading.since(&before);
         assert_eq!((span.commands, span.round_trips, span.seconds), (10.0, 60.0, 2.0));
         assert_eq!((span.cpu_share(), span.cpu_us(5)), (25.0, 100_000.0));
+    }
+
+    #[test]
+    fn a_server_is_called_by_its_own_name_and_not_by_the_one_it_imitates() {
+        let name = |info: &str| product(&InfoDict::new(info));
+        assert_eq!(name("redis_version:7.0.15\r\n"), "Redis 7.0.15");
+        assert_eq!(
+            name("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.0\r\n"),
+            "Valkey 8.1.0"
+        );
+        assert_eq!(name(""), "Redis of unknown version");
     }
 }

@@ -1,30 +1,31 @@
-//! The processes that the runner starts, one after the other: installers and peers.
+//! The processes that the runner starts, one after another: installers and peers.
 //!
-//! Each leads a process group of its own, so that a signal meant for the runner reaches the runner alone. On Ctrl-C or
-//! SIGTERM the group that runs is killed, and none is started any more. Whoever waits for it fails with [`Interrupted`],
-//! and on the way out everything that was made is dropped: the server, and the directory for all temporary files.
+//! Each process leads its own process group, so a Ctrl-C in the terminal reaches only the runner. On Ctrl-C or SIGTERM
+//! the runner kills the group that runs, and starts no other. The function that waits for the process then fails with
+//! [`Interrupted`]. The runner returns that error, and on the way it drops the server and the directory of temporary
+//! files.
 
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use anyhow::{Context as _, Result};
+use estafeta_lab::child_process::ChildProcess;
+use estafeta_lab::scratch_dir::ScratchDir;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tempfile::TempDir;
 
-/// Somebody wants the runner to end.
+/// A signal asked the runner to end.
 #[derive(Debug)]
 pub struct Interrupted {
     signal: i32,
 }
 
 impl Interrupted {
-    /// What a shell would tell of a program that the signal ended.
+    /// The exit code that a shell reports for a program that this signal ended.
     pub fn exit_code(&self) -> u8 {
         u8::try_from(128 + self.signal).unwrap_or(u8::MAX)
     }
@@ -47,11 +48,11 @@ struct State {
 
 pub struct Children {
     state: Arc<Mutex<State>>,
-    scratch: TempDir,
+    scratch: ScratchDir,
 }
 
 impl Children {
-    /// From here on signals do not end the runner at once.
+    /// From now on, a signal does not end the runner at once.
     pub fn new() -> Result<Children> {
         let state = Arc::new(Mutex::new(State::default()));
         let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
@@ -63,15 +64,15 @@ impl Children {
                 state.running.into_iter().for_each(kill_group);
             }
         });
-        Ok(Children { state, scratch: tempfile::tempdir()? })
+        Ok(Children { state, scratch: ScratchDir::new("peers")? })
     }
 
-    /// A directory that ends with the runner.
+    /// A directory that the runner removes when it ends.
     pub fn scratch(&self) -> &Path {
         self.scratch.path()
     }
 
-    /// Fails if somebody wants the runner to end.
+    /// Fails with [`Interrupted`] if a signal asked the runner to end.
     pub fn check(&self) -> Result<()> {
         match lock(&self.state).signal {
             Some(signal) => Err(Interrupted { signal }.into()),
@@ -79,57 +80,60 @@ impl Children {
         }
     }
 
-    /// Starts a process, lets `attend` listen to it, and waits for its end. Whatever it started itself ends with it.
+    /// Starts a process, lets `attend` read its output, and waits for its end. Then kills all processes that it started
+    /// and left behind.
     pub fn run<T>(
         &self,
-        command: &mut Command,
+        command: Command,
         attend: impl FnOnce(&mut Child) -> Result<T>,
     ) -> Result<(ExitStatus, T)> {
         let mut child = self.spawn(command)?;
-        let outcome = attend(&mut child);
+        let child = child.inner();
+        let outcome = attend(child);
         if outcome.is_err() {
             kill_group(child.id());
         }
-        end_group(&child)?;
+        end_group(child)?;
         lock(&self.state).running = None;
         let status = child.wait()?;
         self.check()?;
         Ok((status, outcome?))
     }
 
-    fn spawn(&self, command: &mut Command) -> Result<Child> {
+    fn spawn(&self, mut command: Command) -> Result<ChildProcess> {
         self.check()?;
-        command.env("TMPDIR", self.scratch()).process_group(0);
-        // Held meanwhile, so that a signal finds either nothing or the whole process.
+        command.env("TMPDIR", self.scratch());
+        let program = command.get_program().to_owned();
+        // The lock is held until the process id is stored. So the signal thread sees either no process or its id.
         let mut state = lock(&self.state);
-        let child = command.spawn().with_context(|| format!("cannot start {:?}", command.get_program()))?;
-        state.running = Some(child.id());
+        let child = ChildProcess::spawn(command).with_context(|| format!("cannot start {program:?}"))?;
+        state.running = Some(child.pid());
         if state.signal.is_some() {
-            kill_group(child.id());
+            kill_group(child.pid());
         }
         Ok(child)
     }
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().expect("nobody panics while holding it")
+    state.lock().expect("no panic while held")
 }
 
-/// Waits for the end of a child, and ends what it left behind. Its exit status can still be asked for: until then its number
-/// is nobody else's.
+/// Waits for the end of a child, and kills all processes that it left behind. It does not reap the child, so no other
+/// process can have its id yet.
 pub fn end_group(child: &Child) -> Result<()> {
     waitid(Id::Pid(pid(child.id())), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT)?;
     kill_group(child.id());
     Ok(())
 }
 
-/// Nothing happens if all of the group have ended.
+/// Kills a process group. Does nothing if all its processes have ended.
 fn kill_group(leader: u32) {
     let _ = killpg(pid(leader), Signal::SIGKILL);
 }
 
 fn pid(id: u32) -> Pid {
-    Pid::from_raw(i32::try_from(id).expect("the kernel's own type"))
+    Pid::from_raw(i32::try_from(id).expect("a pid fits in an i32"))
 }
 
 #[cfg(test)]
@@ -142,14 +146,14 @@ mod tests {
 
     use super::*;
 
-    /// One test, because a signal reaches all that is in the process.
+    /// This is one test, because a signal reaches every `Children` of the test process.
     #[test]
-    fn a_signal_ends_the_group_that_runs_and_whatever_would_follow() {
+    fn a_signal_kills_the_group_that_runs_and_no_process_starts_after_it() {
         let children = Children::new().unwrap();
         let mut shell = Command::new("sh");
-        // The shell's own child holds stdout open as long as it lives.
+        // The child of the shell keeps stdout open as long as it lives.
         shell.args(["-c", "sleep 20 & echo up; wait"]).stdout(Stdio::piped());
-        let outcome = children.run(&mut shell, |child| {
+        let outcome = children.run(shell, |child| {
             let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
             assert_eq!(lines.next().unwrap().unwrap(), "up");
             kill(Pid::this(), Signal::SIGTERM).unwrap();
@@ -157,13 +161,13 @@ mod tests {
             assert!(lines.next().is_none());
             assert!(
                 start.elapsed() < Duration::from_secs(15),
-                "both were killed and did not end by themselves"
+                "the shell and its child ended only by themselves"
             );
             Ok(())
         });
         assert_eq!(outcome.unwrap_err().downcast_ref::<Interrupted>().unwrap().exit_code(), 143);
 
-        let next = children.run(&mut Command::new("true"), |_| Ok(()));
+        let next = children.run(Command::new("true"), |_| Ok(()));
         assert!(next.unwrap_err().is::<Interrupted>());
     }
 }

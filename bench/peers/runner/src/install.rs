@@ -1,4 +1,4 @@
-//! Builds and installs what the peers need, as far as it is missing, and knows how each is called.
+//! Builds and installs what the peers need, unless it is installed already. Makes the command that starts each peer.
 
 use std::collections::HashMap;
 use std::io::Read as _;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::catalogue::{Language, Program};
 use crate::children::{Children, Interrupted};
 
-/// Why a peer cannot run here. It is published, so it has nothing of this machine in it.
+/// Why a peer cannot run here. The page prints it, so it holds no detail of this machine.
 pub type Reason = &'static str;
 
 /// `bench/peers`.
@@ -19,15 +19,15 @@ pub fn bench_directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// What is ready to run, and what cannot run here.
+/// Which peers are ready to run, and which cannot run here.
 pub struct Installation<'a> {
     children: &'a Children,
     outcomes: HashMap<Language, Option<Reason>>,
-    /// Where cargo put the programs that it built.
+    /// The paths of the programs that cargo built.
     binaries: HashMap<String, PathBuf>,
 }
 
-/// What cargo says of what it built.
+/// One line of the report of cargo about a build.
 #[derive(Deserialize)]
 struct Artifact {
     target: Target,
@@ -44,7 +44,7 @@ impl<'a> Installation<'a> {
         Installation { children, outcomes: HashMap::new(), binaries: HashMap::new() }
     }
 
-    /// Installs what a program needs, once a language; answers why it cannot run here, if so.
+    /// Installs what a program needs, once per language. Returns why the program cannot run here, or None if it can.
     pub fn prepare(&mut self, program: Program) -> Result<Option<Reason>> {
         if let Some(outcome) = self.outcomes.get(&program.language) {
             return Ok(*outcome);
@@ -59,7 +59,7 @@ impl<'a> Installation<'a> {
         Ok(outcome)
     }
 
-    /// How a program is called.
+    /// Returns the command that starts a program.
     pub fn command(&self, program: Program) -> Result<Command> {
         let bench = bench_directory();
         Ok(match program.language {
@@ -79,7 +79,8 @@ impl<'a> Installation<'a> {
         })
     }
 
-    /// A failure here is one of ours, and no reason to leave anybody out.
+    /// Builds a workspace. If that fails, the runner fails. It skips no peer, because these sources belong to the
+    /// project.
     fn build(&mut self, what: &str, manifest: &str) -> Result<Option<Reason>> {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.args(["build", "--quiet", "--release", "--locked", "--bins"]);
@@ -87,13 +88,13 @@ impl<'a> Installation<'a> {
         cargo.arg("--manifest-path").arg(bench_directory().join(manifest));
         eprintln!("{what}");
         cargo.stdin(Stdio::null()).stdout(Stdio::piped());
-        let (status, told) = self.children.run(&mut cargo, |child| {
-            let mut told = String::new();
-            child.stdout.take().context("no stdout")?.read_to_string(&mut told)?;
-            Ok(told)
+        let (status, messages) = self.children.run(cargo, |child| {
+            let mut messages = String::new();
+            child.stdout.take().context("no stdout")?.read_to_string(&mut messages)?;
+            Ok(messages)
         })?;
         ensure!(status.success(), "{what} failed: {status}");
-        for artifact in told.lines().filter_map(|line| serde_json::from_str::<Artifact>(line).ok()) {
+        for artifact in messages.lines().filter_map(|line| serde_json::from_str::<Artifact>(line).ok()) {
             if let Some(path) = artifact.executable {
                 self.binaries.insert(artifact.target.name, path);
             }
@@ -113,7 +114,7 @@ impl<'a> Installation<'a> {
         eprintln!("installing the peers in JavaScript");
         let mut npm = Command::new("npm");
         npm.args(["ci", "--no-audit", "--no-fund", "--loglevel=error"]).current_dir(&directory);
-        Ok(if self.succeeds(&mut npm)? { None } else { Some("`npm ci` failed") })
+        Ok(if self.succeeds(npm)? { None } else { Some("`npm ci` failed") })
     }
 
     fn python(&self) -> Result<Option<Reason>> {
@@ -132,21 +133,22 @@ impl<'a> Installation<'a> {
         eprintln!("installing the peers in Python");
         let mut venv = Command::new("python3");
         venv.args(["-m", "venv", "--clear"]).arg(directory.join(".venv"));
-        if !self.succeeds(&mut venv)? {
+        if !self.succeeds(venv)? {
             return Ok(Some("no virtual environment could be made"));
         }
         let mut pip = Command::new(virtual_python(&bench));
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"]);
-        if !self.succeeds(pip.arg(&requirements))? {
+        pip.arg(&requirements);
+        if !self.succeeds(pip)? {
             return Ok(Some("`pip install` failed"));
         }
         std::fs::write(stamp, "")?;
         Ok(None)
     }
 
-    /// Whether an installer did its work. Why not is told on stderr, in full.
-    fn succeeds(&self, installer: &mut Command) -> Result<bool> {
-        // What installers say is talk, and stdout is for data.
+    /// Whether an installer succeeded. If it fails, the reason is on stderr.
+    fn succeeds(&self, mut installer: Command) -> Result<bool> {
+        // The stdout of the runner is for its result only.
         installer.stdin(Stdio::null()).stdout(std::io::stderr());
         match self.children.run(installer, |_| Ok(())) {
             Ok((status, ())) => Ok(status.success()),
@@ -168,7 +170,7 @@ fn is_there(program: &str) -> bool {
     version.is_ok_and(|status| status.success())
 }
 
-/// Whether `made` is there and not older than what it was made from.
+/// Whether the file `made` exists, and is not older than the file that it was made from.
 fn is_newer(made: &Path, from: &Path) -> bool {
     let changed = |path: &Path| path.metadata().and_then(|data| data.modified()).ok();
     matches!((changed(made), changed(from)), (Some(made), Some(from)) if made >= from)

@@ -1,5 +1,5 @@
-//! Measures estafeta beside other queues, in rounds that take turns, and writes the table and the plot of
-//! `docs/benchmarks.md`. `bench/peers/README.md` says what is measured and how.
+//! Measures estafeta beside other queues, and writes the table and the plot of `docs/benchmarks.md`. In each round, the
+//! queues take turns. `bench/peers/README.md` explains what is measured and how.
 
 #![allow(clippy::print_stderr, clippy::print_stdout)]
 
@@ -10,7 +10,6 @@ mod machine;
 mod measure;
 mod plot;
 mod results;
-mod server;
 mod table;
 
 use std::process::ExitCode;
@@ -29,19 +28,19 @@ use crate::results::Results;
 #[derive(Parser)]
 #[command(about = "Measures estafeta beside other queues, and writes docs/benchmarks.md")]
 struct Options {
-    /// How many rounds; every figure is the median
+    /// Number of rounds. Every figure is their median
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// How long one run should take, roughly
+    /// How many seconds one run should take, roughly
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// The size of a message's body
+    /// Size of the body of a message, in bytes
     #[arg(long, default_value_t = 64)]
     body: usize,
-    /// Only peers with one of these words in their names
+    /// Measure only the queues with one of these words in their names
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Leaves docs/ alone
+    /// Print the table instead of writing to docs/
     #[arg(long)]
     no_docs: bool,
 }
@@ -79,7 +78,7 @@ fn run(options: &Options) -> Result<()> {
                 let run = |count| stage.run(&installation, peer, mode, count, options.body);
                 let runs: Result<Vec<Sample>> =
                     peer.counts(mode, options.seconds).into_iter().map(run).collect();
-                // A figure of a peer that fails now and then would be luck: no result is better than that.
+                // A queue that fails now and then has no figure. Whether it gets one would be luck.
                 let sample = Sample::together(&runs.with_context(|| name.clone())?).context("no run")?;
                 eprintln!("  {name:<29} {:<10} {:>9.0} messages/s", mode.name(), sample.rate());
                 results.add(&name, peer.settings, mode, sample);
@@ -101,7 +100,7 @@ fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The peers that can run here; the others are told to the reader.
+/// Returns the peers that can run here. The page names the others.
 fn prepare(
     options: &Options,
     installation: &mut Installation<'_>,

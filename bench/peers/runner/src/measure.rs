@@ -1,6 +1,5 @@
-//! One run of one peer: what it says it took, and what the server says it cost.
+//! One run of one peer: the time that the peer reports, and the cost that the server reports.
 
-use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc;
@@ -8,23 +7,24 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use contract::Mode;
+use estafeta_lab::ephemeral_redis::{Disk, EphemeralRedis};
+use estafeta_lab::server::ServerReading;
 use redis::Connection;
 use serde::{Deserialize, Serialize};
 
 use crate::catalogue::Peer;
 use crate::children::{Children, end_group};
 use crate::install::Installation;
-use crate::server::Server;
 
-/// Longer than any run should take by far, even on a busy machine.
+/// Much longer than any run should take, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// What one run gave. The cost is a message's share.
+/// The result of one run. Costs are per message.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sample {
     #[serde(skip)]
     pub version: String,
-    /// How many runs there were, one after the other; all that follows is about them together.
+    /// How many runs this sample combines. The other fields are about all of them together.
     pub runs: usize,
     pub count: u64,
     pub seconds: f64,
@@ -34,7 +34,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Several runs as one.
+    /// Combines several runs into one sample.
     pub fn together(samples: &[Sample]) -> Option<Sample> {
         let count = samples.iter().map(|sample| sample.count).sum();
         let mean = |part: fn(&Sample) -> Option<f64>| {
@@ -57,7 +57,7 @@ impl Sample {
     }
 }
 
-/// The line that a peer prints.
+/// The line that a peer prints at its end.
 #[derive(Deserialize)]
 struct Report {
     peer: String,
@@ -68,27 +68,27 @@ struct Report {
     seconds: f64,
 }
 
-/// Where the peers appear one after the other.
+/// The server and the processes of all runs.
 pub struct Stage<'a> {
-    server: Server,
+    redis: EphemeralRedis,
+    /// Over TCP, because not every peer can use a unix socket.
+    url: String,
     children: &'a Children,
 }
 
 impl<'a> Stage<'a> {
     pub fn set(children: &'a Children) -> Result<Stage<'a>> {
-        Ok(Stage { server: Server::start(children.scratch())?, children })
-    }
-
-    pub fn url(&self) -> &str {
-        self.server.url()
+        let redis = EphemeralRedis::start(children.scratch(), Disk::Nothing)?;
+        let url = redis.open_port()?;
+        Ok(Stage { redis, url, children })
     }
 
     pub fn connect(&self) -> Result<Connection> {
-        self.server.connect()
+        self.redis.connect().context("cannot connect to Redis")
     }
 
     /// Empties the server.
-    pub fn flush(&self) -> Result<()> {
+    fn flush(&self) -> Result<()> {
         Ok(redis::cmd("FLUSHALL").arg("SYNC").query(&mut self.connect()?)?)
     }
 
@@ -101,13 +101,14 @@ impl<'a> Stage<'a> {
         body: usize,
     ) -> Result<Sample> {
         self.flush()?;
-        let mut connection = self.connect()?;
-        let empty = Usage::of(&mut connection)?;
+        // A new connection sends commands too, so both are opened before the first reading.
+        let (mut connection, connection_of_watch) = (self.connect()?, self.connect()?);
+        let empty = ServerReading::take(&mut connection)?;
         let mut command = installation.command(peer.program)?;
-        command.arg(mode.name()).arg(count.to_string()).arg(body.to_string()).env("REDIS_URL", self.url());
+        command.arg(mode.name()).arg(count.to_string()).arg(body.to_string()).env("REDIS_URL", &self.url);
         command.args(peer.batch.map(|batch| batch.to_string()));
-        let (stdout, filled) = self.watch(&mut command)?;
-        let end = Usage::of(&mut connection)?;
+        let PeerOutput { stdout, filled, .. } = self.watch(command, connection_of_watch)?;
+        let end = ServerReading::take(&mut connection)?;
 
         let report: Report = serde_json::from_str(stdout.trim())
             .with_context(|| format!("expected one line of JSON, got {stdout:?}"))?;
@@ -120,105 +121,82 @@ impl<'a> Stage<'a> {
         );
         let filled = match mode {
             Mode::EndToEnd => None,
-            Mode::Consume => Some(filled.context("it never said that the queue was filled")?),
+            Mode::Consume => Some(filled.context("it never reported that the queue was filled")?),
         };
-        let start = filled.as_ref().unwrap_or(&empty);
-        let share = |amount: f64| Some(amount / count as f64);
+        let usage = end.since(filled.as_ref().unwrap_or(&empty));
+        let waiting = filled.and_then(|filled| Some(filled.memory? as f64 - empty.memory? as f64));
         Ok(Sample {
             version: report.version,
             runs: 1,
             count,
             seconds: report.seconds,
-            server_us: share(end.cpu_us - start.cpu_us),
-            commands: share(end.commands - start.commands),
-            bytes_waiting: filled.and_then(|filled| share(filled.memory - empty.memory)),
+            server_us: Some(usage.cpu_us(count)),
+            commands: Some(usage.commands / count as f64),
+            bytes_waiting: waiting.map(|bytes| bytes / count as f64),
         })
     }
 
-    /// Runs a peer to its end; answers what it printed, and what the server had used when the queue was filled.
-    fn watch(&self, command: &mut Command) -> Result<(String, Option<Usage>)> {
+    /// Runs a peer to its end.
+    fn watch(&self, mut command: Command, connection: Connection) -> Result<PeerOutput> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let (status, (stdout, talk, usage)) = self.children.run(command, |child| self.listen(child))?;
+        let (status, output) = self.children.run(command, |child| read_output(child, connection))?;
         if !status.success() {
-            bail!("it failed ({status}), and said:\n{talk}");
+            bail!("it failed ({status}), and printed:\n{}", output.stderr);
         }
-        Ok((stdout, usage))
-    }
-
-    fn listen(&self, child: &mut Child) -> Result<(String, String, Option<Usage>)> {
-        let mut stdout = child.stdout.take().context("no stdout")?;
-        let stderr = BufReader::new(child.stderr.take().context("no stderr")?);
-        let mut stdin = child.stdin.take();
-        let mut connection = self.connect()?;
-        let talking = std::thread::spawn(move || listen_to_talk(stderr, &mut stdin, &mut connection));
-
-        let (done, end) = mpsc::channel();
-        let reading = std::thread::spawn(move || {
-            let mut text = String::new();
-            let read = stdout.read_to_string(&mut text);
-            let _ = done.send(());
-            read.map(|_| text)
-        });
-        if end.recv_timeout(PATIENCE).is_err() {
-            bail!("it did not finish within {} s", PATIENCE.as_secs());
-        }
-        // A process that it left behind would hold stderr open, and disturb the next run.
-        end_group(child)?;
-        let stdout = reading.join().expect("reading does not panic")?;
-        let (talk, usage) = talking.join().expect("listening does not panic")?;
-        Ok((stdout, talk, usage))
+        Ok(output)
     }
 }
 
-/// Keeps what a peer says on stderr, and answers its "filled" once the server was looked at.
-fn listen_to_talk(
+/// What a peer printed.
+struct PeerOutput {
+    stdout: String,
+    stderr: String,
+    /// The reading of the server when the peer reported that the queue was filled.
+    filled: Option<ServerReading>,
+}
+
+fn read_output(child: &mut Child, mut connection: Connection) -> Result<PeerOutput> {
+    let mut stdout = child.stdout.take().context("no stdout")?;
+    let stderr = BufReader::new(child.stderr.take().context("no stderr")?);
+    let mut stdin = child.stdin.take();
+    let reads_stderr = std::thread::spawn(move || read_stderr(stderr, &mut stdin, &mut connection));
+
+    let (done, end) = mpsc::channel();
+    let reads_stdout = std::thread::spawn(move || {
+        let mut text = String::new();
+        let read = stdout.read_to_string(&mut text);
+        let _ = done.send(());
+        read.map(|_| text)
+    });
+    if end.recv_timeout(PATIENCE).is_err() {
+        bail!("it did not finish within {} s", PATIENCE.as_secs());
+    }
+    // A process that the peer left behind would keep stderr open, and disturb the next run.
+    end_group(child)?;
+    let stdout = reads_stdout.join().expect("the thread does not panic")?;
+    let (stderr, filled) = reads_stderr.join().expect("the thread does not panic")?;
+    Ok(PeerOutput { stdout, stderr, filled })
+}
+
+/// Reads the stderr of a peer. When the peer reports that the queue is filled, takes a reading of the server, and then
+/// lets the peer continue.
+fn read_stderr(
     stderr: impl BufRead,
     stdin: &mut Option<ChildStdin>,
     connection: &mut Connection,
-) -> Result<(String, Option<Usage>)> {
-    let (mut talk, mut usage) = (String::new(), None);
+) -> Result<(String, Option<ServerReading>)> {
+    let (mut text, mut filled) = (String::new(), None);
     for line in stderr.lines() {
         let line = line?;
         if line == "filled" {
-            usage = Some(Usage::of(connection)?);
-            stdin.take().context("it said twice that the queue is filled")?.write_all(b"go\n")?;
+            filled = Some(ServerReading::take(connection)?);
+            stdin.take().context("it reported twice that the queue was filled")?.write_all(b"go\n")?;
         } else {
-            talk += &line;
-            talk.push('\n');
+            text += &line;
+            text.push('\n');
         }
     }
-    Ok((talk, usage))
-}
-
-/// What the server has used so far.
-struct Usage {
-    cpu_us: f64,
-    /// Commands inside scripts count as well: they are what a script costs.
-    commands: f64,
-    /// Without the buffers of connections, which say nothing about messages.
-    memory: f64,
-}
-
-impl Usage {
-    fn of(connection: &mut Connection) -> Result<Usage> {
-        let info: String = redis::cmd("INFO").arg(&["cpu", "memory", "commandstats"]).query(connection)?;
-        let fields: HashMap<&str, &str> =
-            info.lines().filter_map(|line| line.trim().split_once(':')).collect();
-        let number = |name: &str| -> Result<f64> {
-            let text = fields.get(name).with_context(|| format!("INFO has no {name}"))?;
-            text.parse().with_context(|| format!("INFO has {name}:{text}"))
-        };
-        let ours = ["cmdstat_info", "cmdstat_flushall"];
-        let calls = fields
-            .iter()
-            .filter(|(name, _)| name.starts_with("cmdstat_") && !ours.contains(name))
-            .filter_map(|(_, text)| text.strip_prefix("calls=")?.split(',').next()?.parse::<f64>().ok());
-        Ok(Usage {
-            cpu_us: (number("used_cpu_user")? + number("used_cpu_sys")?) * 1e6,
-            commands: calls.sum(),
-            memory: number("used_memory")? - number("mem_clients_normal")?,
-        })
-    }
+    Ok((text, filled))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! All that was measured, and its medians.
+//! The results of all rounds, and their medians.
 
 use anyhow::Result;
 use contract::Mode;
+use estafeta_lab::quantile::quantile;
 use serde::Serialize;
 use serde_json::json;
 
@@ -13,12 +14,12 @@ pub struct Results {
     pub machine: Machine,
     pub rounds: usize,
     pub body: usize,
-    /// Who did not take part, and why.
+    /// The peers that could not run here, and why.
     pub skipped: Vec<(String, Reason)>,
     queues: Vec<Queue>,
 }
 
-/// What one queue gave in all rounds.
+/// The samples of one queue, from all rounds.
 pub struct Queue {
     pub name: String,
     pub version: String,
@@ -27,7 +28,7 @@ pub struct Queue {
     consume: Vec<Sample>,
 }
 
-/// The medians of one mode.
+/// The medians of one queue in one mode.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
     pub messages_per_second: f64,
@@ -60,7 +61,7 @@ impl Results {
         self.skipped.push((name.to_owned(), reason));
     }
 
-    /// The fastest first.
+    /// Returns the queues, the fastest first.
     pub fn ranking(&self) -> Vec<&Queue> {
         let rate = |queue: &Queue| queue.figures(Mode::EndToEnd).map_or(0.0, |f| f.messages_per_second);
         let mut queues: Vec<&Queue> = self.queues.iter().collect();
@@ -85,15 +86,19 @@ impl Results {
 impl Queue {
     pub fn figures(&self, mode: Mode) -> Option<Figures> {
         let samples = self.samples(mode);
-        let rates: Vec<f64> = samples.iter().map(Sample::rate).collect();
-        let of = |part: fn(&Sample) -> Option<f64>| median(samples.iter().filter_map(part).collect());
+        let at = |share: f64, part: fn(&Sample) -> Option<f64>| {
+            let mut values: Vec<f64> = samples.iter().filter_map(part).collect();
+            values.sort_by(f64::total_cmp);
+            quantile(&values, share)
+        };
+        let rate = |sample: &Sample| Some(sample.rate());
         Some(Figures {
-            lowest: rates.iter().copied().min_by(f64::total_cmp)?,
-            highest: rates.iter().copied().max_by(f64::total_cmp)?,
-            messages_per_second: median(rates)?,
-            server_us_per_message: of(|sample| sample.server_us),
-            commands_per_message: of(|sample| sample.commands),
-            bytes_per_waiting_message: of(|sample| sample.bytes_waiting),
+            messages_per_second: at(0.5, rate)?,
+            lowest: at(0.0, rate)?,
+            highest: at(1.0, rate)?,
+            server_us_per_message: at(0.5, |sample| sample.server_us),
+            commands_per_message: at(0.5, |sample| sample.commands),
+            bytes_per_waiting_message: at(0.5, |sample| sample.bytes_waiting),
         })
     }
 
@@ -105,24 +110,14 @@ impl Queue {
     }
 
     fn to_json(&self) -> serde_json::Value {
-        let told = |mode| json!({"median": self.figures(mode), "runs": self.samples(mode)});
+        let of = |mode| json!({"median": self.figures(mode), "runs": self.samples(mode)});
         json!({
             "peer": self.name,
             "version": self.version,
             "settings": self.settings,
-            "end-to-end": told(Mode::EndToEnd),
-            "consume": told(Mode::Consume),
+            "end-to-end": of(Mode::EndToEnd),
+            "consume": of(Mode::Consume),
         })
-    }
-}
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        length if length % 2 == 1 => Some(values[middle]),
-        _ => Some((values[middle - 1] + values[middle]) / 2.0),
     }
 }
 
@@ -131,9 +126,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_the_middle_or_between_the_two_middles() {
-        assert_eq!(median(vec![]), None);
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    fn figures_are_the_median_and_the_ends_of_all_rounds() {
+        let sample = |seconds, server_us| Sample {
+            version: "1".to_owned(),
+            runs: 1,
+            count: 100,
+            seconds,
+            server_us: Some(server_us),
+            commands: Some(1.0),
+            bytes_waiting: None,
+        };
+        let machine = Machine { date: String::new(), cores: 1, cpu: String::new(), redis: String::new() };
+        let mut results = Results::new(machine, 3, 64);
+        for (seconds, server_us) in [(1.0, 5.0), (4.0, 1.0), (2.0, 9.0)] {
+            results.add("queue", "", Mode::EndToEnd, sample(seconds, server_us));
+        }
+        let queue = results.ranking()[0];
+        let figures = queue.figures(Mode::EndToEnd).unwrap();
+        assert_eq!((figures.lowest, figures.messages_per_second, figures.highest), (25.0, 50.0, 100.0));
+        assert_eq!((figures.server_us_per_message, figures.bytes_per_waiting_message), (Some(5.0), None));
+        assert!(queue.figures(Mode::Consume).is_none(), "no run, no figures");
     }
 }

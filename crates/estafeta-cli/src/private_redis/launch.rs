@@ -57,7 +57,7 @@ fn spawn(program: &Path, directory: &Path, log: &File, lock: File) -> io::Result
         ("unixsocketperm", "700"),
         ("logfile", LOG),
     ];
-    let mut command = redis_program::command(program, directory, 0, &settings);
+    let mut command = redis_program::command(program, directory, &settings);
     command
         // A complaint about the settings above goes here, because the server has not opened its own log yet.
         .stdout(log.try_clone()?)

@@ -131,8 +131,8 @@ impl<'a> BenchEnv<'a> {
         let load = std::fs::read_to_string("/proc/loadavg").ok();
         let load = load.as_ref().and_then(|load| load.split(' ').next());
         let load = load.map_or_else(String::new, |load| format!(", load average {load}"));
-        let version = self.server.version().await?;
-        Ok(format!("Redis {version} ({place}), {cores}{load}"))
+        let server = self.server.product().await?;
+        Ok(format!("{server} ({place}), {cores}{load}"))
     }
 
     /// Returns the name of a new ring.

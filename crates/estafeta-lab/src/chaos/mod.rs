@@ -104,7 +104,8 @@ pub struct ChaosOutcome {
     pub seen: Seen,
     pub records: Vec<Vec<RecordLine>>,
     pub began_ms: u64,
-    pub redis_version: String,
+    /// The name and version of the server.
+    pub redis: String,
 }
 
 /// Runs all phases, with all files in `directory`. Returns None if `stop` was ready before the end.

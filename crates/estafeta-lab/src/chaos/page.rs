@@ -42,11 +42,11 @@ pub fn page(outcome: &ChaosOutcome) -> String {
          <title>estafeta chaos, seed {seed}</title><style>{chart_style}{STYLE}</style></head><body>\n\
          <h1>estafeta chaos: <span class=\"{class}\">{word}</span></h1>\n\
          <p>{sentence}.</p>\n<p>{setting}: {faults}, {messages} published, {errors}.</p>\n\
-         <p class=\"run\">{date}, estafeta {version}, Redis {redis}: <code>{call}</code></p>\n",
+         <p class=\"run\">{date}, estafeta {version}, {redis}: <code>{call}</code></p>\n",
         chart_style = chart::STYLE,
         date = moment(outcome.began_ms),
         version = env!("CARGO_PKG_VERSION"),
-        redis = escape(&outcome.redis_version),
+        redis = escape(&outcome.redis),
         call = escape(&verdict.call),
         seed = verdict.seed,
         sentence = escape(&verdict.sentence()),

@@ -99,8 +99,8 @@ impl<S: ChaosObserver> Phases<'_, S> {
         let evidence = self.evidence(progress.readings, &last, failure.is_none()).await?;
         let faults = self.targets.faults();
         let verdict = Verdict::new(self.options, &evidence, &seen, &last, &faults, times, failure);
-        let redis_version = Server::connect(&self.template.endpoint).await?.version().await?;
-        Ok(ChaosOutcome { verdict, faults, seen, records: evidence.records, began_ms, redis_version })
+        let redis = Server::connect(&self.template.endpoint).await?.product().await?;
+        Ok(ChaosOutcome { verdict, faults, seen, records: evidence.records, began_ms, redis })
     }
 
     async fn run_phases(&self, glance: &Receiver<Glance>, progress: &mut PhaseProgress) -> Result<()> {
