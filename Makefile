@@ -64,7 +64,7 @@ deny: $(CARGO_DENY) ## check licences, sources and advisories of all dependencie
 	@if $(CARGO_DENY) fetch db; then $(CARGO_DENY) check --disable-fetch advisories; \
 	  else echo 'make deny: the advisories could not be fetched, so they were not checked' >&2; fi
 
-# Queues whose language cannot be installed are left out, and the page says so.
+# The runner skips queues whose language cannot be installed. The page names them.
 peers: ## measure estafeta beside other queues, and write docs/benchmarks.md: make peers ROUNDS=9
 	@scripts/install-deps cc redis-server
 	@scripts/install-deps node npm || echo 'make peers: going on without the queues of Node.js' >&2

@@ -1,6 +1,8 @@
-// bee-queue. Settings, after its README: jobs saved with saveAll ("pushing all the work out on the wire before hearing
-// back"); no events that nobody waits for (getEvents, sendEvents and storeJobs off); finished jobs removed at once
-// (removeOnSuccess); a concurrency of 100.
+// bee-queue. Settings, from its README:
+// - The producer saves jobs with saveAll ("pushing all the work out on the wire before hearing back").
+// - There are no events, because nothing reads them (getEvents, sendEvents and storeJobs are off).
+// - The worker removes finished jobs at once (removeOnSuccess).
+// - The concurrency is 100.
 
 import Queue from 'bee-queue';
 import { run, versionOf } from './contract.js';

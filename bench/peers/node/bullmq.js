@@ -1,7 +1,9 @@
-// BullMQ. Settings: jobs added with addBulk (https://docs.bullmq.io/guide/queues/adding-bulks, "faster since it reduces
-// the number of roundtrips"); a concurrency of 100 (https://docs.bullmq.io/guide/parallelism-and-concurrency, "between
-// 100 and 300 is a quite standard setting"); finished jobs removed at once
-// (https://docs.bullmq.io/guide/workers/auto-removal-of-jobs).
+// BullMQ. Settings:
+// - The producer adds jobs with addBulk ("faster since it reduces the number of roundtrips",
+//   https://docs.bullmq.io/guide/queues/adding-bulks).
+// - The concurrency is 100 ("between 100 and 300 is a quite standard setting",
+//   https://docs.bullmq.io/guide/parallelism-and-concurrency).
+// - The worker removes finished jobs at once (https://docs.bullmq.io/guide/workers/auto-removal-of-jobs).
 
 import { Queue, Worker } from 'bullmq';
 import { Redis } from 'ioredis';
@@ -10,7 +12,7 @@ import { run, versionOf } from './contract.js';
 const NAME = 'jobs';
 const CONCURRENCY = 100;
 
-// BullMQ wants the first setting on every connection of a worker, because a worker waits for ever.
+// BullMQ requires this setting on every connection of a worker, because a worker waits forever.
 const connect = (url) => new Redis(url, { maxRetriesPerRequest: null });
 
 async function producer(url) {

@@ -1,18 +1,18 @@
-// What both peers in JavaScript do alike; bench/peers/README.md has the contract in words.
+// The code that both peers in JavaScript share. bench/peers/README.md describes the contract.
 //
-// Worker and producer are two processes, as their users would have them: a Node process has one thread for JavaScript,
-// and either side can fill it. This process works; a child that it forks puts the messages.
+// Worker and producer are two processes, as users run them. A Node process has one thread for JavaScript, and either
+// side can keep it busy. This process is the worker. It forks a child, which puts the messages into the queue.
 
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 
-// How many messages go into one call where a peer takes several at once.
+// How many messages one call puts into the queue.
 const BATCH = 100;
 
 // Runs a peer:
 //   producer()      -> { put(bodies), close() }
-//   worker(onEach)  -> { start(), close() }; calls onEach for each message that it handled
+//   worker(onEach)  -> { start(), close() }, which calls onEach for each handled message
 export async function run({ peer, version, producer, worker }) {
   const task = readTask();
   if (process.send) {
@@ -23,7 +23,7 @@ export async function run({ peer, version, producer, worker }) {
 }
 
 export function versionOf(module) {
-  // Not by import: not every package exports its package.json.
+  // An import would not do, because not every package exports its package.json.
   const file = new URL(`node_modules/${module}/package.json`, import.meta.url);
   return JSON.parse(readFileSync(file, 'utf8')).version;
 }
@@ -55,7 +55,7 @@ async function workAll(task, peer, version, makeWorker) {
   const childEnd = once(child, 'exit');
   childEnd.then(([code]) => {
     if (code !== 0) {
-      console.error(`the producer ended with ${code}`);
+      console.error(`the producer exited with ${code}`);
       process.exit(1);
     }
   });
@@ -94,7 +94,7 @@ async function workAll(task, peer, version, makeWorker) {
   process.exit(0);
 }
 
-// Says that all messages are put, and waits until the runner has looked at the server.
+// Reports that all messages are in the queue, and waits until the runner has read the state of the server.
 async function filled() {
   console.error('filled');
   process.stdin.resume();

@@ -1,10 +1,10 @@
 """Celery with Redis as its broker.
 
-Settings, after https://docs.celeryq.dev/en/stable/userguide/optimizing.html: many messages are prefetched (for "many
-short-running tasks", "64, or 128"), and messages are transient. Results are not kept, and nothing is sent that nobody
-reads (events, gossip, mingle, heartbeats, remote control). Messages are acknowledged when they are handled, as by all
-other peers, and not before (`task_acks_late`). The pool is the default one, prefork, with two
-processes; with `solo` and `threads` it was no faster, and consuming it was slower.
+Settings, from https://docs.celeryq.dev/en/stable/userguide/optimizing.html: the worker prefetches 128 messages ("64, or
+128" for "many short-running tasks"), and messages are transient. Celery keeps no results, and sends nothing that no
+program here reads: no events, gossip, mingle, heartbeats or remote control. As in all other peers, the worker
+acknowledges a message after it is handled (`task_acks_late`). The pool is the default one, prefork, with two processes.
+The pools `solo` and `threads` were no faster end to end, and slower with `consume`.
 """
 
 import multiprocessing
@@ -22,7 +22,7 @@ PROCESSES = 2
 
 
 class SharedTally(contract.Tally):
-    """Counts across the pool's processes, which are forked from this one."""
+    """Counts messages in all processes of the pool, which this process forks."""
 
     def __init__(self, expected):
         super().__init__(expected)
@@ -34,7 +34,7 @@ class SharedTally(contract.Tally):
             self.shared.value += 1
 
     def _watch(self):
-        # 2 ms late at most, of a run of seconds.
+        # At most 2 ms late, in a run of seconds.
         while self.shared.value < self.expected:
             time.sleep(0.002)
         self.end = time.monotonic()
@@ -54,7 +54,7 @@ def declare(task, on_each):
         worker_prefetch_multiplier=PREFETCH,
         worker_send_task_events=False,
         worker_enable_remote_control=False,
-        # stdout is for the result.
+        # stdout is for the result only.
         worker_redirect_stdouts=False,
         broker_connection_retry_on_startup=True,
     )
@@ -63,7 +63,7 @@ def declare(task, on_each):
 
 def producer(task):
     app, job = declare(task, lambda: None)
-    # One connection for all messages, instead of one taken out of the pool for each.
+    # One connection for all messages, instead of one from the pool per message.
     amqp_producer = app.amqp.Producer(app.connection_for_write())
     return lambda body: job.apply_async((body,), producer=amqp_producer)
 

@@ -1,7 +1,7 @@
-"""What both peers in Python do alike; bench/peers/README.md has the contract in words.
+"""The code that both peers in Python share. bench/peers/README.md describes the contract.
 
-Worker and producer are two processes, as their users would have them: one interpreter runs one thread at a time. This
-process works; a child that it spawns puts the messages.
+Worker and producer are two processes, as users run them, because one interpreter runs one thread at a time. This
+process is the worker. It spawns a child, which puts the messages into the queue.
 """
 
 import json
@@ -29,14 +29,14 @@ class Task:
 
 
 class Tally:
-    """The handler of every peer: it counts, and nothing else."""
+    """Counts handled messages. The handlers do nothing else."""
 
     def __init__(self, expected):
         self.handled = 0
         self.expected = expected
         self.end = None
         self.complete = threading.Event()
-        # Handlers of Dramatiq run in several threads, and `+= 1` is not atomic.
+        # Dramatiq calls handlers in several threads, and `+= 1` is not atomic.
         self.lock = threading.Lock()
 
     def count(self):
@@ -50,13 +50,13 @@ class Tally:
 def run(peer, package, producer, start_worker, tally_of=Tally):
     """Runs a peer.
 
-    `producer(task)` is called in the child and gives the function that puts one message; `start_worker(task, tally)` is
-    called here and returns, once the worker is up, the time at which it was: a user starts a worker once and not for
-    every message.
+    The child calls `producer(task)`, which returns a function that puts one message into the queue. This process calls
+    `start_worker(task, tally)`. It returns when the worker is ready, with the time at which it was. The start is not
+    timed, because a user starts a worker once, and not for every message.
     """
     task = Task()
     tally = tally_of(task.count)
-    # Not fork: a child must not inherit connections and threads.
+    # Spawn and not fork, because a child must not inherit connections and threads.
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     child = context.Process(target=_produce, args=(producer, task, theirs), daemon=True)
@@ -80,7 +80,7 @@ def run(peer, package, producer, start_worker, tally_of=Tally):
         sys.exit(f"{peer} handled {tally.handled} of {task.count} messages")
     result = {"peer": peer, "version": version(package), "mode": task.mode, "count": task.count}
     print(json.dumps({**result, "seconds": tally.end - start}), flush=True)
-    # The frameworks' own ways down take seconds, and nothing is left to be done.
+    # The frameworks take seconds to shut down, and there is nothing left to do.
     os._exit(0)
 
 
@@ -96,5 +96,5 @@ def _produce(producer, task, parent):
 def _join(child):
     child.join()
     if child.exitcode != 0:
-        print(f"the producer ended with {child.exitcode}", file=sys.stderr)
+        print(f"the producer exited with {child.exitcode}", file=sys.stderr)
         os._exit(1)

@@ -1,16 +1,16 @@
 """Dramatiq with its Redis broker.
 
-Settings: one worker process with 8 threads, which is what its command line starts for each core
-(https://dramatiq.io/guide.html); more processes would fight the producer and Redis for cores. It prefetches 200
-messages (`dramatiq_queue_prefetch`, https://dramatiq.io/changelog.html) instead of 16, which doubles what
-it handles. No middleware but Retries, which the guarantee needs: the others (limits of time and age, callbacks,
-pipelines, notifications, https://dramatiq.io/reference.html) take time for what is not used here.
+Settings: one worker process with 8 threads, as its command line starts for each core (https://dramatiq.io/guide.html).
+More processes would compete with the producer and Redis for cores. The worker prefetches 200 messages instead of 16
+(`dramatiq_queue_prefetch`, https://dramatiq.io/changelog.html), which makes it twice as fast. The only middleware is
+Retries, because the guarantee needs it. The others (limits of time and age, callbacks, pipelines, notifications,
+https://dramatiq.io/reference.html) cost time, and this program does not use them.
 """
 
 import os
 import time
 
-# Read when dramatiq is imported.
+# dramatiq reads this when it is imported.
 os.environ["dramatiq_queue_prefetch"] = "200"
 
 import dramatiq  # noqa: E402

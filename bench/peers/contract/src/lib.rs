@@ -1,5 +1,5 @@
-//! What every peer in Rust does alike: read its task, count what it handled, report. `bench/peers/README.md` has the
-//! contract in words; the programs in other languages keep to it as well.
+//! The code that all peers in Rust share: it reads the task, counts handled messages and prints the result.
+//! `bench/peers/README.md` describes the contract, which the peers in other languages keep too.
 
 use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,20 +8,20 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tokio::sync::Notify;
 
-/// How many messages go into one call where a peer takes several at once, unless the task says otherwise.
+/// The size of a batch, unless the task names one.
 const BATCH: u64 = 100;
 
-/// What is timed.
+/// Which part of a run is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Producer and worker at work at the same time.
+    /// Everything. Producer and worker run at the same time.
     EndToEnd,
-    /// All messages are put first, which is not timed, then worked off.
+    /// Only the worker, which starts when all messages are in the queue.
     Consume,
 }
 
 impl Mode {
-    /// As the first argument of a peer.
+    /// Its name, as the first argument of a peer.
     pub fn name(self) -> &'static str {
         match self {
             Mode::EndToEnd => "end-to-end",
@@ -30,14 +30,14 @@ impl Mode {
     }
 }
 
-/// What this run has to do.
+/// What a peer has to do in one run.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// The server that this run has for itself.
+    /// The server, which no other program uses.
     pub redis_url: String,
-    /// What is timed.
+    /// Which part of the run is timed.
     pub mode: Mode,
-    /// How many messages there are.
+    /// The number of messages.
     pub count: u64,
     body_bytes: usize,
     batch: Option<u64>,
@@ -73,32 +73,32 @@ impl Task {
         Ok(Task { redis_url, mode, count, body_bytes, batch })
     }
 
-    /// How many messages go into one call where a peer takes several at once.
+    /// How many messages one call may put or take, if the queue has such calls.
     pub fn batch(&self) -> u64 {
         self.batch.unwrap_or(BATCH)
     }
 
-    /// The body of every message. Letters only, so that no format makes it longer by escaping.
+    /// The body of every message. It has letters only, so no format makes it longer by escaping.
     pub fn body(&self) -> String {
         "x".repeat(self.body_bytes)
     }
 
-    /// The sizes of the calls that put all messages.
+    /// The number of messages in each call that puts messages.
     pub fn batches(&self) -> impl Iterator<Item = u64> + use<> {
         let (count, batch) = (self.count, self.batch());
         (0..count).step_by(batch as usize).map(move |done| batch.min(count - done))
     }
 
-    /// Says that all messages are put, and waits until the runner has looked at the server.
+    /// Reports that all messages are in the queue, and waits until the runner has read the state of the server.
     ///
-    /// Without a runner stdin is usually a terminal or empty: Return or its end goes on.
+    /// A line, or the end, of stdin ends the wait. On a terminal, press Return.
     pub fn filled(&self) -> Result<()> {
         writeln!(std::io::stderr(), "filled")?;
         std::io::stdin().lock().read_line(&mut String::new())?;
         Ok(())
     }
 
-    /// Prints the result: the one line that belongs on stdout.
+    /// Prints the result, which is the only line on stdout. Fails unless `handled` is the number of messages.
     pub fn report(&self, peer: &str, version: &str, handled: u64, elapsed: Duration) -> Result<()> {
         ensure!(handled == self.count, "{peer} handled {handled} of {} messages", self.count);
         let line = serde_json::json!({
@@ -114,7 +114,7 @@ impl Task {
     }
 }
 
-/// The handler of every peer: it counts, and nothing else.
+/// Counts handled messages. The handlers do nothing else.
 #[derive(Debug)]
 pub struct Tally {
     handled: AtomicU64,
@@ -123,17 +123,17 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Expects that many messages.
+    /// Creates a counter that is complete after this many messages.
     pub fn of(expected: u64) -> Tally {
         Tally { handled: AtomicU64::new(0), expected, complete: Notify::new() }
     }
 
-    /// One more message is handled.
+    /// Counts one message.
     pub fn count(&self) {
         self.add(1);
     }
 
-    /// So many more messages are handled.
+    /// Counts this many messages.
     pub fn add(&self, messages: u64) {
         let before = self.handled.fetch_add(messages, Ordering::Relaxed);
         if (before + 1..=before + messages).contains(&self.expected) {
@@ -141,12 +141,12 @@ impl Tally {
         }
     }
 
-    /// How many are handled so far.
+    /// The number of messages handled so far.
     pub fn handled(&self) -> u64 {
         self.handled.load(Ordering::Relaxed)
     }
 
-    /// Waits until all are handled; says how long it took since `start`, and how many there were.
+    /// Waits until all messages are handled. Returns the time since `start`, and how many messages were handled.
     pub async fn completed(&self, start: Instant) -> (Duration, u64) {
         self.complete.notified().await;
         (start.elapsed(), self.handled())
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batches_are_as_large_as_asked_for_and_the_last_one_takes_the_rest() {
+    fn batches_have_the_requested_size_and_the_last_one_takes_the_rest() {
         let redis_url = String::new();
         let task = Task { redis_url, mode: Mode::EndToEnd, count: 250, body_bytes: 1, batch: None };
         assert_eq!(task.batches().collect::<Vec<_>>(), [100, 100, 50]);
@@ -178,6 +178,6 @@ mod tests {
         }
         tally.add(2);
         let (_, handled) = tally.completed(Instant::now()).await;
-        assert_eq!(handled, 11, "too many are not hidden");
+        assert_eq!(handled, 11, "it does not hide one message too many");
     }
 }

@@ -1,4 +1,4 @@
-//! Members at work, each in a thread of its own with a runtime of its own, and what is heard of them.
+//! Members in this process, each with its own thread and runtime, and what they report.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 pub struct Hands {
     stop: CancellationToken,
     threads: Vec<JoinHandle<estafeta::Result<()>>>,
-    /// One of them has ended, or panicked.
+    /// Cancelled when a member has ended or panicked.
     ended: CancellationToken,
 }
 
@@ -22,7 +22,7 @@ impl Hands {
         Hands { stop: CancellationToken::new(), threads: Vec::new(), ended: CancellationToken::new() }
     }
 
-    /// Starts a member that is expected to put or to handle so many messages.
+    /// Starts a member that will publish or handle this many messages.
     pub fn start<S: Source, H: Handler>(
         &mut self,
         config: &Config,
@@ -41,7 +41,7 @@ impl Hands {
         Ok(heard)
     }
 
-    /// Waits for something that they do; they must not end meanwhile.
+    /// Waits for something that the members do. Fails if one of them ends first.
     pub async fn working<T>(&mut self, awaited: impl Future<Output = T>) -> Result<T> {
         tokio::select! {
             biased;
@@ -52,7 +52,7 @@ impl Hands {
         bail!("a member ended too early");
     }
 
-    /// Lets all leave the ring in good order.
+    /// Stops all members. Each leaves the ring.
     pub fn finish(mut self) -> Result<()> {
         self.leave()
     }
@@ -66,11 +66,11 @@ impl Hands {
     }
 }
 
-/// What is heard of one member.
+/// What one member has reported.
 pub struct Heard {
     joined: Notify,
     in_office: Notify,
-    /// Messages that Redis has.
+    /// Messages that the member has published.
     pub put: Tally,
     /// Messages whose outcome Redis has recorded.
     pub settled: Tally,

@@ -1,9 +1,8 @@
-//! estafeta: a generator and a handler, each in a thread of its own with connections of its own, as two copies of a
-//! program would have them.
+//! estafeta: a generator and a handler. Each has its own thread and connections, as two nodes have.
 //!
-//! Settings: no pause between messages, batches as large as asked for, one lane, and room for all messages in the queue.
-//! The time ends when Redis has recorded the last outcome, which is after the handler has returned. With `consume` it also
-//! has the handler's connecting and joining in it, because a member does that itself.
+//! Settings: no pause between messages, batches of the requested size, one lane, and room for all messages in the queue.
+//! The time ends when Redis has recorded the last outcome, which is after the handler has returned. With `consume`, the
+//! time also includes connecting and joining, because a member does that itself.
 
 mod hand;
 
@@ -26,10 +25,10 @@ async fn main() -> Result<()> {
     let go = CancellationToken::new();
     let mut hands = Hands::none();
     let source = Feed { body: task.body().into_bytes(), go: go.clone(), going: false };
-    // The first to join takes office.
+    // The first member takes office.
     let generator = hands.start(&config, source, Count(Arc::clone(&handled)), task.count)?;
     hands.working(generator.in_office()).await?;
-    // The one who handles has nothing to put, should it ever be asked.
+    // The handler never takes office. If it did, this source would give it no message.
     let never = Feed { body: Vec::new(), go: CancellationToken::new(), going: false };
 
     let elapsed = match task.mode {
@@ -59,25 +58,25 @@ fn settings(task: &Task) -> Result<Config> {
     config.interval = Duration::ZERO;
     config.max_batch = usize::try_from(task.batch())?;
     config.limit = Some(task.count);
-    // A batch is never more than a quarter of the room.
+    // A batch never fills more than a quarter of the room.
     config.max_waiting = 4 * task.count.max(task.batch());
     Ok(config)
 }
 
-/// What the ring itself says: as many outcomes as messages, and nothing left.
+/// Fails unless the ring has recorded one outcome per message, and holds no other message.
 async fn check(config: &Config, count: u64) -> Result<()> {
     let ring = Ring::connect(config.redis.clone(), config.ring.clone()).await?;
     let ring = ring.snapshot(0).await?;
     ensure!(
         ring.balanced && (ring.published, ring.done) == (count, count),
-        "of {count} messages {} were published and {} done",
+        "of {count} messages, {} were published and {} done",
         ring.published,
         ring.done
     );
     Ok(())
 }
 
-/// The same body again and again, from the word go.
+/// Returns the same body again and again, once `go` is cancelled.
 struct Feed {
     body: Vec<u8>,
     go: CancellationToken,
@@ -94,7 +93,7 @@ impl Source for Feed {
     }
 }
 
-/// Counts, and nothing else.
+/// Counts messages.
 struct Count(Arc<AtomicU64>);
 
 impl Handler for Count {

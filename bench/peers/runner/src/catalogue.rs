@@ -1,13 +1,13 @@
-//! Who takes part, and how fast they are expected to be.
+//! The queues that take part, and how fast each is expected to be.
 
 use contract::Mode;
 
 use crate::table::thousands;
 
-/// What a program is written in, and where it is.
+/// The language of a program, which also determines its directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Language {
-    /// The program in `estafeta/`, of the main workspace.
+    /// The program in `estafeta/`, which is part of the main workspace.
     Estafeta,
     /// A binary of the workspace in `rust/`.
     Rust,
@@ -17,7 +17,7 @@ pub enum Language {
     Python,
 }
 
-/// How a peer is started.
+/// The program that runs a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
     pub language: Language,
@@ -27,17 +27,17 @@ pub struct Program {
 /// One queue that takes part.
 #[derive(Debug)]
 pub struct Peer {
-    /// What it calls itself.
+    /// The name of the queue, as its program reports it.
     pub queue: &'static str,
-    /// The size of its batches, where it is measured at more than one.
+    /// The size of its batches. None if the queue is measured with one size only.
     pub batch: Option<u64>,
     pub program: Program,
-    /// Shown under the table; the program itself says where each is recommended.
+    /// Printed below the table. The head of the program names the page that recommends each setting.
     pub settings: &'static str,
-    /// Messages a second on two cores, roughly: only to choose a number of messages.
+    /// The expected messages per second on two cores. They only determine how many messages a run has.
     end_to_end_rate: f64,
     consume_rate: f64,
-    /// The most that may wait when a worker starts.
+    /// How many messages may wait when a worker starts. None if the queue has no such limit.
     backlog_limit: Option<u64>,
 }
 
@@ -49,7 +49,8 @@ impl Peer {
         }
     }
 
-    /// The numbers of messages of runs that should take that long together: one run, unless so many may not wait.
+    /// Returns the number of messages of each run, so that all runs together should take this long. There are several
+    /// runs only if so many messages cannot wait at once.
     pub fn counts(&self, mode: Mode, seconds: f64) -> Vec<u64> {
         let (rate, limit) = match mode {
             Mode::EndToEnd => (self.end_to_end_rate, None),
@@ -171,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_that_bears_no_long_backlog_consumes_in_several_runs() {
+    fn a_queue_with_a_limited_backlog_consumes_in_several_runs() {
         let peer = |queue| PEERS.iter().find(|peer| peer.queue == queue).unwrap();
         assert_eq!(peer("Celery").counts(Mode::Consume, 2.0), [2_400]);
         assert_eq!(peer("apalis-redis").counts(Mode::Consume, 0.5), [7_000; 4]);

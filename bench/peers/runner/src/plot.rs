@@ -60,11 +60,11 @@ fn legend() -> Vec<SvgElement> {
     drawn
 }
 
-/// The powers of ten below the slowest rate and above the fastest.
+/// Returns the powers of ten below the slowest rate and above the fastest.
 fn decades(rates: impl Iterator<Item = f64> + Clone) -> (i32, i32) {
     let low = rates.clone().fold(f64::INFINITY, f64::min).clamp(1.0, 1e9);
     let high = rates.fold(1.0, f64::max);
-    // A tenth of a decade lower, so that the slowest bar can still be seen.
+    // The scale begins at least a tenth of a decade lower, so that the slowest bar is visible.
     let low = (low.log10() - 0.1).floor() as i32;
     (low, (high.log10().ceil() as i32).max(low + 1))
 }

@@ -1,4 +1,4 @@
-//! The table in `docs/benchmarks.md`, between two markers; the rest of that page is written by hand.
+//! The table in `docs/benchmarks.md`. It is between two markers. People write the rest of that page.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::results::{Queue, Results};
 const BEGIN: &str = "<!-- peers: begin -->";
 const END: &str = "<!-- peers: end -->";
 
-/// Puts the table and the plot into `docs`.
+/// Writes the table and the plot into the directory `docs`.
 pub fn write(docs: &Path, results: &Results) -> Result<()> {
     let page = docs.join("benchmarks.md");
     let text = std::fs::read_to_string(&page).context("cannot read docs/benchmarks.md")?;
@@ -25,14 +25,15 @@ pub fn write(docs: &Path, results: &Results) -> Result<()> {
     Ok(())
 }
 
-/// What stands between the markers.
+/// The text between the markers.
 pub fn markdown(results: &Results) -> String {
     let mut text = String::new();
     let machine = &results.machine;
     let _ = writeln!(
         text,
-        "Measured on {} with `make peers ROUNDS={}`: {} of {}, {} on the same machine without\n\
-         persistence; bodies of {} bytes, a handler that only counts; medians of {}, in which the queues took turns.\n",
+        "Measured on {} with `make peers ROUNDS={}` on {} of {}. {} ran on the same machine\n\
+         without persistence. Bodies had {} bytes, and handlers only counted. Figures are medians of {}, in which the\n\
+         queues took turns.\n",
         machine.date,
         results.rounds,
         counted(machine.cores as u64, "core"),
@@ -47,7 +48,8 @@ pub fn markdown(results: &Results) -> String {
     for queue in results.ranking() {
         text += &row(queue);
     }
-    text += "\nServer CPU and commands are those of end to end; commands inside scripts count. Settings:\n\n";
+    text +=
+        "\nServer CPU and commands were measured end to end. Commands inside scripts count. Settings:\n\n";
     for queue in results.ranking() {
         let _ = writeln!(text, "- **{}**: {}.", queue.name, queue.settings);
     }
@@ -78,7 +80,7 @@ fn row(queue: &Queue) -> String {
     format!("| {} |\n", cells.join(" | "))
 }
 
-/// Two digits are all that such figures are worth below 100.
+/// Formats a figure with two significant digits if it is below 10. More of them would be noise.
 fn significant(value: f64) -> String {
     match value {
         value if value < 1.0 => format!("{value:.2}"),
@@ -87,7 +89,7 @@ fn significant(value: f64) -> String {
     }
 }
 
-/// Rounded to three digits, with commas: 131,600 is not known to the message.
+/// Formats a figure with three significant digits, and with commas. More digits would be noise.
 pub fn thousands(value: f64) -> String {
     let magnitude = 10f64.powi((value.abs().max(1.0).log10().floor() as i32 - 2).max(0));
     figure((value / magnitude).round() * magnitude, 0)
@@ -98,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_have_three_digits_that_mean_something() {
+    fn figures_have_at_most_three_significant_digits() {
         let written: Vec<_> = [7.4, 999.6, 1050.0, 131_649.0, 1_234_567.0].map(thousands).into();
         assert_eq!(written, ["7", "1,000", "1,050", "132,000", "1,230,000"]);
         assert_eq!([0.8, 5.04, 19.6].map(significant), ["0.80", "5.0", "20"]);

@@ -1,8 +1,7 @@
-//! What the programs here were built with.
+//! The versions of the measured crates.
 
-/// The version of a crate.
-///
-/// Taken from the lock file, so that no figure is ever published under a version that was not measured.
+/// Returns the version of a crate. It comes from the lock file, so every figure is published with the version that was
+/// measured.
 pub fn locked_version(package: &str) -> &'static str {
     let entry = format!("name = \"{package}\"\nversion = \"");
     let (_, rest) = include_str!("../Cargo.lock").split_once(&entry).expect("the crate is in the lock file");

@@ -1,11 +1,11 @@
-//! apalis-redis: two tasks, each with a connection of its own.
+//! apalis-redis: two tasks, each with its own connection.
 //!
-//! Settings, after the documentation of `apalis_redis::Config`: larger batches "can improve throughput", locking "can be
-//! turned off for tasks that last shorter than a worker heartbeat", and events that nobody listens to are not emitted.
-//! Results stay persisted, because without that apalis does not acknowledge a task at all. Tasks are pushed with
-//! `push_bulk`, and the worker polls every millisecond instead of once a heartbeat.
+//! Settings, from the documentation of `apalis_redis::Config`: larger batches "can improve throughput", and locking "can
+//! be turned off for tasks that last shorter than a worker heartbeat". There are no events, because nothing reads them.
+//! Results are persisted, because otherwise apalis does not acknowledge a task at all. The producer pushes tasks with
+//! `push_bulk`. The worker polls every millisecond instead of once per heartbeat.
 //!
-//! The producer is held back when it is too far ahead: see `BACKLOG_LIMIT`.
+//! The producer waits while too many tasks are in the queue. See `BACKLOG_LIMIT`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,8 +16,8 @@ use apalis_redis::{Config, RedisStorage};
 use contract::{Mode, Tally, Task as Assignment};
 use versions::locked_version;
 
-/// Its script that fetches tasks unpacks all that are due onto the stack of Lua, which holds about 8,000; with more than
-/// that due, a worker dies, and so does every one after it.
+/// The script of apalis that fetches tasks unpacks all due tasks onto the stack of Lua, which holds about 8,000. If more
+/// are due, the worker dies, and so does every worker after it.
 const BACKLOG_LIMIT: u64 = 7_000;
 
 #[tokio::main]

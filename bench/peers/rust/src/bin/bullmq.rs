@@ -1,8 +1,11 @@
-//! BullMQ for Rust (the crate `bullmq-official`): two tasks, each with connections of its own.
+//! BullMQ for Rust (the crate `bullmq-official`): two tasks, each with its own connections.
 //!
-//! Settings: jobs added with `add_bulk`, "for maximum throughput" (its documentation); a concurrency of 100, which BullMQ
-//! calls standard (<https://docs.bullmq.io/guide/parallelism-and-concurrency>), and with 50, 200 and 500 it was no faster;
-//! finished jobs removed at once (<https://docs.bullmq.io/guide/workers/auto-removal-of-jobs>).
+//! Settings:
+//!
+//! - The producer adds jobs with `add_bulk`, "for maximum throughput" (documentation of the crate).
+//! - The concurrency is 100, which BullMQ calls standard
+//!   (<https://docs.bullmq.io/guide/parallelism-and-concurrency>). It was no faster with 50, 200 and 500.
+//! - The worker removes finished jobs at once (<https://docs.bullmq.io/guide/workers/auto-removal-of-jobs>).
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,8 +1,9 @@
-//! rsmq_async: two tasks, each with a multiplexed connection of its own ("start here", says its README).
+//! rsmq_async: two tasks, each with its own multiplexed connection.
 //!
-//! Settings, after the sections "Pick your client" and "Batching" of its README: the multiplexed client; messages sent
-//! in batches of 100 and received in batches of 500, where it was fastest. There is no deletion in batches, so the deletions of a batch go out at once over the
-//! multiplexed connection instead of one after the other. Its `Worker` would take one message a round trip.
+//! Settings, from the sections "Pick your client" and "Batching" of its README: the multiplexed client ("start here"),
+//! which sends batches of 100 and receives batches of 500. It was fastest with these sizes. rsmq_async cannot delete in
+//! batches. So this program sends all deletions of a batch at once over the multiplexed connection. The `Worker` of
+//! rsmq_async would take one message per round trip.
 
 use std::time::{Duration, Instant};
 
@@ -60,7 +61,7 @@ async fn work(mut rsmq: Rsmq, count: u64) -> Result<u64> {
     while handled < count {
         let messages = rsmq.receive_message_batch::<Vec<u8>>(QUEUE, None, RECEIVED_AT_ONCE).await?;
         if messages.is_empty() {
-            // There is no blocking read: this is as often as is sensible to ask.
+            // rsmq_async has no blocking read, so the worker polls.
             tokio::time::sleep(Duration::from_millis(1)).await;
             continue;
         }

@@ -1,9 +1,12 @@
-//! Redis Streams with a consumer group, straight from redis-rs: what a careful user writes by hand.
+//! Redis Streams with a consumer group, with plain redis-rs, as a careful user writes it by hand.
 //!
-//! Two tasks, each with a connection of its own. Settings, after the pages of Redis on pipelining and on streams: XADD
-//! in pipelines of a batch (<https://redis.io/docs/latest/develop/use/pipelining/>), XREADGROUP with COUNT of a batch,
-//! and the XACK and XDEL of a batch in one round trip with the read of the next one. XDEL, because an acknowledged entry
-//! would otherwise stay in memory for ever.
+//! There are two tasks, each with its own connection. Settings, from the pages of Redis about pipelining
+//! (<https://redis.io/docs/latest/develop/use/pipelining/>) and streams:
+//!
+//! - A pipeline has one XADD for each message of a batch.
+//! - XREADGROUP has a COUNT, the size of a batch.
+//! - XACK and XDEL of a batch share a round trip with the read of the next batch. Without XDEL, an acknowledged entry
+//!   would stay in memory forever.
 
 use std::time::{Duration, Instant};
 
@@ -45,7 +48,7 @@ async fn main() -> Result<()> {
 }
 
 async fn connect(client: &redis::Client) -> Result<MultiplexedConnection> {
-    // A blocking read may well take longer than the time that redis-rs grants an answer by default.
+    // A blocking read may take longer than the default time-out of redis-rs for an answer.
     let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
     Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
 }
