@@ -21,7 +21,7 @@ PREFETCH = 128
 PROCESSES = 2
 
 
-class SharedTally(contract.Tally):
+class SharedCounter(contract.MessageCounter):
     """Counts messages in all processes of the pool, which this process forks."""
 
     def __init__(self, expected):
@@ -68,8 +68,8 @@ def producer(task):
     return lambda body: job.apply_async((body,), producer=amqp_producer)
 
 
-def start_worker(task, tally):
-    app, _ = declare(task, tally.count)
+def start_worker(task, counter):
+    app, _ = declare(task, counter.count)
     up = queue.SimpleQueue()
     worker_ready.connect(lambda **_: up.put(time.monotonic()), weak=False)
     silent = dict(without_gossip=True, without_mingle=True, without_heartbeat=True, quiet=True, loglevel="ERROR")
@@ -79,4 +79,4 @@ def start_worker(task, tally):
 
 
 if __name__ == "__main__":
-    contract.run("Celery", "celery", producer, start_worker, SharedTally)
+    contract.run("Celery", "celery", producer, start_worker, SharedCounter)

@@ -13,7 +13,7 @@ import time
 from importlib.metadata import version
 
 
-class Task:
+class PeerTask:
     def __init__(self):
         try:
             self.mode, count, body_bytes = sys.argv[1:]
@@ -28,7 +28,7 @@ class Task:
         return "x" * self.body_bytes
 
 
-class Tally:
+class MessageCounter:
     """Counts handled messages. The handlers do nothing else."""
 
     def __init__(self, expected):
@@ -47,15 +47,15 @@ class Tally:
                 self.complete.set()
 
 
-def run(peer, package, producer, start_worker, tally_of=Tally):
+def run(peer, package, producer, start_worker, new_counter=MessageCounter):
     """Runs a peer.
 
     The child calls `producer(task)`, which returns a function that puts one message into the queue. This process calls
-    `start_worker(task, tally)`. It returns when the worker is ready, with the time at which it was. The start is not
+    `start_worker(task, counter)`. It returns when the worker is ready, with the time at which it was. The start is not
     timed, because a user starts a worker once, and not for every message.
     """
-    task = Task()
-    tally = tally_of(task.count)
+    task = PeerTask()
+    counter = new_counter(task.count)
     # Spawn and not fork, because a child must not inherit connections and threads.
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
@@ -68,18 +68,18 @@ def run(peer, package, producer, start_worker, tally_of=Tally):
         _join(child)
         print("filled", file=sys.stderr, flush=True)
         sys.stdin.readline()
-        start = start_worker(task, tally)
+        start = start_worker(task, counter)
     else:
-        start_worker(task, tally)
+        start_worker(task, counter)
         start = time.monotonic()
         ours.send("go")
-    tally.complete.wait()
+    counter.complete.wait()
     _join(child)
 
-    if tally.handled != task.count:
-        sys.exit(f"{peer} handled {tally.handled} of {task.count} messages")
+    if counter.handled != task.count:
+        sys.exit(f"{peer} handled {counter.handled} of {task.count} messages")
     result = {"peer": peer, "version": version(package), "mode": task.mode, "count": task.count}
-    print(json.dumps({**result, "seconds": tally.end - start}), flush=True)
+    print(json.dumps({**result, "seconds": counter.end - start}), flush=True)
     # The frameworks take seconds to shut down, and there is nothing left to do.
     os._exit(0)
 

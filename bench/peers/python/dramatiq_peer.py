@@ -35,8 +35,8 @@ def producer(task):
     return job.send
 
 
-def start_worker(task, tally):
-    broker, _ = declare(task, tally.count)
+def start_worker(task, counter):
+    broker, _ = declare(task, counter.count)
     worker = dramatiq.Worker(broker, worker_threads=THREADS)
     start = time.monotonic()
     worker.start()

@@ -114,9 +114,6 @@ pub enum PrivateRedisError {
     },
 }
 
-/// A result of this module.
-pub type Result<T> = std::result::Result<T, PrivateRedisError>;
-
 /// How [`PrivateRedis::ensure`] got a server that answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ensured {
@@ -146,7 +143,7 @@ pub struct Status {
 }
 
 /// The directory in which this program keeps the data of its user.
-pub fn data_directory() -> Result<PathBuf> {
+pub fn data_directory() -> Result<PathBuf, PrivateRedisError> {
     directory::locate_data(|name| std::env::var_os(name))
 }
 
@@ -158,11 +155,11 @@ pub struct PrivateRedis {
 
 impl PrivateRedis {
     /// Finds the directory of the server. Touches nothing on disk.
-    pub fn locate() -> Result<Self> {
+    pub fn locate() -> Result<Self, PrivateRedisError> {
         Self::at(directory::locate(|name| std::env::var_os(name))?)
     }
 
-    fn at(directory: PathBuf) -> Result<Self> {
+    fn at(directory: PathBuf) -> Result<Self, PrivateRedisError> {
         let this = Self { directory };
         directory::check_length(&this.socket())?;
         Ok(this)
@@ -202,7 +199,7 @@ impl PrivateRedis {
     }
 
     /// Returns once the server has answered. Starts it if no other node has.
-    pub fn ensure(&self) -> Result<Ensured> {
+    pub fn ensure(&self) -> Result<Ensured, PrivateRedisError> {
         // This check comes before the first command to the socket. In a directory of another user, a server of that
         // user could answer.
         let prepared = directory::prepare(&self.directory)?;
@@ -222,7 +219,7 @@ impl PrivateRedis {
     }
 
     /// Starts the server if the lock is free. Returns false if another node holds the lock or a server is alive.
-    fn try_start(&self, prepared: &Prepared, deadline: Instant) -> Result<bool> {
+    fn try_start(&self, prepared: &Prepared, deadline: Instant) -> Result<bool, PrivateRedisError> {
         let Some(lock) = try_lock(prepared.open_lock()?, &self.lock_path())? else {
             return Ok(false);
         };
@@ -235,7 +232,7 @@ impl PrivateRedis {
     }
 
     /// What the server reports about itself, or `None` if no server accepts connections.
-    pub fn status(&self) -> Result<Option<Status>> {
+    pub fn status(&self) -> Result<Option<Status>, PrivateRedisError> {
         let Some(mut connection) = probe::connect(&self.socket()) else {
             return Ok(None);
         };
@@ -256,7 +253,7 @@ impl PrivateRedis {
     ///
     /// NOSAVE skips only snapshots, which this server never takes. Before it ends, the server writes what is in memory
     /// to the append-only file, and that file to the disk.
-    pub fn stop(&self) -> Result<bool> {
+    pub fn stop(&self) -> Result<bool, PrivateRedisError> {
         let deadline = Instant::now() + PATIENCE;
         let mut ran = false;
         while self.lock_is_held()? {
@@ -279,7 +276,7 @@ impl PrivateRedis {
         Ok(ran)
     }
 
-    fn lock_is_held(&self) -> Result<bool> {
+    fn lock_is_held(&self) -> Result<bool, PrivateRedisError> {
         let path = self.lock_path();
         match File::open(&path) {
             Ok(file) => Ok(try_lock(file, &path)?.is_none()),
@@ -298,7 +295,7 @@ impl PrivateRedis {
 /// This is the lock of the standard library, and not the `Flock` of `nix`. A `Flock` unlocks when it is dropped, and
 /// that would take the lock away from the server that inherited it. This lock ends when the last descriptor of the open
 /// file is closed.
-fn try_lock(file: File, path: &Path) -> Result<Option<File>> {
+fn try_lock(file: File, path: &Path) -> Result<Option<File>, PrivateRedisError> {
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(std::fs::TryLockError::WouldBlock) => Ok(None),

@@ -18,7 +18,7 @@ const MAX_QUEUED: usize = 10_000;
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
-struct Queue {
+struct LineQueue {
     lines: VecDeque<Vec<u8>>,
     finished: bool,
     /// The result of the writing, once it has ended.
@@ -27,7 +27,7 @@ struct Queue {
 
 #[derive(Clone, Default)]
 pub struct Printer {
-    shared: Arc<(Mutex<Queue>, Condvar)>,
+    shared: Arc<(Mutex<LineQueue>, Condvar)>,
 }
 
 impl Printer {
@@ -67,13 +67,13 @@ impl Printer {
         queue.written.take().unwrap_or(Ok(()))
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, LineQueue> {
         self.shared.0.lock().expect("no panic while held")
     }
 
     fn write_all(&self, mut out: impl Write, closed: &CancellationToken) {
         loop {
-            let idle = |queue: &mut Queue| queue.lines.is_empty() && !queue.finished;
+            let idle = |queue: &mut LineQueue| queue.lines.is_empty() && !queue.finished;
             let mut queue = self.shared.1.wait_while(self.queue(), idle).expect("no panic while held");
             let lines = std::mem::take(&mut queue.lines);
             let last = queue.finished;

@@ -61,7 +61,7 @@ use trial::Limits;
 
 /// Changes the sources in small ways, one at a time, and runs the tests that have to notice.
 #[derive(Parser)]
-struct Options {
+struct MutantsOptions {
     /// Only these kinds
     #[arg(long, value_enum)]
     kind: Vec<MutantKind>,
@@ -118,7 +118,7 @@ fn shard(text: &str) -> Result<Shard, String> {
     }
 }
 
-impl Options {
+impl MutantsOptions {
     fn wants(&self, kind: MutantKind) -> bool {
         match &self.kind[..] {
             [] => self.bugs.is_none() || kind == MutantKind::Planted,
@@ -132,7 +132,7 @@ impl Options {
 }
 
 fn main() -> Result<ExitCode> {
-    let options = Options::parse();
+    let options = MutantsOptions::parse();
     let changed = options.since.as_deref().map(|since| Changed::since(since, &root())).transpose()?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let target = target.join("mutants");
@@ -163,7 +163,7 @@ fn main() -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!is_good)))
 }
 
-fn bugs(options: &Options, changed: Option<&Changed>, results: &StoredResults) -> Result<Vec<Case>> {
+fn bugs(options: &MutantsOptions, changed: Option<&Changed>, results: &StoredResults) -> Result<Vec<Case>> {
     if !options.wants(MutantKind::Planted) {
         return Ok(Vec::new());
     }
@@ -183,7 +183,11 @@ fn bugs(options: &Options, changed: Option<&Changed>, results: &StoredResults) -
     .collect()
 }
 
-fn systematic(options: &Options, changed: Option<&Changed>, results: &StoredResults) -> Result<Vec<Case>> {
+fn systematic(
+    options: &MutantsOptions,
+    changed: Option<&Changed>,
+    results: &StoredResults,
+) -> Result<Vec<Case>> {
     let mut mutants = BTreeMap::<String, Vec<Mutant>>::new();
     if options.wants(MutantKind::Lua) {
         for (file, source) in suites::scripts()? {

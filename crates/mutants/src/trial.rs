@@ -116,11 +116,13 @@ impl Trial {
         command.env("CARGO_PROFILE_DEV_OPT_LEVEL", if self.optimised { "1" } else { "0" });
         let (mut output, mut errors, mut executable) = (Vec::new(), Vec::new(), None);
         let ending = TestRun::start(command)?.watch(BUILD_LIMIT, |line| {
-            match serde_json::from_str::<Artifact>(line) {
-                Ok(Artifact { executable: Some(found), profile: Some(Profile { test: true }), .. }) => {
+            match serde_json::from_str::<CargoMessage>(line) {
+                Ok(CargoMessage {
+                    executable: Some(found), profile: Some(Profile { test: true }), ..
+                }) => {
                     executable = Some(found);
                 }
-                Ok(Artifact { message: Some(message), .. }) => {
+                Ok(CargoMessage { message: Some(message), .. }) => {
                     if message.level == "error" {
                         errors.push(message.spans.iter().flat_map(CompilerSpan::places).collect());
                     }
@@ -189,7 +191,7 @@ impl Built {
 
 /// The useful parts of a line that cargo writes while it builds.
 #[derive(Deserialize)]
-struct Artifact {
+struct CargoMessage {
     executable: Option<PathBuf>,
     profile: Option<Profile>,
     message: Option<CompilerMessage>,

@@ -46,11 +46,11 @@ pub struct Terminal {
 
 /// What the program has shown so far, and a condition variable for its changes.
 struct Shown {
-    state: Mutex<State>,
+    state: Mutex<TerminalState>,
     changed: Condvar,
 }
 
-struct State {
+struct TerminalState {
     parser: vt100::Parser,
     raw: Vec<u8>,
     /// No process has the terminal open any more.
@@ -82,7 +82,7 @@ impl Terminal {
         let child = OwnedChild::spawn(command)
             .unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()));
         let parser = vt100::Parser::new(at_least_one(rows), at_least_one(cols), 0);
-        let state = Mutex::new(State { parser, raw: Vec::new(), closed: false, hung_up: false });
+        let state = Mutex::new(TerminalState { parser, raw: Vec::new(), closed: false, hung_up: false });
         let shown = Arc::new(Shown { state, changed: Condvar::new() });
         shown.draw(master.try_clone().expect("a terminal can be shared"));
         let name = format!("{} (pid {})", program.display(), child.pid());
@@ -210,7 +210,7 @@ impl std::fmt::Debug for Terminal {
     }
 }
 
-impl State {
+impl TerminalState {
     fn text(&self) -> String {
         let screen = self.parser.screen();
         let rows: Vec<_> = screen.rows(0, screen.size().1.get()).collect();
@@ -247,12 +247,12 @@ impl Shown {
         });
     }
 
-    fn update(&self, change: impl FnOnce(&mut State)) {
+    fn update(&self, change: impl FnOnce(&mut TerminalState)) {
         change(&mut self.lock());
         self.changed.notify_all();
     }
 
-    fn wait_until(&self, deadline: Instant, mut reached: impl FnMut(&State) -> bool) {
+    fn wait_until(&self, deadline: Instant, mut reached: impl FnMut(&TerminalState) -> bool) {
         let mut state = self.lock();
         while !reached(&state) {
             let Some(left) = deadline.checked_duration_since(Instant::now()) else { return };
@@ -260,7 +260,7 @@ impl Shown {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TerminalState> {
         // A predicate of the test may have panicked in `wait_until`. What was drawn is complete all the same.
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }

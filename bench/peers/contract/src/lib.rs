@@ -32,7 +32,7 @@ impl Mode {
 
 /// What a peer has to do in one run.
 #[derive(Clone, Debug)]
-pub struct Task {
+pub struct PeerTask {
     /// The server, which no other program uses.
     pub redis_url: String,
     /// Which part of the run is timed.
@@ -43,9 +43,9 @@ pub struct Task {
     batch: Option<u64>,
 }
 
-impl Task {
+impl PeerTask {
     /// Reads `REDIS_URL` and the arguments `MODE COUNT BODY_BYTES [BATCH]`.
-    pub fn from_env() -> Result<Task> {
+    pub fn from_env() -> Result<PeerTask> {
         let redis_url = std::env::var("REDIS_URL").context("REDIS_URL is not set")?;
         let arguments: Vec<String> = std::env::args().skip(1).collect();
         let (mode, count, body_bytes, batch) = match arguments.as_slice() {
@@ -70,7 +70,7 @@ impl Task {
                     .with_context(|| format!("expected a size of batches of at least 1, got {batch}"))
             })
             .transpose()?;
-        Ok(Task { redis_url, mode, count, body_bytes, batch })
+        Ok(PeerTask { redis_url, mode, count, body_bytes, batch })
     }
 
     /// How many messages one call may put or take, if the queue has such calls.
@@ -116,16 +116,16 @@ impl Task {
 
 /// Counts handled messages. The handlers do nothing else.
 #[derive(Debug)]
-pub struct Tally {
+pub struct MessageCounter {
     handled: AtomicU64,
     expected: u64,
     complete: Notify,
 }
 
-impl Tally {
+impl MessageCounter {
     /// Creates a counter that is complete after this many messages.
-    pub fn of(expected: u64) -> Tally {
-        Tally { handled: AtomicU64::new(0), expected, complete: Notify::new() }
+    pub fn of(expected: u64) -> MessageCounter {
+        MessageCounter { handled: AtomicU64::new(0), expected, complete: Notify::new() }
     }
 
     /// Counts one message.
@@ -160,24 +160,24 @@ mod tests {
     #[test]
     fn batches_have_the_requested_size_and_the_last_one_takes_the_rest() {
         let redis_url = String::new();
-        let task = Task { redis_url, mode: Mode::EndToEnd, count: 250, body_bytes: 1, batch: None };
+        let task = PeerTask { redis_url, mode: Mode::EndToEnd, count: 250, body_bytes: 1, batch: None };
         assert_eq!(task.batches().collect::<Vec<_>>(), [100, 100, 50]);
-        let task = Task { batch: Some(1000), ..task };
+        let task = PeerTask { batch: Some(1000), ..task };
         assert_eq!(task.batches().collect::<Vec<_>>(), [250]);
     }
 
     #[tokio::test]
-    async fn a_tally_is_complete_with_the_last_message_even_if_more_come_with_it() {
-        let tally = Tally::of(10);
-        tally.count();
-        tally.add(8);
+    async fn a_counter_is_complete_with_the_last_message_even_if_more_come_with_it() {
+        let counter = MessageCounter::of(10);
+        counter.count();
+        counter.add(8);
         tokio::select! {
             biased;
-            _ = tally.completed(Instant::now()) => panic!("complete with nine of ten"),
+            _ = counter.completed(Instant::now()) => panic!("complete with nine of ten"),
             () = std::future::ready(()) => {}
         }
-        tally.add(2);
-        let (_, handled) = tally.completed(Instant::now()).await;
+        counter.add(2);
+        let (_, handled) = counter.completed(Instant::now()).await;
         assert_eq!(handled, 11, "it does not hide one message too many");
     }
 }

@@ -4,56 +4,56 @@
 //! The time ends when Redis has recorded the last outcome, which is after the handler has returned. With `consume`, the
 //! time also includes connecting and joining, because a member does that itself.
 
-mod hand;
+mod members;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use contract::{Mode, Task};
+use contract::{Mode, PeerTask};
 use estafeta::{Config, Failure, Handler, Message, Ring, Source};
 use tokio_util::sync::CancellationToken;
 
-use crate::hand::Hands;
+use crate::members::RunningMembers;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    let task = Task::from_env()?;
+    let task = PeerTask::from_env()?;
     let config = settings(&task)?;
     let handled = Arc::new(AtomicU64::new(0));
     let go = CancellationToken::new();
-    let mut hands = Hands::none();
-    let source = Feed { body: task.body().into_bytes(), go: go.clone(), going: false };
+    let mut members = RunningMembers::none();
+    let source = RepeatedBody { body: task.body().into_bytes(), go: go.clone(), going: false };
     // The first member takes office.
-    let generator = hands.start(&config, source, Count(Arc::clone(&handled)), task.count)?;
-    hands.working(generator.in_office()).await?;
+    let generator = members.start(&config, source, CountingHandler(Arc::clone(&handled)), task.count)?;
+    members.working(generator.in_office()).await?;
     // The handler never takes office. If it did, this source would give it no message.
-    let never = Feed { body: Vec::new(), go: CancellationToken::new(), going: false };
+    let never = RepeatedBody { body: Vec::new(), go: CancellationToken::new(), going: false };
 
     let elapsed = match task.mode {
         Mode::EndToEnd => {
-            let handler = hands.start(&config, never, Count(Arc::clone(&handled)), task.count)?;
-            hands.working(handler.joined()).await?;
+            let handler = members.start(&config, never, CountingHandler(Arc::clone(&handled)), task.count)?;
+            members.working(handler.joined()).await?;
             let start = Instant::now();
             go.cancel();
-            hands.working(handler.settled.completed(start)).await?.0
+            members.working(handler.settled.completed(start)).await?.0
         }
         Mode::Consume => {
             go.cancel();
-            hands.working(generator.put.completed(Instant::now())).await?;
+            members.working(generator.put.completed(Instant::now())).await?;
             task.filled()?;
             let start = Instant::now();
-            let handler = hands.start(&config, never, Count(Arc::clone(&handled)), task.count)?;
-            hands.working(handler.settled.completed(start)).await?.0
+            let handler = members.start(&config, never, CountingHandler(Arc::clone(&handled)), task.count)?;
+            members.working(handler.settled.completed(start)).await?.0
         }
     };
-    hands.finish()?;
+    members.finish()?;
     check(&config, task.count).await?;
     task.report("estafeta", env!("CARGO_PKG_VERSION"), handled.load(Ordering::Relaxed), elapsed)
 }
 
-fn settings(task: &Task) -> Result<Config> {
+fn settings(task: &PeerTask) -> Result<Config> {
     let mut config = Config::new(task.redis_url.parse()?, "bench".parse()?);
     config.interval = Duration::ZERO;
     config.max_batch = usize::try_from(task.batch())?;
@@ -77,13 +77,13 @@ async fn check(config: &Config, count: u64) -> Result<()> {
 }
 
 /// Returns the same body again and again, once `go` is cancelled.
-struct Feed {
+struct RepeatedBody {
     body: Vec<u8>,
     go: CancellationToken,
     going: bool,
 }
 
-impl Source for Feed {
+impl Source for RepeatedBody {
     async fn next(&mut self) -> Vec<u8> {
         if !self.going {
             self.go.cancelled().await;
@@ -94,9 +94,9 @@ impl Source for Feed {
 }
 
 /// Counts messages.
-struct Count(Arc<AtomicU64>);
+struct CountingHandler(Arc<AtomicU64>);
 
-impl Handler for Count {
+impl Handler for CountingHandler {
     async fn handle(&self, _: &Message) -> Result<(), Failure> {
         self.0.fetch_add(1, Ordering::Relaxed);
         Ok(())

@@ -40,21 +40,21 @@ impl std::fmt::Display for Interrupted {
 impl std::error::Error for Interrupted {}
 
 #[derive(Default)]
-struct State {
+struct GroupState {
     signal: Option<i32>,
     /// The leader of the group that runs.
     running: Option<u32>,
 }
 
 pub struct Children {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<GroupState>>,
     scratch: ScratchDir,
 }
 
 impl Children {
     /// From now on, a signal does not end the runner at once.
     pub fn new() -> Result<Children> {
-        let state = Arc::new(Mutex::new(State::default()));
+        let state = Arc::new(Mutex::new(GroupState::default()));
         let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
         let shared = Arc::clone(&state);
         std::thread::spawn(move || {
@@ -115,7 +115,7 @@ impl Children {
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<GroupState>) -> MutexGuard<'_, GroupState> {
     state.lock().expect("no panic while held")
 }
 

@@ -29,13 +29,13 @@ pub struct Installation<'a> {
 
 /// One line of the report of cargo about a build.
 #[derive(Deserialize)]
-struct Artifact {
-    target: Target,
+struct BuiltProgram {
+    target: BuiltTarget,
     executable: Option<PathBuf>,
 }
 
 #[derive(Deserialize)]
-struct Target {
+struct BuiltTarget {
     name: String,
 }
 
@@ -94,7 +94,7 @@ impl<'a> Installation<'a> {
             Ok(messages)
         })?;
         ensure!(status.success(), "{what} failed: {status}");
-        for artifact in messages.lines().filter_map(|line| serde_json::from_str::<Artifact>(line).ok()) {
+        for artifact in messages.lines().filter_map(|line| serde_json::from_str::<BuiltProgram>(line).ok()) {
             if let Some(path) = artifact.executable {
                 self.binaries.insert(artifact.target.name, path);
             }

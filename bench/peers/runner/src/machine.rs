@@ -6,7 +6,7 @@ use estafeta_lab::server::product;
 use estafeta_lab::text::moment;
 use serde::Serialize;
 
-use crate::measure::Stage;
+use crate::measure::PeerRunner;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
@@ -17,8 +17,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub fn look(stage: &Stage<'_>) -> Result<Machine> {
-        let redis = product(&redis::cmd("INFO").arg("server").query(&mut stage.connect()?)?);
+    pub fn of(runner: &PeerRunner<'_>) -> Result<Machine> {
+        let redis = product(&redis::cmd("INFO").arg("server").query(&mut runner.connect()?)?);
         let date = moment(now_ms()).split('T').next().unwrap_or_default().to_owned();
         Ok(Machine { date, cores: std::thread::available_parallelism()?.get(), cpu: cpu(), redis })
     }

@@ -22,12 +22,12 @@ use crate::catalogue::{PEERS, Peer};
 use crate::children::{Children, Interrupted};
 use crate::install::Installation;
 use crate::machine::Machine;
-use crate::measure::{Sample, Stage};
-use crate::results::Results;
+use crate::measure::{PeerRunner, Sample};
+use crate::results::PeerResults;
 
 #[derive(Parser)]
 #[command(about = "Measures estafeta beside other queues, and writes docs/benchmarks.md")]
-struct Options {
+struct PeersOptions {
     /// Number of rounds. Every figure is their median
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -45,7 +45,7 @@ struct Options {
     no_docs: bool,
 }
 
-impl Options {
+impl PeersOptions {
     fn wants(&self, name: &str) -> bool {
         let name = name.to_lowercase();
         self.only.is_empty() || self.only.iter().any(|word| name.contains(&word.to_lowercase()))
@@ -53,7 +53,7 @@ impl Options {
 }
 
 fn main() -> Result<ExitCode> {
-    let options = Options::parse();
+    let options = PeersOptions::parse();
     let outcome = run(&options);
     if let Some(interrupted) = outcome.as_ref().err().and_then(|error| error.downcast_ref::<Interrupted>()) {
         eprintln!("peers: interrupted, nothing was written");
@@ -62,11 +62,11 @@ fn main() -> Result<ExitCode> {
     outcome.map(|()| ExitCode::SUCCESS)
 }
 
-fn run(options: &Options) -> Result<()> {
+fn run(options: &PeersOptions) -> Result<()> {
     ensure!(options.rounds > 0, "expected at least one round, got 0");
     let children = Children::new()?;
-    let stage = Stage::set(&children)?;
-    let mut results = Results::new(Machine::look(&stage)?, options.rounds, options.body);
+    let runner = PeerRunner::start(&children)?;
+    let mut results = PeerResults::new(Machine::of(&runner)?, options.rounds, options.body);
     let mut installation = Installation::new(&children);
     let peers = prepare(options, &mut installation, &mut results)?;
 
@@ -75,7 +75,7 @@ fn run(options: &Options) -> Result<()> {
         for peer in &peers {
             let name = peer.name();
             for mode in [Mode::EndToEnd, Mode::Consume] {
-                let run = |count| stage.run(&installation, peer, mode, count, options.body);
+                let run = |count| runner.run(&installation, peer, mode, count, options.body);
                 let runs: Result<Vec<Sample>> =
                     peer.counts(mode, options.seconds).into_iter().map(run).collect();
                 // A queue that fails now and then has no figure. Whether it gets one would be luck.
@@ -102,9 +102,9 @@ fn run(options: &Options) -> Result<()> {
 
 /// Returns the peers that can run here. The page names the others.
 fn prepare(
-    options: &Options,
+    options: &PeersOptions,
     installation: &mut Installation<'_>,
-    results: &mut Results,
+    results: &mut PeerResults,
 ) -> Result<Vec<&'static Peer>> {
     let mut ready = Vec::new();
     for peer in PEERS.iter().filter(|peer| options.wants(peer.queue)) {

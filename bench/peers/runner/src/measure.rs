@@ -59,7 +59,7 @@ impl Sample {
 
 /// The line that a peer prints at its end.
 #[derive(Deserialize)]
-struct Report {
+struct PeerReport {
     peer: String,
     batch: Option<u64>,
     version: String,
@@ -69,18 +69,18 @@ struct Report {
 }
 
 /// The server and the processes of all runs.
-pub struct Stage<'a> {
+pub struct PeerRunner<'a> {
     redis: EphemeralRedis,
     /// Over TCP, because not every peer can use a unix socket.
     url: String,
     children: &'a Children,
 }
 
-impl<'a> Stage<'a> {
-    pub fn set(children: &'a Children) -> Result<Stage<'a>> {
+impl<'a> PeerRunner<'a> {
+    pub fn start(children: &'a Children) -> Result<PeerRunner<'a>> {
         let redis = EphemeralRedis::start(children.scratch(), Disk::Nothing)?;
         let url = redis.open_port()?;
-        Ok(Stage { redis, url, children })
+        Ok(PeerRunner { redis, url, children })
     }
 
     pub fn connect(&self) -> Result<Connection> {
@@ -110,7 +110,7 @@ impl<'a> Stage<'a> {
         let PeerOutput { stdout, filled, .. } = self.watch(command, connection_of_watch)?;
         let end = ServerReading::take(&mut connection)?;
 
-        let report: Report = serde_json::from_str(stdout.trim())
+        let report: PeerReport = serde_json::from_str(stdout.trim())
             .with_context(|| format!("expected one line of JSON, got {stdout:?}"))?;
         ensure!(
             (report.peer.as_str(), report.batch) == (peer.queue, peer.batch)

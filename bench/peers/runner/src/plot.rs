@@ -4,7 +4,7 @@ use contract::Mode;
 use estafeta_lab::plot::chart::{Scale, bar, bar_figure, page, row_label, tick};
 use estafeta_lab::plot::svg::{SvgElement, rect, text};
 
-use crate::results::Results;
+use crate::results::PeerResults;
 use crate::table::thousands;
 
 const WIDTH: f64 = 780.0;
@@ -19,7 +19,7 @@ const BAR: f64 = 14.0;
 const MODES: [(Mode, &str, &str); 2] =
     [(Mode::EndToEnd, "bar", "end to end"), (Mode::Consume, "other-bar", "consume only")];
 
-pub fn svg(results: &Results) -> String {
+pub fn svg(results: &PeerResults) -> String {
     let queues = results.ranking();
     let rates: Vec<[Option<f64>; 2]> = queues
         .iter()

@@ -10,17 +10,17 @@ use crate::install::Reason;
 use crate::machine::Machine;
 use crate::measure::Sample;
 
-pub struct Results {
+pub struct PeerResults {
     pub machine: Machine,
     pub rounds: usize,
     pub body: usize,
     /// The peers that could not run here, and why.
     pub skipped: Vec<(String, Reason)>,
-    queues: Vec<Queue>,
+    queues: Vec<MeasuredQueue>,
 }
 
 /// The samples of one queue, from all rounds.
-pub struct Queue {
+pub struct MeasuredQueue {
     pub name: String,
     pub version: String,
     pub settings: &'static str,
@@ -39,15 +39,21 @@ pub struct Figures {
     pub bytes_per_waiting_message: Option<f64>,
 }
 
-impl Results {
-    pub fn new(machine: Machine, rounds: usize, body: usize) -> Results {
-        Results { machine, rounds, body, skipped: Vec::new(), queues: Vec::new() }
+impl PeerResults {
+    pub fn new(machine: Machine, rounds: usize, body: usize) -> PeerResults {
+        PeerResults { machine, rounds, body, skipped: Vec::new(), queues: Vec::new() }
     }
 
     pub fn add(&mut self, name: &str, settings: &'static str, mode: Mode, sample: Sample) {
         let index = self.queues.iter().position(|queue| queue.name == name).unwrap_or_else(|| {
             let (name, version) = (name.to_owned(), sample.version.clone());
-            self.queues.push(Queue { name, version, settings, end_to_end: Vec::new(), consume: Vec::new() });
+            self.queues.push(MeasuredQueue {
+                name,
+                version,
+                settings,
+                end_to_end: Vec::new(),
+                consume: Vec::new(),
+            });
             self.queues.len() - 1
         });
         let queue = &mut self.queues[index];
@@ -62,15 +68,16 @@ impl Results {
     }
 
     /// Returns the queues, the fastest first.
-    pub fn ranking(&self) -> Vec<&Queue> {
-        let rate = |queue: &Queue| queue.figures(Mode::EndToEnd).map_or(0.0, |f| f.messages_per_second);
-        let mut queues: Vec<&Queue> = self.queues.iter().collect();
+    pub fn ranking(&self) -> Vec<&MeasuredQueue> {
+        let rate =
+            |queue: &MeasuredQueue| queue.figures(Mode::EndToEnd).map_or(0.0, |f| f.messages_per_second);
+        let mut queues: Vec<&MeasuredQueue> = self.queues.iter().collect();
         queues.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
         queues
     }
 
     pub fn to_json(&self) -> Result<String> {
-        let queues: Vec<_> = self.ranking().into_iter().map(Queue::to_json).collect();
+        let queues: Vec<_> = self.ranking().into_iter().map(MeasuredQueue::to_json).collect();
         let skipped: Vec<_> =
             self.skipped.iter().map(|(name, reason)| json!({"peer": name, "reason": reason})).collect();
         Ok(serde_json::to_string_pretty(&json!({
@@ -83,7 +90,7 @@ impl Results {
     }
 }
 
-impl Queue {
+impl MeasuredQueue {
     pub fn figures(&self, mode: Mode) -> Option<Figures> {
         let samples = self.samples(mode);
         let at = |share: f64, part: fn(&Sample) -> Option<f64>| {
@@ -137,7 +144,7 @@ mod tests {
             bytes_waiting: None,
         };
         let machine = Machine { date: String::new(), cores: 1, cpu: String::new(), redis: String::new() };
-        let mut results = Results::new(machine, 3, 64);
+        let mut results = PeerResults::new(machine, 3, 64);
         for (seconds, server_us) in [(1.0, 5.0), (4.0, 1.0), (2.0, 9.0)] {
             results.add("queue", "", Mode::EndToEnd, sample(seconds, server_us));
         }

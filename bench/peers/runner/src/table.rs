@@ -8,13 +8,13 @@ use contract::Mode;
 use estafeta_lab::text::{counted, figure};
 
 use crate::plot;
-use crate::results::{Queue, Results};
+use crate::results::{MeasuredQueue, PeerResults};
 
 const BEGIN: &str = "<!-- peers: begin -->";
 const END: &str = "<!-- peers: end -->";
 
 /// Writes the table and the plot into the directory `docs`.
-pub fn write(docs: &Path, results: &Results) -> Result<()> {
+pub fn write(docs: &Path, results: &PeerResults) -> Result<()> {
     let page = docs.join("benchmarks.md");
     let text = std::fs::read_to_string(&page).context("cannot read docs/benchmarks.md")?;
     let (before, rest) =
@@ -26,7 +26,7 @@ pub fn write(docs: &Path, results: &Results) -> Result<()> {
 }
 
 /// The text between the markers.
-pub fn markdown(results: &Results) -> String {
+pub fn markdown(results: &PeerResults) -> String {
     let mut text = String::new();
     let machine = &results.machine;
     let _ = writeln!(
@@ -62,7 +62,7 @@ pub fn markdown(results: &Results) -> String {
     text
 }
 
-fn row(queue: &Queue) -> String {
+fn row(queue: &MeasuredQueue) -> String {
     let (both, consume) = (queue.figures(Mode::EndToEnd), queue.figures(Mode::Consume));
     let rate = |figures: &Option<crate::results::Figures>| {
         figures.as_ref().map_or("-".to_owned(), |figures| thousands(figures.messages_per_second))

@@ -15,7 +15,7 @@ pub enum Shape {
 
 /// The shape of a character in the cell at this corner and of this size. Returns None if the font draws the character.
 pub fn of(c: char, x: f64, y: f64, width: f64, height: f64) -> Option<Shape> {
-    let place = Place { x, y, width, height };
+    let place = CellArea { x, y, width, height };
     match c {
         // Bars from below, bars from the left, and then the upper half, the right half and a square.
         '\u{2581}'..='\u{2588}' => {
@@ -34,14 +34,14 @@ pub fn of(c: char, x: f64, y: f64, width: f64, height: f64) -> Option<Shape> {
     }
 }
 
-struct Place {
+struct CellArea {
     x: f64,
     y: f64,
     width: f64,
     height: f64,
 }
 
-impl Place {
+impl CellArea {
     fn at(&self, x: f64, y: f64) -> (f64, f64) {
         (self.x + x * self.width, self.y + y * self.height)
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
 
-use super::{PrivateRedisError, Result, io_error};
+use super::{PrivateRedisError, io_error};
 
 pub(super) const LOCK: &str = "redis.lock";
 
@@ -18,7 +18,7 @@ pub(super) const MAX_SOCKET_PATH: usize = 100;
 pub(super) struct Prepared(PathBuf);
 
 impl Prepared {
-    pub(super) fn open_lock(&self) -> Result<File> {
+    pub(super) fn open_lock(&self) -> Result<File, PrivateRedisError> {
         let path = self.0.join(LOCK);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -27,12 +27,12 @@ impl Prepared {
 }
 
 /// The directory of the server, below that of the user's data.
-pub(super) fn locate(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf> {
+pub(super) fn locate(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, PrivateRedisError> {
     Ok(locate_data(variable)?.join("redis"))
 }
 
 /// `ESTAFETA_DATA`, or else a directory in the platform's place for the data of a user.
-pub(super) fn locate_data(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf> {
+pub(super) fn locate_data(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, PrivateRedisError> {
     let directory = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     // The XDG specification requires that a relative XDG_DATA_HOME is ignored.
     let data_home = || directory("XDG_DATA_HOME").filter(|path| path.is_absolute());
@@ -50,7 +50,7 @@ pub(super) fn locate_data(variable: impl Fn(&str) -> Option<OsString>) -> Result
     std::path::absolute(&data).map_err(io_error("finding", &data))
 }
 
-pub(super) fn check_length(socket: &Path) -> Result<()> {
+pub(super) fn check_length(socket: &Path) -> Result<(), PrivateRedisError> {
     if socket.as_os_str().len() > MAX_SOCKET_PATH {
         return Err(PrivateRedisError::PathTooLong { path: socket.to_owned() });
     }
@@ -58,7 +58,7 @@ pub(super) fn check_length(socket: &Path) -> Result<()> {
 }
 
 /// Creates the directory. If it exists already, checks that it belongs to this user and closes it to all others.
-pub(super) fn prepare(directory: &Path) -> Result<Prepared> {
+pub(super) fn prepare(directory: &Path) -> Result<Prepared, PrivateRedisError> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)

@@ -15,12 +15,17 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::unistd::setsid;
 
 use super::probe::{Probe, probe};
-use super::{POLL, PrivateRedisError, Result, io_error};
+use super::{POLL, PrivateRedisError, io_error};
 
 const LOG: &str = "redis.log";
 
 /// Starts the server, hands `lock` over to it, and returns once the server has answered.
-pub(super) fn launch(directory: &Path, socket: &Path, lock: File, deadline: Instant) -> Result<()> {
+pub(super) fn launch(
+    directory: &Path,
+    socket: &Path,
+    lock: File,
+    deadline: Instant,
+) -> Result<(), PrivateRedisError> {
     let program = redis_program::find()?;
     match fs::remove_file(socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

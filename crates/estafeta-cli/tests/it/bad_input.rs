@@ -1,12 +1,10 @@
 //! Wrong calls. Each prints one clear line with what was expected, returns the right exit code, and leaves Redis as it
 //! was.
 
-use std::path::PathBuf;
-
 use estafeta_testbed::Output;
 
 use crate::reset::dump;
-use crate::support::{SOON, TestRing, start};
+use crate::support::{SOON, TestRing, TextFile, start};
 
 /// Runs the program, which must fail with `code`, print everything in `expected`, and change nothing in Redis. Returns
 /// its stderr.
@@ -175,23 +173,10 @@ fn flags_that_contradict_each_other_are_refused() {
     refuses_in_one_line(&ring, &misplaced, &[("REDIS_URL", &url)], 2, &["--limit", "expected"]);
 }
 
-struct Settings {
-    dir: tempfile::TempDir,
-}
-
-impl Settings {
-    fn file(&self, text: &str) -> String {
-        let path: PathBuf = self.dir.path().join("settings.toml");
-        std::fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-}
-
 #[test]
 fn an_invalid_settings_file_is_refused_with_its_name_and_the_setting() {
     let ring = ring_with_errors();
     let url = ring.redis.url();
-    let settings = Settings { dir: tempfile::tempdir().unwrap() };
     let cases: [(&str, &[&str]); 8] = [
         ("interval = ", &["expected TOML"]),
         ("just text", &["expected TOML"]),
@@ -203,13 +188,13 @@ fn an_invalid_settings_file_is_refused_with_its_name_and_the_setting() {
         ("redis = \"redis://x\"\nhost = \"y\"", &["expected a Redis URL or host and port, not both"]),
     ];
     for (text, expected) in cases {
-        let file = settings.file(text);
-        let expected = [expected, &["settings"]].concat();
-        refuses_in_one_line(&ring, &["run", "--config", &file], &[("REDIS_URL", &url)], 2, &expected);
+        let file = TextFile::new(text);
+        let expected = [expected, &[file.path()]].concat();
+        refuses_in_one_line(&ring, &["run", "--config", file.path()], &[("REDIS_URL", &url)], 2, &expected);
         refuses_in_one_line(
             &ring,
             &["status"],
-            &[("REDIS_URL", &url), ("ESTAFETA_CONFIG", &file)],
+            &[("REDIS_URL", &url), ("ESTAFETA_CONFIG", file.path())],
             2,
             &expected,
         );
@@ -219,9 +204,8 @@ fn an_invalid_settings_file_is_refused_with_its_name_and_the_setting() {
 #[test]
 fn a_password_of_the_wrong_type_in_the_file_is_not_printed() {
     let ring = ring_with_errors();
-    let settings = Settings { dir: tempfile::tempdir().unwrap() };
-    let file = settings.file("password = 271828182845\n");
-    let stderr = refuses(&ring, &["status", "--config", &file], &[], 2, &["password"]);
+    let file = TextFile::new("password = 271828182845\n");
+    let stderr = refuses(&ring, &["status", "--config", file.path()], &[], 2, &["password"]);
     assert!(!stderr.contains("271828182845"), "{stderr}");
 }
 

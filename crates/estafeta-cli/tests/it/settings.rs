@@ -2,23 +2,9 @@
 
 use estafeta_testbed::{NO_ENV, Process, RedisServer};
 
-use crate::support::{SOON, TestRing, run, start};
+use crate::support::{SOON, TestRing, TextFile, run, start};
 
 type Envs<'a> = &'a [(&'a str, &'a str)];
-
-struct Settings(tempfile::NamedTempFile);
-
-impl Settings {
-    fn new(text: &str) -> Self {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), text).unwrap();
-        Self(file)
-    }
-
-    fn path(&self) -> &str {
-        self.0.path().to_str().unwrap()
-    }
-}
 
 /// Starts a node and waits until it has joined, in any Redis and ring.
 fn node(args: &[&str], envs: &[(&str, &str)]) -> Process {
@@ -36,7 +22,7 @@ fn has_members(redis: &RedisServer, db: u16, ring: &str) -> bool {
 #[test]
 fn for_redis_a_flag_overrides_the_environment_and_that_overrides_the_file() {
     let [by_file, by_env, by_flag] = [(); 3].map(|()| RedisServer::start());
-    let file = Settings::new(&format!("redis = {:?}\n", by_file.url()));
+    let file = TextFile::new(&format!("redis = {:?}\n", by_file.url()));
     let (env, flag) = (by_env.url(), by_flag.url());
     let joined = |args: &[&str], envs: &[(&str, &str)]| {
         let _node = node(args, envs);
@@ -58,7 +44,7 @@ fn for_redis_a_flag_overrides_the_environment_and_that_overrides_the_file() {
 fn for_the_ring_a_flag_overrides_the_environment_and_that_overrides_the_file() {
     let redis = RedisServer::start();
     let url = redis.url();
-    let file = Settings::new("ring = \"by-file\"\n");
+    let file = TextFile::new("ring = \"by-file\"\n");
     let joined = |args: &[&str], envs: &[(&str, &str)]| {
         let envs = [envs, &[("REDIS_URL", &url), ("ESTAFETA_CONFIG", file.path())]].concat();
         let _node = node(args, &envs);
@@ -72,7 +58,7 @@ fn for_the_ring_a_flag_overrides_the_environment_and_that_overrides_the_file() {
 
 #[test]
 fn for_the_limit_a_flag_overrides_the_environment_and_that_overrides_the_file() {
-    let file = Settings::new("limit = 2\ninterval = \"0\"\n");
+    let file = TextFile::new("limit = 2\ninterval = \"0\"\n");
     let reached = |args: &[&str], envs: &[(&str, &str)]| {
         let ring = TestRing::new();
         let url = ring.redis.url();
@@ -89,7 +75,7 @@ fn for_the_limit_a_flag_overrides_the_environment_and_that_overrides_the_file() 
 
 #[test]
 fn for_the_interval_a_flag_overrides_the_environment_and_that_overrides_the_file() {
-    let file = Settings::new("interval = \"1h\"\n");
+    let file = TextFile::new("interval = \"1h\"\n");
     // The first message is published at once. The ring records when the second one is due.
     let interval_ms = |args: &[&str], envs: &[(&str, &str)]| {
         let ring = TestRing::new();
@@ -119,7 +105,7 @@ fn host_port_and_database_select_a_redis() {
     assert_eq!([0, 3].map(|db| has_members(&redis, db, "estafeta")), [false, true]);
     let _env = node(&[], &[("ESTAFETA_HOST", "127.0.0.1"), ("ESTAFETA_PORT", &port), ("ESTAFETA_DB", "4")]);
     assert!(has_members(&redis, 4, "estafeta"));
-    let file = Settings::new(&format!("host = \"127.0.0.1\"\nport = {port}\ndb = 5\n"));
+    let file = TextFile::new(&format!("host = \"127.0.0.1\"\nport = {port}\ndb = 5\n"));
     let _file = node(&["--config", file.path()], &[]);
     assert!(has_members(&redis, 5, "estafeta"));
     let status = run(&["status", "--port", &port, "--db", "3", "--json"], &[]);
@@ -141,7 +127,7 @@ fn estafeta_variables_override_redis_url() {
 fn a_database_in_the_file_does_not_change_a_url_from_a_flag_or_the_environment() {
     let redis = RedisServer::builder().tcp().start();
     let url = format!("{}/1", redis.tcp_url());
-    let file = Settings::new("db = 5\n");
+    let file = TextFile::new("db = 5\n");
     let config = ["--config", file.path()];
     for (args, envs) in [
         (config.to_vec(), vec![("REDIS_URL", url.as_str())]),
@@ -160,10 +146,10 @@ fn a_database_in_the_file_does_not_change_a_url_from_a_flag_or_the_environment()
 fn a_password_can_come_from_every_source() {
     let redis = RedisServer::builder().tcp().password("right word").start();
     let port = redis.port().to_string();
-    let secret = Settings::new("right word\n");
-    let other = Settings::new("wrong\n");
-    let named = Settings::new(&format!("port = {port}\npassword-file = {:?}\n", secret.path()));
-    let written = Settings::new(&format!("port = {port}\npassword = \"right word\"\n"));
+    let secret = TextFile::new("right word\n");
+    let other = TextFile::new("wrong\n");
+    let named = TextFile::new(&format!("port = {port}\npassword-file = {:?}\n", secret.path()));
+    let written = TextFile::new(&format!("port = {port}\npassword = \"right word\"\n"));
     let bare = format!("redis://127.0.0.1:{port}");
     let with_password = format!("redis://:right%20word@127.0.0.1:{port}");
     let ways: [(&[&str], Envs<'_>); 14] = [
@@ -197,7 +183,7 @@ fn a_password_can_come_from_every_source() {
 #[test]
 fn a_password_in_the_file_is_not_sent_to_a_redis_that_is_named_elsewhere() {
     let redis = RedisServer::builder().tcp().password("right").start();
-    let file = Settings::new("host = \"elsewhere.invalid\"\npassword = \"of another server\"\n");
+    let file = TextFile::new("host = \"elsewhere.invalid\"\npassword = \"of another server\"\n");
     let output = run(&["rings", "--config", file.path()], &[("REDIS_URL", &redis.tcp_url())]);
     assert!(output.status.success(), "{output:?}");
 

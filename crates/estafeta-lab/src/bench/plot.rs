@@ -62,7 +62,7 @@ fn draw(table: &Table, panel: Panel, top: f64) -> Option<(SvgElement, f64)> {
 }
 
 /// The elements of a panel, and its height.
-type Body = Option<(Vec<SvgElement>, f64)>;
+type PanelBody = Option<(Vec<SvgElement>, f64)>;
 
 fn numbers(table: &Table, key: &str) -> Option<Vec<Option<f64>>> {
     let number = |cell: &Cell| match cell {
@@ -92,7 +92,7 @@ fn label(table: &Table, row: &[Cell]) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-fn bars(table: &Table, key: &str, top: f64) -> Body {
+fn bars(table: &Table, key: &str, top: f64) -> PanelBody {
     let (values, column) = (numbers(table, key)?, table.column(key)?);
     let scale = bar_scale(most(values.iter().flatten().copied()));
     let rows = table.rows.iter().zip(&values).filter_map(|(row, value)| Some((row, (*value)?)));
@@ -107,7 +107,7 @@ fn bars(table: &Table, key: &str, top: f64) -> Body {
     Some((drawn, y - top))
 }
 
-fn spread(table: &Table, top: f64) -> Body {
+fn spread(table: &Table, top: f64) -> PanelBody {
     let columns = ["p50Ms", "p99Ms", "maxMs"].map(|key| numbers(table, key));
     let [Some(middles), Some(highs), Some(maxima)] = columns else { return None };
     let scale = bar_scale(most(maxima.iter().flatten().copied()));
@@ -128,7 +128,7 @@ fn spread(table: &Table, top: f64) -> Body {
 }
 
 /// Draws a column over the number of nodes, on a logarithmic axis.
-fn curve(table: &Table, key: &str, top: f64) -> Body {
+fn curve(table: &Table, key: &str, top: f64) -> PanelBody {
     let (xs, ys, column) = (numbers(table, "nodes")?, numbers(table, key)?, table.column(key)?);
     let points: Vec<(f64, f64)> = xs.into_iter().zip(ys).filter_map(|(x, y)| Some((x?, y?))).collect();
     let base = top + CHART;

@@ -7,59 +7,59 @@ use crate::model::errors_view::{ErrorsAnswer, ErrorsView, Page};
 
 #[test]
 fn errors_can_be_searched_retried_and_dropped_and_all_drops_and_bulk_retries_ask_first() {
-    let mut story = Story::begin().until(3);
-    assert_eq!(story.command(MonitorCommand::Errors), [Effect::Errors(ErrorsRequest::List(String::new()))]);
-    let now = story.now();
+    let mut run = RecordedRun::begin().until(3);
+    assert_eq!(run.command(MonitorCommand::Errors), [Effect::Errors(ErrorsRequest::List(String::new()))]);
+    let now = run.now();
     let page = |text: &str| {
         let errors = (1..=3).rev().map(|number| dead_letter(now, number)).collect();
         Page { text: text.to_owned(), errors, kept: 3, searched: 3 }
     };
-    story.model.errors_view().unwrap().show(page(""));
-    story.command(MonitorCommand::Move(Movement::Down));
+    run.model.errors_view().unwrap().show(page(""));
+    run.command(MonitorCommand::Move(Movement::Down));
     assert_eq!(
-        story.command(MonitorCommand::Retry { all: false }),
+        run.command(MonitorCommand::Retry { all: false }),
         [Effect::Errors(ErrorsRequest::Retry(vec![24]))]
     );
-    assert_eq!(story.command(MonitorCommand::Drop { all: true }), []);
-    assert_eq!(story.command(MonitorCommand::Confirm(false)), []);
-    story.command(MonitorCommand::Drop { all: true });
+    assert_eq!(run.command(MonitorCommand::Drop { all: true }), []);
+    assert_eq!(run.command(MonitorCommand::Confirm(false)), []);
+    run.command(MonitorCommand::Drop { all: true });
     assert_eq!(
-        story.command(MonitorCommand::Confirm(true)),
+        run.command(MonitorCommand::Confirm(true)),
         [Effect::Errors(ErrorsRequest::Drop(vec![36, 24, 12]))]
     );
-    story.command(MonitorCommand::Drop { all: false });
-    assert_eq!(story.command(MonitorCommand::Confirm(true)), [Effect::Errors(ErrorsRequest::Drop(vec![24]))]);
+    run.command(MonitorCommand::Drop { all: false });
+    assert_eq!(run.command(MonitorCommand::Confirm(true)), [Effect::Errors(ErrorsRequest::Drop(vec![24]))]);
 
-    story.command(MonitorCommand::Search);
-    story.command(MonitorCommand::Type('z'));
-    assert_eq!(story.command(MonitorCommand::Type('e')), [Effect::Errors(ErrorsRequest::List("ze".into()))]);
-    assert_eq!(story.command(MonitorCommand::Erase), [Effect::Errors(ErrorsRequest::List("z".into()))]);
-    story.command(MonitorCommand::Enter);
+    run.command(MonitorCommand::Search);
+    run.command(MonitorCommand::Type('z'));
+    assert_eq!(run.command(MonitorCommand::Type('e')), [Effect::Errors(ErrorsRequest::List("ze".into()))]);
+    assert_eq!(run.command(MonitorCommand::Erase), [Effect::Errors(ErrorsRequest::List("z".into()))]);
+    run.command(MonitorCommand::Enter);
     // The page does not match the search text yet, so nothing is dropped.
-    story.command(MonitorCommand::Drop { all: true });
-    assert_eq!(story.command(MonitorCommand::Confirm(true)), []);
-    story.model.errors_view().unwrap().show(page("z"));
-    story.command(MonitorCommand::Retry { all: true });
+    run.command(MonitorCommand::Drop { all: true });
+    assert_eq!(run.command(MonitorCommand::Confirm(true)), []);
+    run.model.errors_view().unwrap().show(page("z"));
+    run.command(MonitorCommand::Retry { all: true });
     assert_eq!(
-        story.command(MonitorCommand::Confirm(true)),
+        run.command(MonitorCommand::Confirm(true)),
         [Effect::Errors(ErrorsRequest::Retry(vec![36, 24, 12]))]
     );
-    assert_eq!(story.command(MonitorCommand::Back), [Effect::Errors(ErrorsRequest::List(String::new()))]);
-    assert!(story.model.errors_view().is_some());
-    story.command(MonitorCommand::Back);
-    assert!(story.model.errors_view().is_none());
+    assert_eq!(run.command(MonitorCommand::Back), [Effect::Errors(ErrorsRequest::List(String::new()))]);
+    assert!(run.model.errors_view().is_some());
+    run.command(MonitorCommand::Back);
+    assert!(run.model.errors_view().is_none());
 }
 
 #[test]
 fn the_selected_error_stays_selected_when_new_ones_arrive() {
-    let mut story = Story::begin().until(3);
-    story.command(MonitorCommand::Errors);
-    let now = story.now();
+    let mut run = RecordedRun::begin().until(3);
+    run.command(MonitorCommand::Errors);
+    let now = run.now();
     let page = |newest| {
         let errors = (1..=newest).rev().map(|number| dead_letter(now, number)).collect();
         Page { text: String::new(), errors, kept: newest, searched: newest }
     };
-    let view = story.model.errors_view().unwrap();
+    let view = run.model.errors_view().unwrap();
     view.show(page(3));
     view.command(MonitorCommand::Move(Movement::Last), false);
     assert_eq!(view.selected().unwrap().id, 12);

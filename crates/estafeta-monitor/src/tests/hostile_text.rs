@@ -34,18 +34,18 @@ fn hostile_error() -> DeadLetter {
 }
 
 /// A ring in which every field from outside is hostile. Node 2 is an own node.
-fn hostile_story() -> Story {
-    let mut story = Story::begin().owning(&[2]).until(5);
-    story.model.info = MonitorInfo {
+fn hostile_run() -> RecordedRun {
+    let mut run = RecordedRun::begin().owning(&[2]).until(5);
+    run.model.info = MonitorInfo {
         ring: hostile("ring"),
         redis: hostile("redis"),
         host: hostile("here"),
         attach: false,
         respawn: false,
         log_file: Some(OsString::from_vec(hostile_bytes("log")).into()),
-        started_ms: story.model.info.started_ms,
+        started_ms: run.model.info.started_ms,
     };
-    let mut snapshot = story.snapshots[5].clone();
+    let mut snapshot = run.snapshots[5].clone();
     for member in &mut snapshot.members {
         member.host = hostile("host");
     }
@@ -56,10 +56,10 @@ fn hostile_story() -> Story {
     let details = [(hostile("detail"), hostile("value"))].into();
     events[1].kind = EventKind::Other { name: hostile("event"), details };
     let (now, errors) = (snapshot.time_ms, vec![hostile_error()]);
-    story.model.updated(now, RingUpdate { snapshot, events, errors });
-    story.model.started(now, NodeKey(9), 4711, RESPAWN_MS);
-    story.model.reported(now, NodeKey(2), &Report::RedisLost { reason: hostile("report") });
-    story
+    run.model.updated(now, RingUpdate { snapshot, events, errors });
+    run.model.started(now, NodeKey(9), 4711, RESPAWN_MS);
+    run.model.reported(now, NodeKey(2), &Report::RedisLost { reason: hostile("report") });
+    run
 }
 
 /// Asserts that the text is harmless, and remembers it for [`assert_shown`].
@@ -75,9 +75,9 @@ fn check(seen: &mut String, text: &str) {
 
 /// Checks the screen in windows of all layouts.
 #[track_caller]
-fn check_screens(seen: &mut String, story: &Story) {
+fn check_screens(seen: &mut String, run: &RecordedRun) {
     for (width, height) in [(20, 5), (39, 20), (60, 24), (80, 24), (120, 40), (600, 60)] {
-        let screen = story.screen(width, height, COLOURED);
+        let screen = run.screen(width, height, COLOURED);
         check(seen, &screen.buffer().content().iter().map(|cell| cell.symbol()).collect::<String>());
     }
 }
@@ -92,26 +92,26 @@ fn assert_shown(seen: &str, fields: &[&str]) {
 #[test]
 fn no_field_from_outside_can_control_the_terminal_on_the_ring_view_and_the_help() {
     let mut seen = String::new();
-    let mut story = hostile_story();
-    check_screens(&mut seen, &story);
+    let mut run = hostile_run();
+    check_screens(&mut seen, &run);
     assert_shown(&seen, &["ring", "redis", "here", "host", "office", "joined", "report", "reason", "body"]);
     // The name of an unknown event is shown as it is. Its details are quoted, which escapes them once more.
     assert_shown(&seen, &["event"]);
     assert!(seen.contains("\"detail\\\\u{1b}") && seen.contains("\"value\\\\u{1b}"), "{seen}");
     assert!(seen.contains("\\xff\\xc3\""), "the end of the body: {seen}");
 
-    story.model.not_started(story.now(), &hostile("start"));
-    check_screens(&mut seen, &story);
-    story.model.lost(story.now(), &hostile("lost"));
-    check_screens(&mut seen, &story);
-    story.command(MonitorCommand::Pause);
-    check_screens(&mut seen, &story);
-    story.command(MonitorCommand::Pause);
-    story.command(MonitorCommand::Help);
-    check_screens(&mut seen, &story);
-    story.command(MonitorCommand::Back);
-    story.command(MonitorCommand::Quit);
-    check_screens(&mut seen, &story);
+    run.model.not_started(run.now(), &hostile("start"));
+    check_screens(&mut seen, &run);
+    run.model.lost(run.now(), &hostile("lost"));
+    check_screens(&mut seen, &run);
+    run.command(MonitorCommand::Pause);
+    check_screens(&mut seen, &run);
+    run.command(MonitorCommand::Pause);
+    run.command(MonitorCommand::Help);
+    check_screens(&mut seen, &run);
+    run.command(MonitorCommand::Back);
+    run.command(MonitorCommand::Quit);
+    check_screens(&mut seen, &run);
     assert_shown(&seen, &["cannot start a node: start", "REDIS DOES NOT ANSWER: lost", "log"]);
     assert_shown(&seen, &["Redis does not answer: lost"]);
 }
@@ -119,45 +119,45 @@ fn no_field_from_outside_can_control_the_terminal_on_the_ring_view_and_the_help(
 #[test]
 fn no_field_from_outside_can_control_the_terminal_in_the_errors_view() {
     let mut seen = String::new();
-    let mut story = hostile_story();
-    story.command(MonitorCommand::Errors);
-    check_screens(&mut seen, &story);
+    let mut run = hostile_run();
+    run.command(MonitorCommand::Errors);
+    check_screens(&mut seen, &run);
     let page = |text: String| Page { text, errors: vec![hostile_error()], kept: 1, searched: 1 };
-    story.model.errors_view().unwrap().show(page(String::new()));
-    check_screens(&mut seen, &story);
+    run.model.errors_view().unwrap().show(page(String::new()));
+    check_screens(&mut seen, &run);
     assert_shown(&seen, &["reason", "body"]);
-    story.command(MonitorCommand::Enter);
-    check_screens(&mut seen, &story);
-    story.command(MonitorCommand::Drop { all: false });
-    check_screens(&mut seen, &story);
-    story.command(MonitorCommand::Confirm(false));
-    story.model.errors_view().unwrap().answer = Some(ErrorsAnswer::Failed { reason: hostile("answer") });
-    check_screens(&mut seen, &story);
-    story.command(MonitorCommand::Search);
+    run.command(MonitorCommand::Enter);
+    check_screens(&mut seen, &run);
+    run.command(MonitorCommand::Drop { all: false });
+    check_screens(&mut seen, &run);
+    run.command(MonitorCommand::Confirm(false));
+    run.model.errors_view().unwrap().answer = Some(ErrorsAnswer::Failed { reason: hostile("answer") });
+    check_screens(&mut seen, &run);
+    run.command(MonitorCommand::Search);
     for letter in hostile("typed").chars() {
-        story.command(MonitorCommand::Type(letter));
+        run.command(MonitorCommand::Type(letter));
     }
-    check_screens(&mut seen, &story);
-    story.command(MonitorCommand::Enter);
-    story.model.errors_view().unwrap().show(page(hostile("typed")));
-    check_screens(&mut seen, &story);
+    check_screens(&mut seen, &run);
+    run.command(MonitorCommand::Enter);
+    run.model.errors_view().unwrap().show(page(hostile("typed")));
+    check_screens(&mut seen, &run);
     assert_shown(&seen, &["answer", "search: typed", "searching for \"typed", "1 with \"typed"]);
 }
 
 #[test]
 fn no_field_from_outside_can_control_the_terminal_in_the_plain_output() {
     let mut seen = String::new();
-    let mut story = hostile_story();
-    let now = story.now();
-    check(&mut seen, &plain::line(&story.model, now));
-    check(&mut seen, &plain::summary(&story.model, now));
-    story.model.lost(now, &hostile("lost"));
-    check(&mut seen, &plain::line(&story.model, now));
-    check(&mut seen, &plain::summary(&story.model, now));
-    story.model.lost = None;
-    story.model.snapshot = None;
-    check(&mut seen, &plain::line(&story.model, now));
-    check(&mut seen, &plain::summary(&story.model, now));
+    let mut run = hostile_run();
+    let now = run.now();
+    check(&mut seen, &plain::line(&run.model, now));
+    check(&mut seen, &plain::summary(&run.model, now));
+    run.model.lost(now, &hostile("lost"));
+    check(&mut seen, &plain::line(&run.model, now));
+    check(&mut seen, &plain::summary(&run.model, now));
+    run.model.lost = None;
+    run.model.snapshot = None;
+    check(&mut seen, &plain::line(&run.model, now));
+    check(&mut seen, &plain::summary(&run.model, now));
     assert_eq!(seen.matches("ring\\u{1b}").count(), 6, "{seen}");
     assert_shown(&seen, &["lost"]);
 }

@@ -28,7 +28,7 @@ use estafeta_lab::report::Report;
 const COLOURED: Theme = Theme { colour: true, ascii: false };
 
 /// A model that receives the recording.
-struct Story {
+struct RecordedRun {
     model: Model,
     snapshots: Vec<Snapshot>,
     /// The index of the next snapshot.
@@ -37,7 +37,7 @@ struct Story {
     last_event: String,
 }
 
-impl Story {
+impl RecordedRun {
     fn begin() -> Self {
         let recorded = include_str!("recorded/killed-frozen.jsonl");
         let snapshots: Vec<Snapshot> =

@@ -10,43 +10,43 @@ use crate::model::errors_view::Page;
 use crate::tui::keys;
 
 /// Compares the screens of three windows with their snapshots: a usual, a large and a tiny one.
-fn assert_screens(story: &Story, name: &str) {
+fn assert_screens(run: &RecordedRun, name: &str) {
     for (width, height) in [(80, 24), (120, 40), (20, 5)] {
-        insta::assert_snapshot!(format!("{name}-{width}x{height}"), story.screen(width, height, COLOURED));
+        insta::assert_snapshot!(format!("{name}-{width}x{height}"), run.screen(width, height, COLOURED));
     }
 }
 
 #[test]
 fn a_ring_at_work_shows_own_and_foreign_nodes() {
-    assert_screens(&Story::begin().owning(&[1, 2, 3]).until(6), "at-work");
+    assert_screens(&RecordedRun::begin().owning(&[1, 2, 3]).until(6), "at-work");
 }
 
 #[test]
 fn a_killed_generator_is_shown_as_dead_and_another_node_as_generator() {
-    let mut story = Story::begin().owning(&[1, 2, 3]).until(6);
-    story.command(MonitorCommand::KillGenerator);
-    story.end(1, 9);
-    assert_screens(&story.until(8), "dead");
+    let mut run = RecordedRun::begin().owning(&[1, 2, 3]).until(6);
+    run.command(MonitorCommand::KillGenerator);
+    run.end(1, 9);
+    assert_screens(&run.until(8), "dead");
 }
 
 #[test]
 fn a_frozen_node_is_shown_as_frozen_before_and_after_it_is_buried() {
-    let mut story = Story::begin().owning(&[2, 3]).until(10);
-    story.command(MonitorCommand::Freeze);
-    assert_screens(&story.until(13), "frozen");
+    let mut run = RecordedRun::begin().owning(&[2, 3]).until(10);
+    run.command(MonitorCommand::Freeze);
+    assert_screens(&run.until(13), "frozen");
     // Node 5 is foreign, so only its silence shows that it is frozen.
-    assert_screens(&Story::begin().until(18), "frozen-foreign");
+    assert_screens(&RecordedRun::begin().until(18), "frozen-foreign");
 }
 
 #[test]
 fn a_balance_that_does_not_add_up_is_shown_in_red_and_reversed() {
-    let mut story = Story::begin().owning(&[2]).until(9);
-    let mut wrong = story.snapshots[9].clone();
+    let mut run = RecordedRun::begin().owning(&[2]).until(9);
+    let mut wrong = run.snapshots[9].clone();
     (wrong.done, wrong.balanced) = (wrong.done - 3, false);
-    story.receive(wrong);
-    assert_screens(&story, "unbalanced");
+    run.receive(wrong);
+    assert_screens(&run, "unbalanced");
 
-    let screen = story.screen(80, 24, COLOURED);
+    let screen = run.screen(80, 24, COLOURED);
     let cell = &screen.buffer()[(0, 2)];
     assert_eq!((cell.symbol(), cell.fg), ("B", Color::Red));
     assert!(cell.modifier.contains(Modifier::REVERSED));
@@ -54,8 +54,8 @@ fn a_balance_that_does_not_add_up_is_shown_in_red_and_reversed() {
 
 #[test]
 fn a_table_of_two_hundred_members_scrolls() {
-    let mut story = Story::begin().owning(&[2]).until(8);
-    let mut crowd = story.snapshots[8].clone();
+    let mut run = RecordedRun::begin().owning(&[2]).until(8);
+    let mut crowd = run.snapshots[8].clone();
     let pattern = crowd.members[1].clone();
     for number in 0..196 {
         let mut member = pattern.clone();
@@ -66,58 +66,58 @@ fn a_table_of_two_hundred_members_scrolls() {
         member.processed = number.pow(3);
         crowd.members.push(member);
     }
-    story.receive(crowd);
-    assert_screens(&story, "crowd");
-    story.command(MonitorCommand::Move(Movement::Last));
-    insta::assert_snapshot!("crowd-end-80x24", story.screen(80, 24, COLOURED));
+    run.receive(crowd);
+    assert_screens(&run, "crowd");
+    run.command(MonitorCommand::Move(Movement::Last));
+    insta::assert_snapshot!("crowd-end-80x24", run.screen(80, 24, COLOURED));
 }
 
 #[test]
 fn the_help_and_the_errors_view_match_their_snapshots() {
-    let mut story = Story::begin().owning(&[1, 2]).until(6);
-    story.command(MonitorCommand::Help);
-    insta::assert_snapshot!("help-80x24", story.screen(80, 24, COLOURED));
-    story.command(MonitorCommand::Back);
+    let mut run = RecordedRun::begin().owning(&[1, 2]).until(6);
+    run.command(MonitorCommand::Help);
+    insta::assert_snapshot!("help-80x24", run.screen(80, 24, COLOURED));
+    run.command(MonitorCommand::Back);
 
-    story.command(MonitorCommand::Errors);
-    let now = story.now();
+    run.command(MonitorCommand::Errors);
+    let now = run.now();
     let errors = (1..=30).rev().map(|number| dead_letter(now, number)).collect();
-    story.model.errors_view().unwrap().show(Page { text: String::new(), errors, kept: 1234, searched: 30 });
-    story.command(MonitorCommand::Move(Movement::Down));
-    insta::assert_snapshot!("errors-80x24", story.screen(80, 24, COLOURED));
-    story.command(MonitorCommand::Drop { all: true });
-    insta::assert_snapshot!("errors-question-80x24", story.screen(80, 24, COLOURED));
+    run.model.errors_view().unwrap().show(Page { text: String::new(), errors, kept: 1234, searched: 30 });
+    run.command(MonitorCommand::Move(Movement::Down));
+    insta::assert_snapshot!("errors-80x24", run.screen(80, 24, COLOURED));
+    run.command(MonitorCommand::Drop { all: true });
+    insta::assert_snapshot!("errors-question-80x24", run.screen(80, 24, COLOURED));
 }
 
 #[test]
 fn the_screen_of_a_lost_redis_shows_the_reason_and_keeps_the_last_figures() {
-    let mut story = Story::begin().owning(&[1, 2]).until(6);
-    story.model.lost(story.now(), "connection refused");
-    insta::assert_snapshot!("lost-80x24", story.screen(80, 24, COLOURED));
+    let mut run = RecordedRun::begin().owning(&[1, 2]).until(6);
+    run.model.lost(run.now(), "connection refused");
+    insta::assert_snapshot!("lost-80x24", run.screen(80, 24, COLOURED));
 }
 
 #[test]
 fn the_header_shows_a_frozen_generator_and_whether_any_other_node_is_alive() {
-    let mut story = Story::begin().owning(&[1, 2, 3]).until(6);
-    story.command(MonitorCommand::Freeze);
-    let shown = story.screen(80, 24, COLOURED).to_string();
+    let mut run = RecordedRun::begin().owning(&[1, 2, 3]).until(6);
+    run.command(MonitorCommand::Freeze);
+    let shown = run.screen(80, 24, COLOURED).to_string();
     assert!(shown.contains("generator ◆ 1 IS FROZEN on"), "{shown}");
     // No other node is left that could take over.
-    let mut alone = story.snapshots[6].clone();
+    let mut alone = run.snapshots[6].clone();
     alone.members.truncate(1);
-    story.receive(alone);
-    let shown = story.screen(80, 24, COLOURED).to_string();
+    run.receive(alone);
+    let shown = run.screen(80, 24, COLOURED).to_string();
     assert!(shown.contains("IS FROZEN AND NO OTHER NODE IS ALIVE"), "{shown}");
 }
 
 #[test]
 fn the_plain_theme_draws_only_ascii_and_no_colours() {
     let plain = Theme { colour: false, ascii: true };
-    let mut story = Story::begin().owning(&[1, 2, 3]).until(6);
-    story.command(MonitorCommand::KillGenerator);
-    story.end(1, 9);
-    let story = story.until(8);
-    let screen = story.screen(80, 24, plain);
+    let mut run = RecordedRun::begin().owning(&[1, 2, 3]).until(6);
+    run.command(MonitorCommand::KillGenerator);
+    run.end(1, 9);
+    let run = run.until(8);
+    let screen = run.screen(80, 24, plain);
     insta::assert_snapshot!("plain-80x24", screen);
     for cell in screen.buffer().content() {
         assert_eq!((cell.fg, cell.bg), (Color::Reset, Color::Reset));
@@ -132,33 +132,33 @@ fn page(errors: Vec<DeadLetter>) -> Page {
 
 #[test]
 fn no_window_is_too_small_to_draw() {
-    let mut story = Story::begin().owning(&[1, 2, 3]).until(8);
+    let mut run = RecordedRun::begin().owning(&[1, 2, 3]).until(8);
     for view in [MonitorCommand::Back, MonitorCommand::Help, MonitorCommand::Errors, MonitorCommand::Enter] {
-        story.command(view);
-        if let Some(errors) = story.model.errors_view() {
+        run.command(view);
+        if let Some(errors) = run.model.errors_view() {
             errors.show(page((1..=30).map(|number| dead_letter(1_794_796_080_000, number)).collect()));
         }
         for (width, height) in (0..60).step_by(3).flat_map(|width| (0..30).map(move |height| (width, height)))
         {
-            story.screen(width, height, COLOURED);
+            run.screen(width, height, COLOURED);
         }
         if view == MonitorCommand::Help {
-            story.command(MonitorCommand::Back);
+            run.command(MonitorCommand::Back);
         }
     }
 }
 
 #[test]
 fn a_monitor_that_only_watches_lists_only_keys_that_work() {
-    let mut story = Story::begin().owning(&[1]).until(6);
+    let mut run = RecordedRun::begin().owning(&[1]).until(6);
     for only_watching in [false, true] {
-        story.model.info.attach = only_watching;
-        story.command(MonitorCommand::Help);
-        let help = story.screen(80, 24, COLOURED).to_string();
-        story.command(MonitorCommand::Back);
-        story.command(MonitorCommand::Errors);
-        let errors = story.screen(80, 24, COLOURED).to_string();
-        story.command(MonitorCommand::Back);
+        run.model.info.attach = only_watching;
+        run.command(MonitorCommand::Help);
+        let help = run.screen(80, 24, COLOURED).to_string();
+        run.command(MonitorCommand::Back);
+        run.command(MonitorCommand::Errors);
+        let errors = run.screen(80, 24, COLOURED).to_string();
+        run.command(MonitorCommand::Back);
         for shown in [&help, &errors] {
             assert!(shown.contains("search") && shown.contains("quit"), "{shown}");
             assert_eq!(shown.contains("retry"), !only_watching, "{shown}");
@@ -170,11 +170,11 @@ fn a_monitor_that_only_watches_lists_only_keys_that_work() {
 
 #[test]
 fn the_figures_of_a_lost_redis_are_dim_and_have_an_age() {
-    let mut story = Story::begin().owning(&[1, 2]).until(6);
-    story.model.lost(story.now() + 1000, "connection refused");
-    let later = story.now() + 12_000;
+    let mut run = RecordedRun::begin().owning(&[1, 2]).until(6);
+    run.model.lost(run.now() + 1000, "connection refused");
+    let later = run.now() + 12_000;
     for (width, height) in [(80, 24), (120, 40)] {
-        let screen = story.screen_at(later, width, height, COLOURED);
+        let screen = run.screen_at(later, width, height, COLOURED);
         let shown = screen.to_string();
         assert!(shown.contains("last seen 12s ago: 136 = "), "{shown}");
         // Everything between the reason and the events is old.
@@ -189,15 +189,15 @@ fn the_figures_of_a_lost_redis_are_dim_and_have_an_age() {
             }
         }
     }
-    let tiny = story.screen_at(later, 20, 5, COLOURED).to_string();
+    let tiny = run.screen_at(later, 20, 5, COLOURED).to_string();
     assert!(tiny.contains("REDIS LOST, 12s ago"), "{tiny}");
 }
 
 #[test]
 fn a_narrow_header_drops_what_does_not_fit() {
-    let story = Story::begin().owning(&[1, 2]).until(6);
+    let run = RecordedRun::begin().owning(&[1, 2]).until(6);
     let header = |width| {
-        let screen = story.screen(width, 20, COLOURED).to_string();
+        let screen = run.screen(width, 20, COLOURED).to_string();
         let lines = screen.lines().take(3).map(|line| line.trim_matches('"').trim_end().to_owned());
         lines.collect::<Vec<_>>()
     };
@@ -221,43 +221,43 @@ fn a_narrow_header_drops_what_does_not_fit() {
 
 #[test]
 fn the_help_scrolls_in_a_small_window() {
-    let mut story = Story::begin().owning(&[1, 2]).until(6);
-    let press = |story: &mut Story, code| {
-        let command = keys::command(&story.model, KeyEvent::from(code)).unwrap();
-        story.command(command);
-        story.draw(60, 20)
+    let mut run = RecordedRun::begin().owning(&[1, 2]).until(6);
+    let press = |run: &mut RecordedRun, code| {
+        let command = keys::command(&run.model, KeyEvent::from(code)).unwrap();
+        run.command(command);
+        run.draw(60, 20)
     };
-    let top = press(&mut story, KeyCode::Char('?'));
+    let top = press(&mut run, KeyCode::Char('?'));
     assert!(top.contains(" keys ") && !top.contains("monitor.log") && top.contains("scroll"), "{top}");
-    let next = press(&mut story, KeyCode::Down);
+    let next = press(&mut run, KeyCode::Down);
     assert!(!next.contains(" keys ") && next.contains("kill the generator"), "{next}");
-    assert_eq!(press(&mut story, KeyCode::Up), top);
-    let end = press(&mut story, KeyCode::End);
+    assert_eq!(press(&mut run, KeyCode::Up), top);
+    let end = press(&mut run, KeyCode::End);
     assert!(end.contains("monitor.log") && end.contains("any other key closes"), "{end}");
     for key in [KeyCode::PageDown, KeyCode::Down, KeyCode::Down] {
-        assert_eq!(press(&mut story, key), end, "the help ends there");
+        assert_eq!(press(&mut run, key), end, "the help ends there");
     }
-    assert_ne!(press(&mut story, KeyCode::Up), end, "keys beyond the end do not count");
-    let mut shown = press(&mut story, KeyCode::Home);
+    assert_ne!(press(&mut run, KeyCode::Up), end, "keys beyond the end do not count");
+    let mut shown = press(&mut run, KeyCode::Home);
     assert_eq!(shown, top);
     for _ in 0..3 {
-        shown += &press(&mut story, KeyCode::PageDown);
+        shown += &press(&mut run, KeyCode::PageDown);
     }
     for text in
         ["freeze the selected node", "suspend the monitor", "renews its lease", "left the ring in good order"]
     {
         assert!(shown.contains(text), "{text}: {shown}");
     }
-    assert!(press(&mut story, KeyCode::Char('x')).contains(" events "), "any other key closes the help");
-    assert_eq!(press(&mut story, KeyCode::Char('?')), top, "it opens at its beginning");
+    assert!(press(&mut run, KeyCode::Char('x')).contains(" events "), "any other key closes the help");
+    assert_eq!(press(&mut run, KeyCode::Char('?')), top, "it opens at its beginning");
 }
 
 #[test]
 fn a_help_that_fits_needs_no_scrolling() {
-    let mut story = Story::begin().owning(&[1, 2]).until(6);
-    story.command(MonitorCommand::Help);
-    let whole = story.screen(80, 24, COLOURED).to_string();
+    let mut run = RecordedRun::begin().owning(&[1, 2]).until(6);
+    run.command(MonitorCommand::Help);
+    let whole = run.screen(80, 24, COLOURED).to_string();
     assert!(!whole.contains("scroll;"), "{whole}");
-    story.command(MonitorCommand::Move(Movement::PageDown));
-    assert_eq!(story.screen(80, 24, COLOURED).to_string(), whole);
+    run.command(MonitorCommand::Move(Movement::PageDown));
+    assert_eq!(run.screen(80, 24, COLOURED).to_string(), whole);
 }

@@ -43,9 +43,9 @@ pub(crate) struct Lane<H, O> {
     pub refusals: Arc<Refusals>,
 }
 
-/// Results that Redis has not recorded yet.
+/// UnsettledResults that Redis has not recorded yet.
 #[derive(Default)]
-struct Results {
+struct UnsettledResults {
     handled: Vec<Message>,
     failures: Vec<(usize, String)>,
     /// The number of elements that held these messages, if none was left over.
@@ -73,7 +73,7 @@ impl<H: Handler, O: Observer> Lane<H, O> {
     /// Works under one identity. Returns true if the node stops, false if the ring no longer knows this identity.
     async fn work_as(&mut self, me: Identity, quiet: &CancellationToken) -> Result<bool> {
         let mut batch_size = BatchSize::new(self.config.max_batch);
-        let mut results = Results::default();
+        let mut results = UnsettledResults::default();
         let mut cursor = 0;
         loop {
             let handles = self.state.borrow().handles() && !quiet.is_cancelled();
@@ -123,7 +123,7 @@ impl<H: Handler, O: Observer> Lane<H, O> {
     async fn handle(
         &self,
         held: Vec<Message>,
-        results: &mut Results,
+        results: &mut UnsettledResults,
         batch_size: &mut BatchSize,
         quiet: &CancellationToken,
     ) {

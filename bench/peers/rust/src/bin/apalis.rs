@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use apalis::prelude::*;
 use apalis_redis::{Config, RedisStorage};
-use contract::{Mode, Tally, Task as Assignment};
+use contract::{MessageCounter, Mode, PeerTask};
 use versions::locked_version;
 
 /// The script of apalis that fetches tasks unpacks all due tasks onto the stack of Lua, which holds about 8,000. If more
@@ -22,22 +22,22 @@ const BACKLOG_LIMIT: u64 = 7_000;
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let task = Assignment::from_env()?;
+    let task = PeerTask::from_env()?;
     if task.mode == Mode::Consume && task.count > BACKLOG_LIMIT {
         bail!("apalis-redis cannot start on more than {BACKLOG_LIMIT} waiting tasks");
     }
     let producer = storage(&task).await?;
     let backend = storage(&task).await?.poll_with_interval(Duration::from_millis(1));
-    let tally = Arc::new(Tally::of(task.count));
-    let worker = WorkerBuilder::new("worker").backend(backend).data(tally.clone()).build(handle);
+    let counter = Arc::new(MessageCounter::of(task.count));
+    let worker = WorkerBuilder::new("worker").backend(backend).data(counter.clone()).build(handle);
 
     let (elapsed, handled) = match task.mode {
         Mode::EndToEnd => {
             let mut working = tokio::spawn(worker.run());
             let start = Instant::now();
-            let putting = tokio::spawn(put(producer, task.clone(), Some(tally.clone())));
+            let putting = tokio::spawn(put(producer, task.clone(), Some(counter.clone())));
             let outcome = tokio::select! {
-                outcome = tally.completed(start) => outcome,
+                outcome = counter.completed(start) => outcome,
                 ended = &mut working => bail!("the worker ended too early: {:?}", ended?),
             };
             putting.await??;
@@ -49,7 +49,7 @@ async fn main() -> Result<()> {
             let start = Instant::now();
             let mut working = tokio::spawn(worker.run());
             tokio::select! {
-                outcome = tally.completed(start) => outcome,
+                outcome = counter.completed(start) => outcome,
                 ended = &mut working => bail!("the worker ended too early: {:?}", ended?),
             }
         }
@@ -57,12 +57,12 @@ async fn main() -> Result<()> {
     task.report("apalis-redis", locked_version("apalis-redis"), handled, elapsed)
 }
 
-async fn handle(_: String, tally: Data<Arc<Tally>>) -> Result<(), BoxDynError> {
-    tally.count();
+async fn handle(_: String, counter: Data<Arc<MessageCounter>>) -> Result<(), BoxDynError> {
+    counter.count();
     Ok(())
 }
 
-async fn storage(task: &Assignment) -> Result<RedisStorage<String>> {
+async fn storage(task: &PeerTask) -> Result<RedisStorage<String>> {
     let connection = apalis_redis::connect(task.redis_url.as_str()).await?;
     let config = Config::default()
         .queue("jobs")
@@ -73,12 +73,16 @@ async fn storage(task: &Assignment) -> Result<RedisStorage<String>> {
     Ok(RedisStorage::new(connection).with_config(config))
 }
 
-async fn put(mut storage: RedisStorage<String>, task: Assignment, worker: Option<Arc<Tally>>) -> Result<()> {
+async fn put(
+    mut storage: RedisStorage<String>,
+    task: PeerTask,
+    worker: Option<Arc<MessageCounter>>,
+) -> Result<()> {
     let body = task.body();
     let mut put = 0;
     for batch in task.batches() {
-        while let Some(tally) = &worker
-            && put + batch > tally.handled() + BACKLOG_LIMIT
+        while let Some(counter) = &worker
+            && put + batch > counter.handled() + BACKLOG_LIMIT
         {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

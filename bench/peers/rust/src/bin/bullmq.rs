@@ -14,7 +14,7 @@ use anyhow::Result;
 use bullmq::options::RedisConnectionOptions;
 use bullmq::types::RemoveOnFinish;
 use bullmq::{Job, Queue, QueueOptions, Worker, WorkerOptions};
-use contract::{Mode, Tally, Task};
+use contract::{MessageCounter, Mode, PeerTask};
 use versions::locked_version;
 
 const QUEUE: &str = "jobs";
@@ -22,12 +22,12 @@ const CONCURRENCY: usize = 100;
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let task = Task::from_env()?;
+    let task = PeerTask::from_env()?;
     let connection = RedisConnectionOptions::new().url(task.redis_url.as_str());
     let options = QueueOptions { connection: connection.clone(), ..QueueOptions::default() };
     let queue = Queue::with_options(QUEUE, options).await?;
-    let tally = Arc::new(Tally::of(task.count));
-    let counting = tally.clone();
+    let counter = Arc::new(MessageCounter::of(task.count));
+    let counting = counter.clone();
     let handler = move |_: Job, _| {
         counting.count();
         async { Ok(serde_json::Value::Null) }
@@ -46,7 +46,7 @@ async fn main() -> Result<()> {
             worker.run().await?;
             let start = Instant::now();
             let putting = tokio::spawn(put(queue, task.clone()));
-            let outcome = tally.completed(start).await;
+            let outcome = counter.completed(start).await;
             putting.await??;
             outcome
         }
@@ -55,14 +55,14 @@ async fn main() -> Result<()> {
             task.filled()?;
             let start = Instant::now();
             worker.run().await?;
-            tally.completed(start).await
+            counter.completed(start).await
         }
     };
     worker.close(5_000).await?;
     task.report("BullMQ for Rust", locked_version("bullmq-official"), handled, elapsed)
 }
 
-async fn put(queue: Queue, task: Task) -> Result<()> {
+async fn put(queue: Queue, task: PeerTask) -> Result<()> {
     let body = task.body();
     for batch in task.batches() {
         let jobs = (0..batch).map(|_| bullmq::BulkJob::new("job", body.as_str())).collect();

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use contract::{Mode, Task};
+use contract::{Mode, PeerTask};
 use futures_util::future::try_join_all;
 use rsmq_async::{Rsmq, RsmqConnection};
 use versions::locked_version;
@@ -18,7 +18,7 @@ const RECEIVED_AT_ONCE: u32 = 500;
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let task = Task::from_env()?;
+    let task = PeerTask::from_env()?;
     let client = redis::Client::open(task.redis_url.as_str())?;
     let mut producer = connect(&client).await?;
     let worker = connect(&client).await?;
@@ -48,7 +48,7 @@ async fn connect(client: &redis::Client) -> Result<Rsmq> {
     Ok(Rsmq::new_with_connection(connection, false, None).await?)
 }
 
-async fn put(mut rsmq: Rsmq, task: Task) -> Result<()> {
+async fn put(mut rsmq: Rsmq, task: PeerTask) -> Result<()> {
     let body = task.body();
     for batch in task.batches() {
         rsmq.send_message_batch(QUEUE, vec![body.as_str(); batch as usize], None).await?;

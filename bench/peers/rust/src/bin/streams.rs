@@ -11,7 +11,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use contract::{Mode, Task};
+use contract::{Mode, PeerTask};
 use redis::aio::MultiplexedConnection;
 use redis::streams::StreamReadReply;
 use versions::locked_version;
@@ -21,7 +21,7 @@ const GROUP: &str = "workers";
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let task = Task::from_env()?;
+    let task = PeerTask::from_env()?;
     let client = redis::Client::open(task.redis_url.as_str())?;
     let mut producer = connect(&client).await?;
     let worker = connect(&client).await?;
@@ -53,7 +53,7 @@ async fn connect(client: &redis::Client) -> Result<MultiplexedConnection> {
     Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
 }
 
-async fn put(mut connection: MultiplexedConnection, task: Task) -> Result<()> {
+async fn put(mut connection: MultiplexedConnection, task: PeerTask) -> Result<()> {
     let body = task.body();
     for batch in task.batches() {
         let mut pipeline = redis::pipe();
@@ -65,7 +65,7 @@ async fn put(mut connection: MultiplexedConnection, task: Task) -> Result<()> {
     Ok(())
 }
 
-async fn work(mut connection: MultiplexedConnection, task: &Task) -> Result<u64> {
+async fn work(mut connection: MultiplexedConnection, task: &PeerTask) -> Result<u64> {
     let mut handled = 0;
     let mut done: Vec<String> = Vec::new();
     while handled < task.count {

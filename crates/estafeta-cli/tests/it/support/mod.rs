@@ -17,6 +17,21 @@ use serde_json::Value;
 /// A generous limit for events that must happen, if the test does not check how fast they are.
 pub const SOON: Duration = Duration::from_secs(30);
 
+/// A file with a text, which is removed at the end of the test.
+pub struct TextFile(tempfile::NamedTempFile);
+
+impl TextFile {
+    pub fn new(text: &str) -> Self {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        Self(file)
+    }
+
+    pub fn path(&self) -> &str {
+        self.0.path().to_str().unwrap()
+    }
+}
+
 pub struct TestRing {
     pub redis: RedisServer,
     url: String,

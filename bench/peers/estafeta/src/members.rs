@@ -4,22 +4,26 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result, bail};
-use contract::Tally;
+use contract::MessageCounter;
 use estafeta::{Config, Handler, Node, Notice, Observer, Source};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// All members of this process.
-pub struct Hands {
+pub struct RunningMembers {
     stop: CancellationToken,
     threads: Vec<JoinHandle<estafeta::Result<()>>>,
     /// Cancelled when a member has ended or panicked.
     ended: CancellationToken,
 }
 
-impl Hands {
-    pub fn none() -> Hands {
-        Hands { stop: CancellationToken::new(), threads: Vec::new(), ended: CancellationToken::new() }
+impl RunningMembers {
+    pub fn none() -> RunningMembers {
+        RunningMembers {
+            stop: CancellationToken::new(),
+            threads: Vec::new(),
+            ended: CancellationToken::new(),
+        }
     }
 
     /// Starts a member that will publish or handle this many messages.
@@ -29,16 +33,16 @@ impl Hands {
         source: S,
         handler: H,
         expected: u64,
-    ) -> Result<Arc<Heard>> {
-        let heard = Arc::new(Heard::of(expected));
-        let member = Node::new(config.clone(), source, handler, Ear(Arc::clone(&heard)));
+    ) -> Result<Arc<MemberEvents>> {
+        let events = Arc::new(MemberEvents::of(expected));
+        let member = Node::new(config.clone(), source, handler, EventObserver(Arc::clone(&events)));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, end) = (self.stop.clone(), self.ended.clone().drop_guard());
         self.threads.push(std::thread::spawn(move || {
             let _end = end;
             runtime.block_on(member.run(stop.cancelled_owned()))
         }));
-        Ok(heard)
+        Ok(events)
     }
 
     /// Waits for something that the members do. Fails if one of them ends first.
@@ -67,19 +71,19 @@ impl Hands {
 }
 
 /// What one member has reported.
-pub struct Heard {
+pub struct MemberEvents {
     joined: Notify,
     in_office: Notify,
     /// Messages that the member has published.
-    pub put: Tally,
+    pub put: MessageCounter,
     /// Messages whose outcome Redis has recorded.
-    pub settled: Tally,
+    pub settled: MessageCounter,
 }
 
-impl Heard {
-    fn of(expected: u64) -> Heard {
-        let (put, settled) = (Tally::of(expected), Tally::of(expected));
-        Heard { joined: Notify::new(), in_office: Notify::new(), put, settled }
+impl MemberEvents {
+    fn of(expected: u64) -> MemberEvents {
+        let (put, settled) = (MessageCounter::of(expected), MessageCounter::of(expected));
+        MemberEvents { joined: Notify::new(), in_office: Notify::new(), put, settled }
     }
 
     pub async fn joined(&self) {
@@ -91,9 +95,9 @@ impl Heard {
     }
 }
 
-struct Ear(Arc<Heard>);
+struct EventObserver(Arc<MemberEvents>);
 
-impl Observer for Ear {
+impl Observer for EventObserver {
     fn notice(&self, notice: Notice<'_>) {
         match notice {
             Notice::Joined { .. } => self.0.joined.notify_one(),
