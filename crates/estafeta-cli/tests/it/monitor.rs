@@ -389,3 +389,19 @@ fn the_summary_of_a_lost_redis_has_an_age() {
     assert!(summary.contains("ring estafeta, last seen "), "{summary}");
     assert!(summary.contains(" ago: ") && summary.contains("cannot reach Redis at "), "{summary}");
 }
+
+#[test]
+fn the_age_of_old_figures_grows_while_redis_is_silent() {
+    let ring = TestRing::new();
+    let _nodes = ring.nodes(2, &QUICK);
+    let monitor = Monitored::start(&["--attach"], &[("REDIS_URL", &ring.redis.url())]);
+    monitor.wait_for_ring(2);
+    ring.redis.freeze();
+    for age in 3..=6 {
+        let shown = format!("last seen {age}s ago");
+        monitor.terminal.wait_for(SOON, &shown, |screen| screen.contains(&shown));
+    }
+    ring.redis.thaw();
+    monitor.terminal.wait_for(SOON, "current figures", |screen| screen.contains("balance adds up"));
+    monitor.quit();
+}

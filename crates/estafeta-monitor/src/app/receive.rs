@@ -51,6 +51,8 @@ impl App {
 
     pub(super) fn tick(&mut self) -> Vec<Effect> {
         self.reap();
+        // The age of old figures grows, although nothing arrives from Redis.
+        self.stale |= self.model.lost.is_some();
         if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             self.deadline = None;
             return self.quit();
