@@ -3,6 +3,8 @@
 
 use std::time::Instant;
 
+use futures_util::FutureExt as _;
+
 use super::*;
 use crate::node::wakeup::Wakeup;
 
@@ -64,11 +66,12 @@ async fn a_wait_for_an_occupied_connection_continues_on_its_replacement() {
     let id = connection_of(&listener).await;
     assert!(tokio::time::timeout(Duration::from_millis(50), listener.await_wakeup(LEASE)).await.is_err());
 
-    let again = tokio::spawn(async move { listener.await_wakeup(LEASE).await });
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    // One poll is enough for this wait to queue for the connection.
+    let mut again = std::pin::pin!(listener.await_wakeup(LEASE));
+    assert!(again.as_mut().now_or_never().is_none(), "the connection is occupied");
     bench.ask::<u64>(&["CLIENT", "KILL", "ID", &id.to_string()]);
     bench.ask::<u64>(&["RPUSH", "{estafeta}:wakeup", "1"]);
-    assert!(tokio::time::timeout(LEASE, again).await.expect("it hears").unwrap().unwrap());
+    assert!(tokio::time::timeout(LEASE, again).await.expect("it hears").unwrap());
     end.cancel();
 }
 
