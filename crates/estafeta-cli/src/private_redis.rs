@@ -39,7 +39,7 @@
 //!
 //! [`ensure`]: PrivateRedis::ensure
 
-use std::fs::{DirEntry, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -49,6 +49,7 @@ use probe::Probe;
 
 use estafeta_lab::redis_program::{NotInstalled, socket_in, socket_url};
 
+mod append_only_file;
 mod directory;
 mod launch;
 mod probe;
@@ -57,9 +58,6 @@ mod tests;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(10);
-
-/// A base file without data has about 90 bytes, and one with the smallest ring has several hundred.
-const LARGEST_EMPTY_BASE: u64 = 128;
 
 /// Why there is no private Redis. The program exits with the same code as for any Redis that cannot be reached.
 #[derive(Debug, thiserror::Error)]
@@ -180,17 +178,9 @@ impl PrivateRedis {
         socket_url(&self.socket())
     }
 
-    /// Whether an earlier server left data. Every server leaves a base file, and a file with the commands that it
-    /// executed since it wrote the base file. If it never held data, the former is small and the latter is empty.
+    /// Whether an earlier server left data.
     pub fn holds_data(&self) -> bool {
-        let has_data = |file: DirEntry| {
-            let is_base = file.file_name().to_string_lossy().contains(".base.");
-            let is_commands = file.file_name().to_string_lossy().contains(".incr.");
-            let size = file.metadata().map_or(0, |metadata| metadata.len());
-            is_base && size > LARGEST_EMPTY_BASE || is_commands && size > 0
-        };
-        let files = std::fs::read_dir(self.directory.join("appendonlydir"));
-        files.is_ok_and(|files| files.flatten().any(has_data))
+        append_only_file::holds_data(&self.directory)
     }
 
     /// Whether a server answers right now.
