@@ -14,12 +14,12 @@ pub fn write_error(out: &mut impl Write, error: &DeadLetter, as_json: bool) -> i
     }
     writeln!(
         out,
-        "#{} failed {} at member {} on attempt {}: {}: \"{}\"",
-        error.id,
+        "#{} failed {} at member {} on delivery {}: {}: \"{}\"",
+        error.message.id,
         moment(error.failed_ms),
         error.member,
-        error.attempt,
+        error.message.delivery,
         escape(error.reason.as_bytes()),
-        escape(error.body()),
+        escape(error.message.body()),
     )
 }

@@ -83,7 +83,7 @@ impl RunArgs {
         config.limit = self.limit;
         config.until_done = self.until_done.unwrap_or(config.until_done);
         config.max_waiting = self.max_waiting.unwrap_or(config.max_waiting);
-        config.max_attempts = self.max_attempts.unwrap_or(config.max_attempts);
+        config.max_deaths = self.max_deaths.unwrap_or(config.max_deaths);
         config.max_body = self.max_body.unwrap_or(config.max_body);
         config.lease = self.lease.map_or(config.lease, |time| time.0);
         config.missed = self.missed.map_or(config.missed, Into::into);

@@ -42,7 +42,7 @@ pub enum Step {
     /// The node is about to call the handler.
     Began {
         id: u64,
-        attempt: u32,
+        delivery: u32,
         epoch: u64,
         digest: u64,
     },
@@ -83,8 +83,8 @@ impl Recorder {
 
     pub fn begins(&self, message: &Message) {
         let digest = digest(message.body());
-        let Message { id, attempt, epoch, .. } = *message;
-        self.write(Step::Began { id, attempt, epoch: epoch.0, digest });
+        let Message { id, delivery, epoch, .. } = *message;
+        self.write(Step::Began { id, delivery, epoch: epoch.0, digest });
     }
 
     pub fn notice(&self, notice: &Notice<'_>) {
@@ -180,9 +180,9 @@ impl RecordLine {
                 Step::Published { epoch, messages: messages.collect::<Option<_>>()? }
             }
             "began" => {
-                let (id, attempt, epoch) = (number()?, number()?, number()?);
+                let (id, delivery, epoch) = (number()?, number()?, number()?);
                 let digest = u64::from_str_radix(words.next()?, 16).ok()?;
-                Step::Began { id, attempt: u32::try_from(attempt).ok()?, epoch, digest }
+                Step::Began { id, delivery: u32::try_from(delivery).ok()?, epoch, digest }
             }
             "settled" => {
                 let member = number()?;
@@ -217,8 +217,8 @@ impl fmt::Display for RecordLine {
                 write!(f, "published {epoch}")?;
                 messages.iter().try_for_each(|(id, digest)| write!(f, " {id}={digest:x}"))
             }
-            Step::Began { id, attempt, epoch, digest } => {
-                write!(f, "began {id} {attempt} {epoch} {digest:x}")
+            Step::Began { id, delivery, epoch, digest } => {
+                write!(f, "began {id} {delivery} {epoch} {digest:x}")
             }
             Step::Settled { member, done, failed } => {
                 write!(f, "settled {member}")?;
@@ -250,9 +250,9 @@ mod tests {
             Just(Step::DeclaredDead),
             Just(Step::Left),
             (id(), vec((id(), id()), 0..4)).prop_map(|(epoch, messages)| Step::Published { epoch, messages }),
-            (id(), any::<u32>(), id(), id()).prop_map(|(id, attempt, epoch, digest)| Step::Began {
+            (id(), any::<u32>(), id(), id()).prop_map(|(id, delivery, epoch, digest)| Step::Began {
                 id,
-                attempt,
+                delivery,
                 epoch,
                 digest
             }),
@@ -301,7 +301,7 @@ mod tests {
             Step::BecameHandler,
             Step::DeclaredDead,
             Step::Published { epoch: 18, messages: vec![(1, 0xabc), (2, u64::MAX)] },
-            Step::Began { id: 1, attempt: 2, epoch: 18, digest: 0xabc },
+            Step::Began { id: 1, delivery: 2, epoch: 18, digest: 0xabc },
             Step::Settled { member: 3, done: vec![1, 3], failed: vec![2] },
             Step::Settled { member: 3, done: vec![], failed: vec![4] },
             Step::Left,

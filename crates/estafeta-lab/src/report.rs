@@ -32,14 +32,14 @@ pub enum Report {
     GeneratedMessage {
         id: u64,
         epoch: Epoch,
-        attempt: u32,
+        delivery: u32,
         #[serde(flatten)]
         body: Body,
     },
     HandledMessage {
         id: u64,
         epoch: Epoch,
-        attempt: u32,
+        delivery: u32,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
@@ -99,7 +99,9 @@ pub enum Body {
 pub struct DeadLetterObject {
     pub id: u64,
     pub reason: String,
-    pub attempt: u32,
+    pub delivery: u32,
+    pub failures: u32,
+    pub deaths: u32,
     pub member: MemberId,
     pub epoch: Epoch,
     pub published_ms: u64,
@@ -113,16 +115,18 @@ pub struct DeadLetterObject {
 impl From<&DeadLetter> for DeadLetterObject {
     fn from(letter: &DeadLetter) -> Self {
         Self {
-            id: letter.id,
+            id: letter.message.id,
             reason: letter.reason.clone(),
-            attempt: letter.attempt,
+            delivery: letter.message.delivery,
+            failures: letter.message.failures,
+            deaths: letter.message.deaths,
             member: letter.member,
-            epoch: letter.epoch,
-            published_ms: letter.published_ms,
+            epoch: letter.message.epoch,
+            published_ms: letter.message.published_ms,
             failed_ms: letter.failed_ms,
-            published: moment(letter.published_ms),
+            published: moment(letter.message.published_ms),
             failed: moment(letter.failed_ms),
-            body: Body::new(letter.body()),
+            body: Body::new(letter.message.body()),
         }
     }
 }
@@ -148,14 +152,14 @@ impl Body {
 impl Report {
     /// Reports that a message was published.
     pub fn generated(message: &Message) -> Self {
-        let Message { id, epoch, attempt, .. } = *message;
-        Self::GeneratedMessage { id, epoch, attempt, body: Body::new(message.body()) }
+        let Message { id, epoch, delivery, .. } = *message;
+        Self::GeneratedMessage { id, epoch, delivery, body: Body::new(message.body()) }
     }
 
     /// Reports the outcome of a message.
     pub fn handled(message: &Message, error: Option<String>) -> Self {
-        let Message { id, epoch, attempt, .. } = *message;
-        Self::HandledMessage { id, epoch, attempt, error }
+        let Message { id, epoch, delivery, .. } = *message;
+        Self::HandledMessage { id, epoch, delivery, error }
     }
 
     /// The line that a node prints.
@@ -206,7 +210,7 @@ mod tests {
 
     #[test]
     fn every_report_is_read_back_as_written_and_other_lines_are_recognised() {
-        let message = |body: &[u8]| Message::sample(9, body);
+        let message = |body: &[u8]| Message::sample("ring", 9, body);
         let reports = [
             Report::generated(&message("привет".as_bytes())),
             Report::generated(&message(b"\xff\0")),

@@ -191,8 +191,8 @@ async fn list(ring: &Ring, text: &str) -> Result<Page> {
 /// lower case.
 fn contains(error: &DeadLetter, wanted: &str) -> bool {
     let text = || {
-        let body = String::from_utf8_lossy(error.body());
-        format!("#{} {} {} {body}", error.id, error.member, error.reason).to_lowercase()
+        let body = String::from_utf8_lossy(error.message.body());
+        format!("#{} {} {} {body}", error.message.id, error.member, error.reason).to_lowercase()
     };
     wanted.is_empty() || text().contains(wanted)
 }
@@ -203,7 +203,11 @@ mod tests {
 
     #[test]
     fn a_search_finds_any_field_as_it_is_stored_and_ignores_case() {
-        let error = DeadLetter::parse(b"17 2 1 1000 2000 3 7 Too bad C:\\Temp\nline \xff end".to_vec());
+        let ring = "demo".parse().unwrap();
+        let error = DeadLetter::parse(
+            &ring,
+            b"!2000 3 7 Too bad 17 2 1000 0 0 0 0 0 C:\\Temp\nline \xff end".to_vec(),
+        );
         for wanted in ["", "#17", "17 3 too", "too bad", "c:\\temp", "temp\nline", "end"] {
             assert!(contains(&error, wanted), "{wanted:?}");
         }

@@ -40,8 +40,8 @@ pub struct Config {
     /// The maximum batch size of one step, published or claimed. A smaller number lets others reach Redis sooner, at
     /// the price of more steps. Default: 1,000, the largest.
     pub max_batch: usize,
-    /// A message becomes a dead letter after its handlers died this often. Default: 5.
-    pub max_attempts: u32,
+    /// A message becomes a dead letter after this many nodes died while they held it. Default: 5.
+    pub max_deaths: u32,
     /// How long a node that cannot be heard still counts as alive. Default: 2 s.
     pub lease: Duration,
     /// What to do about missed ticks. Default: skip them.
@@ -79,7 +79,7 @@ impl Config {
             until_done: false,
             max_waiting: 100_000,
             max_batch: MOST,
-            max_attempts: 5,
+            max_deaths: 5,
             lease: Duration::from_secs(2),
             missed: Missed::Skip,
             journal: false,
@@ -123,8 +123,8 @@ impl Config {
         if let Some((name, wait)) = waits.into_iter().find(|(_, wait)| *wait < ms(1)) {
             return Err(Error::expected(name, "at least 1ms", shown(wait)));
         }
-        if self.max_attempts == 0 {
-            return Err(Error::expected("max-attempts", "at least 1", self.max_attempts));
+        if self.max_deaths == 0 {
+            return Err(Error::expected("max-deaths", "at least 1", self.max_deaths));
         }
         if self.max_waiting == 0 {
             return Err(Error::expected("max-waiting", "at least 1", self.max_waiting));
@@ -184,7 +184,7 @@ mod tests {
             ("look", |config, n| config.look = Duration::from_millis(n), &[1], &[0]),
             ("sweep", |config, n| config.sweep = Duration::from_millis(n), &[1], &[0]),
             ("wakeup-wait", |config, n| config.wakeup_wait = Duration::from_millis(n), &[1], &[0]),
-            ("max-attempts", |config, n| config.max_attempts = n as u32, &[1], &[0]),
+            ("max-deaths", |config, n| config.max_deaths = n as u32, &[1], &[0]),
             ("max-waiting", |config, n| config.max_waiting = n, &[1], &[0]),
             ("max-batch", |config, n| config.max_batch = n as usize, &[1, 1000], &[0, 1001]),
             ("max-body", |config, n| config.max_body = n as usize, &[1, 64 * MIB], &[0, 64 * MIB + 1]),

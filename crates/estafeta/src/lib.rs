@@ -21,7 +21,7 @@
 //! struct Print;
 //! impl Handler for Print {
 //!     async fn handle(&self, message: &Message) -> Result<(), Failure> {
-//!         println!("#{} (attempt {}): {}", message.id, message.attempt, message.text());
+//!         println!("#{} (delivery {}): {}", message.id, message.delivery, message.text());
 //!         Ok(())
 //!     }
 //! }
@@ -55,6 +55,7 @@ mod pages {
 mod config;
 mod error;
 mod handler;
+mod headers;
 mod identity;
 mod inspect;
 mod keys;
@@ -69,6 +70,7 @@ mod steps;
 // Running a node.
 pub use config::{Config, Missed};
 pub use handler::{Failure, Handler};
+pub use headers::Headers;
 pub use message::Message;
 pub use node::Node;
 pub use observer::{Notice, Observer};

@@ -1,26 +1,36 @@
-//! The format of messages and dead letters in Redis: a header in readable ASCII, a space, then the unchanged body.
+//! The format of messages and dead letters in Redis: numbers in readable ASCII, then bytes as they are.
 //!
-//! A waiting message is `id epoch attempt published-ms body`. The generator writes the header itself. No other node is
-//! in office, so the generator knows the next id. Building strings in Lua would cost more than everything else. A dead
-//! letter is `id epoch attempt published-ms failed-ms member reason-bytes reason body`. One element may hold several
-//! messages, see [`pack`](crate::pack).
+//! A waiting message is `id epoch published-ms deliveries failures deaths snoozes header-bytes headers body`. Each
+//! number is followed by a space. The headers are as long as `header-bytes` says, and the body is the rest. `deliveries`
+//! counts those that are over. The generator writes the numbers itself. No other node is in office, so the generator
+//! knows the next id. Building strings in Lua would cost more than everything else. A dead letter is
+//! `!failed-ms member reason-bytes reason message`. The counts of its message include the failure or the death that made
+//! it a dead letter. One element may hold several messages, see [`pack`](crate::pack).
 
-use bytes::{Buf as _, Bytes};
+use bytes::Bytes;
 
+use crate::headers::Headers;
 use crate::identity::{Epoch, MemberId};
+use crate::keys::RingName;
 
-/// One message, as a handler receives it. `id` is the same for all deliveries of a message, so work outside Redis can
-/// use it to be idempotent. `attempt` shows whether an earlier delivery may have begun the work.
+/// One message, as a handler receives it. [`key`](Self::key) is the same for all deliveries of a message, so work
+/// outside Redis can use it to be idempotent. `delivery` shows whether an earlier delivery may have begun the work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     /// The message's number in the ring: 1, 2, 3 ... Only messages that Redis lost leave gaps.
     pub id: u64,
     /// The term in which it was published.
     pub epoch: Epoch,
-    /// 1 for the first delivery, plus one for each node that died holding the message.
-    pub attempt: u32,
     /// When it was published, in milliseconds of Redis' clock.
     pub published_ms: u64,
+    /// 1 for the first delivery, plus one each time the message went back to the queue.
+    pub delivery: u32,
+    /// How often its handler failed.
+    pub failures: u32,
+    /// How many nodes died while they held the message.
+    pub deaths: u32,
+    ring: RingName,
+    headers: Headers,
     body: Bytes,
 }
 
@@ -35,14 +45,46 @@ impl Message {
         String::from_utf8_lossy(self.body())
     }
 
+    /// The headers. A block of headers that this version cannot read counts as none.
+    pub fn headers(&self) -> &Headers {
+        &self.headers
+    }
+
+    /// The idempotency key: ring, epoch and id, such as `orders/1794865241094/17`. All deliveries of a message have the
+    /// same key, even after a retry of its dead letter. Another message has another key.
+    ///
+    /// The id alone would not do. A ring that was wiped starts again with id 1. If Redis lost the newest messages and no
+    /// living member remembers them, their ids are given out again. Such a message has another epoch, because a new epoch
+    /// is higher than all that Redis remembers and not below Redis' clock.
+    pub fn key(&self) -> String {
+        format!("{}/{}/{}", self.ring, self.epoch, self.id)
+    }
+
     /// A message as a ring would deliver it, for tests of handlers. Its other fields are those of a first delivery.
-    pub fn sample(id: u64, body: impl Into<Vec<u8>>) -> Self {
-        Self::new(id, Epoch(1), 0, body.into())
+    ///
+    /// # Panics
+    ///
+    /// If no ring can have this name.
+    pub fn sample(ring: &str, id: u64, body: impl Into<Vec<u8>>) -> Self {
+        let ring = ring.parse().unwrap_or_else(|error| panic!("{error}"));
+        Self::new(&ring, id, Epoch(1), 0, body.into())
+    }
+
+    /// Returns the same message with these headers, for tests of handlers.
+    pub fn with_headers(self, headers: Headers) -> Self {
+        Self { headers, ..self }
     }
 
     /// Creates a message that was not delivered before.
-    pub(crate) fn new(id: u64, epoch: Epoch, published_ms: u64, body: impl Into<Bytes>) -> Self {
-        Self { id, epoch, attempt: 1, published_ms, body: body.into() }
+    pub(crate) fn new(
+        ring: &RingName,
+        id: u64,
+        epoch: Epoch,
+        published_ms: u64,
+        body: impl Into<Bytes>,
+    ) -> Self {
+        let (ring, headers, body) = (ring.clone(), Headers::new(), body.into());
+        Self { id, epoch, published_ms, delivery: 1, failures: 0, deaths: 0, ring, headers, body }
     }
 
     /// Returns the same message with another id.
@@ -50,100 +92,85 @@ impl Message {
         Self { id, ..self.clone() }
     }
 
-    /// Writes the element that Redis stores.
+    /// Writes the element that Redis stores for a message that was not delivered before.
     pub(crate) fn write(&self, element: &mut Vec<u8>) {
-        write_numbers(element, &[self.id, self.epoch.0, self.attempt.into(), self.published_ms]);
+        let header_bytes = self.headers.bytes() as u64;
+        for number in [self.id, self.epoch.0, self.published_ms, 0, 0, 0, 0, header_bytes] {
+            write_number(element, number, b' ');
+        }
+        self.headers.write(element);
         element.extend_from_slice(&self.body);
     }
 
     /// Reads an element. Foreign data becomes message 0 with the element as its body.
-    pub(crate) fn parse(mut element: Bytes) -> Self {
-        let mut header = Header::of(&element);
-        let fields = (header.number(), header.number(), header.number(), header.number());
-        let (Some(id), Some(epoch), Some(attempt), Some(published_ms)) = fields else {
-            return Self { id: 0, epoch: Epoch(0), attempt: 0, published_ms: 0, body: element };
-        };
-        let body_at = header.at;
-        element.advance(body_at);
-        Self { id, epoch: Epoch(epoch), attempt: attempt as u32, published_ms, body: element }
+    pub(crate) fn parse(ring: &RingName, element: Bytes) -> Self {
+        Self::read(ring, &element)
+            .unwrap_or_else(|| Self { delivery: 0, ..Self::new(ring, 0, Epoch(0), 0, element) })
+    }
+
+    fn read(ring: &RingName, element: &Bytes) -> Option<Self> {
+        let mut numbers = Numbers { bytes: element, at: 0 };
+        let (id, epoch, published_ms) = (numbers.next()?, Epoch(numbers.next()?), numbers.next()?);
+        let (deliveries, failures, deaths) = (numbers.next()?, numbers.next()?, numbers.next()?);
+        let (_snoozes, header_bytes) = (numbers.next()?, usize::try_from(numbers.next()?).ok()?);
+        let body_at = numbers.at.checked_add(header_bytes).filter(|at| *at <= element.len())?;
+        let headers = Headers::parse(&element[numbers.at..body_at]).unwrap_or_default();
+        let count = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        Some(Self {
+            delivery: count(deliveries.saturating_add(1)),
+            failures: count(failures),
+            deaths: count(deaths),
+            headers,
+            ..Self::new(ring, id, epoch, published_ms, element.slice(body_at..))
+        })
     }
 }
 
-/// Writes numbers in the format of a header, each followed by a space.
-pub(crate) fn write_numbers(element: &mut Vec<u8>, numbers: &[u64]) {
-    for number in numbers {
-        element.extend_from_slice(itoa::Buffer::new().format(*number).as_bytes());
-        element.push(b' ');
-    }
+/// Writes a number and what follows it.
+pub(crate) fn write_number(element: &mut Vec<u8>, number: u64, end: u8) {
+    element.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    element.push(end);
 }
 
 /// A message that failed and waits in Redis for inspection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
-    /// The message's number in the ring, or 0 for foreign data found in our lists.
-    pub id: u64,
-    /// The term in which it was published.
-    pub epoch: Epoch,
-    /// The delivery that failed.
-    pub attempt: u32,
-    /// When it was published, in milliseconds of Redis' clock.
-    pub published_ms: u64,
+    /// The message. Its id is 0 for foreign data found in our lists.
+    pub message: Message,
     /// When it failed, in milliseconds of Redis' clock.
     pub failed_ms: u64,
     /// The member that handled it.
     pub member: MemberId,
     /// Why it failed.
     pub reason: String,
-    element: Vec<u8>,
-    body_at: usize,
+    element: Bytes,
 }
 
 impl DeadLetter {
-    /// The body, any bytes.
-    pub fn body(&self) -> &[u8] {
-        &self.element[self.body_at..]
-    }
-
-    /// Reads a dead letter as Redis stores it. Foreign data becomes dead letter 0 with the element as its body.
-    pub fn parse(element: Vec<u8>) -> Self {
-        let foreign = || Self {
-            id: 0,
-            epoch: Epoch(0),
-            attempt: 0,
-            published_ms: 0,
+    /// Reads a dead letter of a ring as Redis stores it. Foreign data becomes dead letter 0 with the element as its body.
+    pub fn parse(ring: &RingName, element: impl Into<Bytes>) -> Self {
+        let element = element.into();
+        Self::read(ring, &element).unwrap_or_else(|| Self {
+            message: Message { delivery: 0, ..Message::new(ring, 0, Epoch(0), 0, element.clone()) },
             failed_ms: 0,
             member: MemberId(0),
             reason: "not an error of estafeta".into(),
-            element: Vec::new(),
-            body_at: 0,
-        };
-        let mut failed = Self::read(&element).unwrap_or_else(foreign);
-        failed.element = element;
-        failed
+            element,
+        })
     }
 
-    fn read(element: &[u8]) -> Option<Self> {
-        let mut header = Header::of(element);
-        let id = header.number()?;
-        let epoch = Epoch(header.number()?);
-        let attempt = header.number()? as u32;
-        let published_ms = header.number()?;
-        let failed_ms = header.number()?;
-        let member = MemberId(header.number()?);
-        let length = header.number()? as usize;
-        let reason = element.get(header.at..header.at.checked_add(length)?)?;
-        let body_at = header.at + length + 1;
-        (element.get(body_at - 1) == Some(&b' ')).then(|| Self {
-            id,
-            epoch,
-            attempt,
-            published_ms,
-            failed_ms,
-            member,
-            reason: String::from_utf8_lossy(reason).into_owned(),
-            element: Vec::new(),
-            body_at,
-        })
+    fn read(ring: &RingName, element: &Bytes) -> Option<Self> {
+        element.strip_prefix(b"!")?;
+        let mut numbers = Numbers { bytes: element, at: 1 };
+        let (failed_ms, member) = (numbers.next()?, MemberId(numbers.next()?));
+        let length = usize::try_from(numbers.next()?).ok()?;
+        let end = numbers.at.checked_add(length)?;
+        let reason = String::from_utf8_lossy(element.get(numbers.at..end)?).into_owned();
+        if element.get(end) != Some(&b' ') {
+            return None;
+        }
+        let message = Message::parse(ring, element.slice(end + 1..));
+        Some(Self { message, failed_ms, member, reason, element: element.clone() })
     }
 
     /// The element as Redis stores it.
@@ -152,28 +179,31 @@ impl DeadLetter {
     }
 }
 
-/// Reads numbers that are each followed by one space.
-pub(crate) struct Header<'a> {
+/// The largest number in an element: 15 digits. The scripts do not count exactly beyond that.
+pub(crate) const MOST_NUMBER: u64 = 999_999_999_999_999;
+
+/// Reads numbers that are each followed by one byte, as the scripts do.
+pub(crate) struct Numbers<'a> {
     pub bytes: &'a [u8],
     pub at: usize,
 }
 
-impl<'a> Header<'a> {
-    fn of(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+impl Numbers<'_> {
+    /// Reads a number and the space after it.
+    pub fn next(&mut self) -> Option<u64> {
+        self.next_before(b' ')
     }
 
-    pub fn number(&mut self) -> Option<u64> {
-        self.number_before(b' ')
-    }
-
-    pub fn number_before(&mut self, end: u8) -> Option<u64> {
+    pub fn next_before(&mut self, end: u8) -> Option<u64> {
         let start = self.at;
         let mut value = 0_u64;
         loop {
             match *self.bytes.get(self.at)? {
                 digit @ b'0'..=b'9' => {
-                    value = value.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
+                    value = value * 10 + u64::from(digit - b'0');
+                    if value > MOST_NUMBER {
+                        return None;
+                    }
                 }
                 byte if byte == end && self.at > start => {
                     self.at += 1;
@@ -191,39 +221,101 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn ring() -> RingName {
+        RingName::sample()
+    }
+
+    fn headers() -> impl Strategy<Value = Headers> {
+        prop::collection::vec(("[!-~]{1,9}", ".{0,20}"), 0..4).prop_map(|list| {
+            let mut headers = Headers::new();
+            list.into_iter().for_each(|(name, value)| headers.insert(name, value).unwrap());
+            headers
+        })
+    }
+
     proptest! {
         #[test]
-        fn any_body_comes_back_as_it_was(id in 1_u64.., epoch: u64, ms: u64, body: Vec<u8>) {
-            let sent = Message::new(id, Epoch(epoch), ms, body.clone());
+        fn any_headers_and_body_come_back_as_they_were(
+            id in 1..=MOST_NUMBER,
+            epoch in 0..=MOST_NUMBER,
+            ms in 0..=MOST_NUMBER,
+            headers in headers(),
+            body: Vec<u8>,
+        ) {
+            let sent = Message::new(&ring(), id, Epoch(epoch), ms, body.clone()).with_headers(headers.clone());
             let mut element = Vec::new();
             sent.write(&mut element);
-            let read = Message::parse(element.into());
+            let read = Message::parse(&ring(), element.into());
             prop_assert_eq!(&read, &sent);
-            prop_assert_eq!(read.body(), &body[..]);
+            prop_assert_eq!((read.body(), read.headers()), (&body[..], &headers));
         }
 
         #[test]
         fn any_reason_and_body_come_back_as_they_were(reason: String, body: Vec<u8>) {
-            let mut element = format!("7 9 2 100 200 3 {} {reason} ", reason.len()).into_bytes();
+            let mut element = format!("!200 3 {} {reason} 7 9 100 1 2 3 4 6 1:a1:b", reason.len()).into_bytes();
             element.extend(&body);
-            let failed = DeadLetter::parse(element);
-            prop_assert_eq!((failed.id, failed.member), (7, MemberId(3)));
+            let failed = DeadLetter::parse(&ring(), element);
+            prop_assert_eq!((failed.failed_ms, failed.member), (200, MemberId(3)));
             prop_assert_eq!(&failed.reason, &reason);
-            prop_assert_eq!(failed.body(), &body[..]);
+            let (counts, headers) = ((2, 2, 3), vec![("a", "b")]);
+            prop_assert_eq!((failed.message.delivery, failed.message.failures, failed.message.deaths), counts);
+            prop_assert_eq!(failed.message.headers().iter().collect::<Vec<_>>(), headers);
+            prop_assert_eq!((failed.message.id, failed.message.body()), (7, &body[..]));
         }
 
         #[test]
         fn foreign_bytes_never_panic(bytes: Vec<u8>) {
-            let _ = Message::parse(bytes.clone().into());
-            let failed = DeadLetter::parse(bytes.clone());
+            let _ = Message::parse(&ring(), bytes.clone().into());
+            let failed = DeadLetter::parse(&ring(), bytes.clone());
             prop_assert_eq!(failed.element(), &bytes[..]);
         }
     }
 
     #[test]
-    fn a_header_that_lies_about_its_reason_is_foreign() {
-        let failed = DeadLetter::parse(b"7 9 2 100 200 3 999999999999999999 x y".to_vec());
-        assert_eq!(failed.id, 0);
-        assert_eq!(failed.body(), b"7 9 2 100 200 3 999999999999999999 x y");
+    fn a_number_that_lies_about_its_reason_is_foreign() {
+        for length in ["999999999999999", "9999999999999999999999"] {
+            let lie = format!("!200 3 {length} x 7 9 100 0 0 0 0 0 y").into_bytes();
+            let failed = DeadLetter::parse(&ring(), lie.clone());
+            assert_eq!((failed.message.id, failed.message.body()), (0, &lie[..]));
+        }
+    }
+
+    #[test]
+    fn headers_that_are_longer_than_the_element_are_foreign() {
+        let parse = |element| Message::parse(&ring(), Bytes::from_static(element));
+        let message = parse(b"7 9 100 0 0 0 0 3 ab");
+        assert_eq!((message.id, message.body()), (0, &b"7 9 100 0 0 0 0 3 ab"[..]));
+        let message = parse(b"7 9 100 0 0 0 0 2 ab");
+        assert_eq!((message.id, message.body()), (7, &b""[..]));
+    }
+
+    #[test]
+    fn headers_that_cannot_be_read_are_skipped() {
+        let message = Message::parse(&ring(), Bytes::from_static(b"7 9 100 0 0 0 0 5 1:a1:bcd"));
+        assert_eq!((message.id, message.body(), message.headers()), (7, &b"bcd"[..], &Headers::new()));
+    }
+
+    #[test]
+    fn counts_beyond_their_type_stay_at_its_end() {
+        let message =
+            Message::parse(&ring(), Bytes::from_static(b"7 9 100 4294967295 9999999999 9999999999 0 0 x"));
+        assert_eq!((message.delivery, message.failures, message.deaths), (u32::MAX, u32::MAX, u32::MAX));
+    }
+
+    #[test]
+    fn a_key_is_the_same_for_all_deliveries_and_for_no_other_message() {
+        let parse = |element: &'static [u8]| Message::parse(&ring(), Bytes::from_static(element)).key();
+        let key = parse(b"7 9 100 0 0 0 0 0 x");
+        assert_eq!(key, "estafeta/9/7");
+        assert_eq!(parse(b"7 9 100 3 1 2 4 6 1:a1:by"), key);
+        assert_ne!(parse(b"7 10 100 0 0 0 0 0 x"), key, "the id was given out again");
+        assert_ne!(parse(b"8 9 100 0 0 0 0 0 x"), key);
+        assert_eq!(Message::sample("orders", 17, "x").key(), "orders/1/17");
+    }
+
+    #[test]
+    #[should_panic(expected = "ring name: expected 1 to 100 letters")]
+    fn a_sample_of_an_impossible_ring_panics() {
+        Message::sample("{x}", 1, "");
     }
 }

@@ -48,7 +48,7 @@ pub enum Notice<'a> {
         member: MemberId,
         /// Messages that went back to the queue.
         returned: u64,
-        /// Messages that became dead letters because their attempts are used up.
+        /// Messages that became dead letters because too many nodes died with them.
         gave_up: u64,
     },
     /// The ring has published as many messages as its limit allows.

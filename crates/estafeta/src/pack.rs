@@ -3,25 +3,26 @@
 //! Most of a message's cost in Redis is the cost of an element. Redis reads it off the wire and makes a Lua string of
 //! it. It puts the element into a list, takes it out again and writes it to a client. Messages of one publish differ
 //! only in their bodies and in their ids, which are consecutive. So they travel as a *pack*:
-//! `*id epoch 1 published-ms count` and a space, then `bytes:body` for each message. A hundred small messages then cost
+//! `*id epoch published-ms count` and a space, then `bytes:body` for each message. A hundred small messages then cost
 //! little more than one.
 //!
 //! A pack lives as long as its messages share their fate: waiting, claimed together, handled together. The messages may
 //! part: a lane wants fewer, some of them fail, or their handler dies or stops half-way. The scripts then open the pack
-//! and continue with single messages. So a message that was delivered before is never in a pack. A message that was
-//! published alone, as with every tick at an ordinary interval, never was in one.
+//! and continue with single messages. So a message that was delivered before is never in a pack. Neither is a message
+//! with headers, or one that was published alone, as with every tick at an ordinary interval.
 
 use bytes::Bytes;
 
 use crate::identity::Epoch;
-use crate::message::{Header, Message, write_numbers};
+use crate::keys::RingName;
+use crate::message::{MOST_NUMBER, Message, Numbers, write_number};
 
 /// The maximum number of messages and bytes in one pack. To open a pack, Lua processes all of it, so it should not be
 /// large. A larger pack gains nothing.
 const MOST: usize = 100;
 const MOST_BYTES: usize = 16 * 1024;
-/// The approximate maximum size of the header of a message or a pack.
-const HEADER: usize = 64;
+/// The approximate maximum size of the numbers of a message or a pack.
+const NUMBERS: usize = 64;
 
 /// Returns the elements that store these messages.
 pub(crate) fn elements(messages: &[Message]) -> Vec<Vec<u8>> {
@@ -41,100 +42,110 @@ fn fitting(messages: &[Message]) -> usize {
     let mut bytes = 0;
     let fits = |(message, id): &(&Message, u64)| {
         bytes += message.body().len();
-        let shared = (message.id, message.epoch, message.attempt, message.published_ms);
-        shared == (*id, first.epoch, 1, first.published_ms) && bytes <= MOST_BYTES
+        let shared = (message.id, message.epoch, message.published_ms);
+        shared == (*id, first.epoch, first.published_ms)
+            && message.headers().is_empty()
+            && bytes <= MOST_BYTES
     };
     messages.iter().zip(first.id..).take(MOST).take_while(fits).count().max(1)
 }
 
 fn element(group: &[Message]) -> Vec<u8> {
     let bytes: usize = group.iter().map(|message| message.body().len() + 8).sum();
-    let mut element = Vec::with_capacity(HEADER + bytes);
+    let mut element = Vec::with_capacity(NUMBERS + bytes);
     let first = &group[0];
     if group.len() == 1 {
         first.write(&mut element);
         return element;
     }
     element.push(b'*');
-    write_numbers(&mut element, &[first.id, first.epoch.0, 1, first.published_ms, group.len() as u64]);
+    for number in [first.id, first.epoch.0, first.published_ms, group.len() as u64] {
+        write_number(&mut element, number, b' ');
+    }
     for message in group {
-        element.extend_from_slice(itoa::Buffer::new().format(message.body().len()).as_bytes());
-        element.push(b':');
+        write_number(&mut element, message.body().len() as u64, b':');
         element.extend_from_slice(message.body());
     }
     element
 }
 
 /// Adds the messages of an element. Foreign data becomes a single message 0, and the scripts treat it in the same way.
-pub(crate) fn read(element: Vec<u8>, messages: &mut Vec<Message>) {
+pub(crate) fn read(ring: &RingName, element: Vec<u8>, messages: &mut Vec<Message>) {
     let element = Bytes::from(element);
     let before = messages.len();
-    if element.first() != Some(&b'*') || open(&element, messages).is_none() {
+    if element.first() != Some(&b'*') || open(ring, &element, messages).is_none() {
         messages.truncate(before);
-        messages.push(Message::parse(element));
+        messages.push(Message::parse(ring, element));
     }
 }
 
-fn open(pack: &Bytes, messages: &mut Vec<Message>) -> Option<()> {
-    let mut header = Header { bytes: pack, at: 1 };
-    let (first, epoch) = (short(&mut header, b' ')?, Epoch(short(&mut header, b' ')?));
-    header.at += pack[header.at..].strip_prefix(b"1 ").map(|_| 2)?;
-    let (published_ms, count) = (short(&mut header, b' ')?, short(&mut header, b' ')?);
-    if count == 0 {
+fn open(ring: &RingName, pack: &Bytes, messages: &mut Vec<Message>) -> Option<()> {
+    let mut numbers = Numbers { bytes: pack, at: 1 };
+    let (first, epoch) = (numbers.next()?, Epoch(numbers.next()?));
+    let (published_ms, count) = (numbers.next()?, numbers.next()?);
+    if count == 0 || first + count > MOST_NUMBER {
         return None;
     }
     for id in first..first + count {
-        let length = usize::try_from(short(&mut header, b':')?).ok()?;
-        let end = header.at.checked_add(length).filter(|end| *end <= pack.len())?;
-        messages.push(Message::new(id, epoch, published_ms, pack.slice(header.at..end)));
-        header.at = end;
+        let length = usize::try_from(numbers.next_before(b':')?).ok()?;
+        let end = numbers.at.checked_add(length).filter(|end| *end <= pack.len())?;
+        messages.push(Message::new(ring, id, epoch, published_ms, pack.slice(numbers.at..end)));
+        numbers.at = end;
     }
-    (header.at == pack.len()).then_some(())
-}
-
-/// Reads a number as the scripts do: they count exactly up to 15 digits.
-fn short(header: &mut Header<'_>, end: u8) -> Option<u64> {
-    let start = header.at;
-    header.number_before(end).filter(|_| header.at - start <= 16)
+    (numbers.at == pack.len()).then_some(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::headers::Headers;
     use proptest::prelude::*;
 
     fn read_all(elements: Vec<Vec<u8>>) -> Vec<Message> {
         let mut messages = Vec::new();
-        elements.into_iter().for_each(|element| read(element, &mut messages));
+        elements.into_iter().for_each(|element| read(&RingName::sample(), element, &mut messages));
         messages
     }
 
     fn numbered(bodies: Vec<Vec<u8>>, first: u64) -> Vec<Message> {
-        let message = |(body, id)| Message::new(id, Epoch(9), 100, body);
+        let message = |(body, id)| Message::new(&RingName::sample(), id, Epoch(9), 100, body);
         bodies.into_iter().zip(first..).map(message).collect()
+    }
+
+    fn headers() -> Headers {
+        let mut headers = Headers::new();
+        headers.insert("name", "value").unwrap();
+        headers
     }
 
     proptest! {
         #[test]
-        fn any_messages_come_back_as_they_were(bodies: Vec<Vec<u8>>, first in 1..999_999_999_999_u64, at: Vec<bool>) {
+        fn any_messages_come_back_as_they_were(
+            bodies: Vec<Vec<u8>>,
+            first in 1..999_999_999_999_u64,
+            differences: Vec<(bool, bool)>,
+        ) {
             let mut messages = numbered(bodies, first);
-            for (message, later) in messages.iter_mut().zip(at) {
+            for (message, (later, with_headers)) in messages.iter_mut().zip(differences) {
                 message.published_ms += u64::from(later);
+                if with_headers {
+                    *message = message.clone().with_headers(headers());
+                }
             }
             prop_assert_eq!(read_all(elements(&messages)), messages);
         }
 
         #[test]
         fn foreign_bytes_are_one_message_and_never_panic(rest: Vec<u8>, packed: bool) {
-            let element = if packed { [b"*1 2 1 4 2 ", &rest[..]].concat() } else { [b"*", &rest[..]].concat() };
+            let element = if packed { [b"*1 2 4 2 ", &rest[..]].concat() } else { [b"*", &rest[..]].concat() };
             let read = read_all(vec![element.clone()]);
             prop_assert!(read.len() == 1 && (read[0].id, read[0].body()) == (0, &element[..]) || read.len() == 2);
         }
     }
 
     #[test]
-    fn a_message_alone_is_stored_as_it_always_was() {
-        assert_eq!(elements(&numbered(vec![b"*body".to_vec()], 7)), [b"7 9 1 100 *body"]);
+    fn a_message_alone_is_no_pack() {
+        assert_eq!(elements(&numbered(vec![b"*body".to_vec()], 7)), [b"7 9 100 0 0 0 0 0 *body"]);
     }
 
     #[test]
@@ -152,8 +163,8 @@ mod tests {
     fn only_what_has_all_in_common_shares_a_pack() {
         let changes: [fn(&mut Message); 4] = [
             |message| message.published_ms = 101,
+            |message| *message = message.clone().with_headers(headers()),
             |message| message.epoch = Epoch(8),
-            |message| message.attempt = 2,
             |message| message.id = 9,
         ];
         for change in changes {
@@ -161,6 +172,20 @@ mod tests {
             assert_eq!(elements(&messages).len(), 1);
             change(&mut messages[1]);
             assert_eq!(elements(&messages).len(), 2, "{messages:?}");
+            assert_eq!(read_all(elements(&messages)), messages);
+        }
+    }
+
+    #[test]
+    fn a_message_with_headers_is_never_in_a_pack() {
+        for with_headers in [[true, false], [false, true], [true, true]] {
+            let mut messages = numbered(vec![b"x".to_vec(); 2], 1);
+            for (message, _) in
+                messages.iter_mut().zip(with_headers).filter(|(_, with_headers)| *with_headers)
+            {
+                *message = message.clone().with_headers(headers());
+            }
+            assert_eq!(elements(&messages).len(), 2, "{with_headers:?}");
             assert_eq!(read_all(elements(&messages)), messages);
         }
     }

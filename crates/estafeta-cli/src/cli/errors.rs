@@ -10,7 +10,7 @@ pub enum ErrorsCommand {
     List(JsonArg),
     /// Print how many errors are kept
     Count(JsonArg),
-    /// Put errors back into the queue with a fresh count of attempts
+    /// Put errors back into the queue with fresh counts of failures and deaths
     Retry(SelectArgs),
     /// Delete errors
     Drop(DropArgs),

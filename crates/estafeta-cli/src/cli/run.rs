@@ -62,9 +62,9 @@ pub struct RunArgs {
     pub max_waiting: Option<u64>,
 
     /// A message becomes an error after its handlers died this often
-    #[arg(long, value_name = "N", env = "ESTAFETA_MAX_ATTEMPTS", allow_hyphen_values = true,
-          show_default = library().max_attempts)]
-    pub max_attempts: Option<u32>,
+    #[arg(long, value_name = "N", env = "ESTAFETA_MAX_DEATHS", allow_hyphen_values = true,
+          show_default = library().max_deaths)]
+    pub max_deaths: Option<u32>,
 
     /// Largest message body in bytes
     #[arg(long, value_name = "BYTES", env = "ESTAFETA_MAX_BODY", allow_hyphen_values = true,

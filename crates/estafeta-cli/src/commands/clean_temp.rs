@@ -22,7 +22,7 @@ pub fn run(reach: &Reach, as_json: bool) -> Result<ExitCode> {
             (counted(returned, "message"), counted(burials.len() as u64, "dead member"));
         writeln!(out, "{messages} of {members} returned to the queue")?;
         if gave_up > 0 {
-            writeln!(out, "{} used up all attempts: now among the errors", counted(gave_up, "message"))?;
+            writeln!(out, "{} had too many deaths: now among the errors", counted(gave_up, "message"))?;
         }
     }
     Ok(ExitCode::SUCCESS)

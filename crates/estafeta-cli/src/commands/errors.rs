@@ -79,7 +79,7 @@ async fn missing(ring: &Ring, which: &SelectArgs) -> Result<Vec<u64>> {
         }
         from += chunk.len() as u64;
         for error in &chunk {
-            missing.remove(&error.id);
+            missing.remove(&error.message.id);
         }
     }
     Ok(missing.into_iter().collect())

@@ -98,7 +98,7 @@ fn options_reach_the_settings_that_they_are_named_after() {
         "--limit=5",
         "--until-done",
         "--max-waiting=7",
-        "--max-attempts=9",
+        "--max-deaths=9",
         "--max-body=11",
         "--lease=4s",
         "--missed=catch-up",
@@ -112,7 +112,7 @@ fn options_reach_the_settings_that_they_are_named_after() {
     let seconds = std::time::Duration::from_secs;
     assert_eq!((config.interval, config.lease), (seconds(3), seconds(4)));
     assert_eq!((config.concurrency, config.limit, config.until_done), (3, Some(5), true));
-    assert_eq!((config.max_waiting, config.max_attempts, config.max_body), (7, 9, 11));
+    assert_eq!((config.max_waiting, config.max_deaths, config.max_body), (7, 9, 11));
     assert_eq!((config.missed, config.journal), (estafeta::Missed::CatchUp, true));
     assert_eq!((config.ring.as_str(), config.redis.to_string().as_str()), ("x", "redis://localhost:6379/0"));
     let demo = args.demo().unwrap();

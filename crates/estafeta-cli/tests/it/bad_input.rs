@@ -133,7 +133,7 @@ fn a_setting_out_of_range_is_refused_with_its_range() {
         (&["--concurrency", "0"], &["concurrency: expected 1 to 1024"]),
         (&["--lease", "1ms"], &["lease: expected 200ms to 1h"]),
         (&["--max-body", "0"], &["max-body: expected 1 to"]),
-        (&["--max-attempts", "0"], &["max-attempts: expected at least 1"]),
+        (&["--max-deaths", "0"], &["max-deaths: expected at least 1"]),
         (&["--until-done"], &["until-done: expected a limit beside it"]),
         (&["--ring", "{x}"], &["--ring: expected 1 to 100 letters", "'{x}'"]),
     ];
@@ -167,8 +167,8 @@ fn flags_that_contradict_each_other_are_refused() {
     }
     let both = ["status", "--password", "p", "--password-file", "f"];
     refuses_in_one_line(&ring, &both, &[], 2, &["expected password or password-file"]);
-    let ignored = ["--cleanTemp", "--max-attempts", "3"];
-    refuses_in_one_line(&ring, &ignored, &[("REDIS_URL", &url)], 2, &["--max-attempts", "expected"]);
+    let ignored = ["--cleanTemp", "--max-deaths", "3"];
+    refuses_in_one_line(&ring, &ignored, &[("REDIS_URL", &url)], 2, &["--max-deaths", "expected"]);
     let misplaced = ["--limit", "5", "getErrors"];
     refuses_in_one_line(&ring, &misplaced, &[("REDIS_URL", &url)], 2, &["--limit", "expected"]);
 }

@@ -96,7 +96,7 @@ fn a_ring_with_members_or_data_is_refused_and_not_touched() {
     let later = u64::MAX.to_string();
     let plants: [&[&str]; 4] = [
         &["RPUSH", "{estafeta}:journal", "of another type"],
-        &["RPUSH", "{estafeta}:errors", "1 7 1 1000 2000 3 7 planted body"],
+        &["RPUSH", "{estafeta}:errors", "!2000 3 7 planted 1 7 1000 0 0 0 0 0 body"],
         &["ZADD", "{estafeta}:members", "1", "00000000000000aa"],
         &["ZADD", "{estafeta}:members", &later, "00000000000000aa"],
     ];
@@ -139,7 +139,7 @@ fn verdict_after(tamper: impl Fn(&TestRing)) -> (Value, DataDir) {
     (verdict, scratch)
 }
 
-/// Runs `command` until it returns a waiting element. The nodes of chaos are quick, so that takes several attempts.
+/// Runs `command` until it returns a waiting element. The nodes of chaos are quick, so that takes several tries.
 fn waiting_element(ring: &TestRing, command: &[&str]) -> Vec<u8> {
     eventually(SOON, "a message that waits", || match ring.redis_cli(command) {
         redis::Value::BulkString(element) => Some(element),

@@ -63,16 +63,20 @@ fn messages_of_dead_members_go_back_and_are_counted() {
 }
 
 #[test]
-fn returned_messages_are_first_in_the_queue_on_their_second_attempt() {
+fn returned_messages_are_first_in_the_queue_on_their_second_delivery() {
     let (ring, nodes) = busy_ring(2);
     kill(&nodes);
     ring.success(&["cleanTemp"]);
     let head: Vec<String> =
         redis::from_redis_value(ring.redis_cli(&["LRANGE", "{estafeta}:ready", "0", "1"])).unwrap();
-    let headers: Vec<Vec<&str>> = head.iter().map(|element| element.splitn(4, ' ').collect()).collect();
-    let mut tries: Vec<(&str, &str)> = headers.iter().map(|header| (header[0], header[2])).collect();
-    tries.sort_unstable();
-    assert_eq!(tries, [("1", "2"), ("2", "2")], "{head:?}");
+    let numbers = |element: &String| -> Vec<u64> {
+        element.split(' ').map_while(|number| number.parse().ok()).collect()
+    };
+    let mut found: Vec<Vec<u64>> = head.iter().map(numbers).collect();
+    // Deliveries, failures, deaths, snoozes and the length of the headers.
+    found.iter_mut().for_each(|numbers| drop(numbers.drain(1..3)));
+    found.sort_unstable();
+    assert_eq!(found, [[1, 1, 0, 1, 0, 0], [2, 1, 0, 1, 0, 0]], "{head:?}");
 }
 
 #[test]
@@ -88,12 +92,12 @@ fn living_members_are_not_touched() {
 }
 
 #[test]
-fn a_message_that_used_up_its_attempts_is_counted_separately() {
-    let (ring, nodes) = busy_ring_with(1, &["--max-attempts", "1"]);
+fn a_message_that_too_many_nodes_died_with_is_counted_separately() {
+    let (ring, nodes) = busy_ring_with(1, &["--max-deaths", "1"]);
     kill(&nodes);
     let stdout = ring.success(&["cleanTemp"]);
     let expected = "0 messages of 2 dead members returned to the queue\n\
-                    1 message used up all attempts: now among the errors\n";
+                    1 message had too many deaths: now among the errors\n";
     assert_eq!(stdout, expected);
     let status = ring.status();
     assert_eq!((&status["errorsKept"], &status["returned"]), (&1.into(), &0.into()), "{status}");

@@ -50,10 +50,10 @@ fn count_prints_the_number_of_errors() {
 }
 
 #[test]
-fn a_retried_error_waits_again_on_its_first_attempt() {
+fn a_retried_error_waits_again_for_its_next_delivery() {
     let ring = ring_with(5);
-    // An error on its fourth attempt, which shows that the count starts again.
-    ring.redis_cli(&["LSET", "{estafeta}:errors", "2", "3 7 4 1000 2000 3 7 planted body 3"]);
+    // An error on its fourth delivery. Deliveries and snoozes go on, failures and deaths start again.
+    ring.redis_cli(&["LSET", "{estafeta}:errors", "2", "!2000 3 7 planted 3 7 1000 3 2 1 5 6 1:a1:bbody 3"]);
     assert_eq!(ring.success(&["errors", "retry", "3", "5"]), "2 errors retried\n");
     assert_eq!(
         counts(&ring),
@@ -61,7 +61,7 @@ fn a_retried_error_waits_again_on_its_first_attempt() {
     );
     let waiting: Vec<String> =
         redis::from_redis_value(ring.redis_cli(&["LRANGE", "{estafeta}:ready", "0", "-1"])).unwrap();
-    assert_eq!(waiting, ["3 7 1 1000 body 3", "5 7 1 1000 body 5"]);
+    assert_eq!(waiting, ["3 7 1000 4 0 0 5 6 1:a1:bbody 3", "5 7 1000 1 0 0 0 0 body 5"]);
     assert_eq!(ids(&ring.success(&["errors", "list"])), [1, 2, 4]);
 
     assert_eq!(object(&ring.success(&["errors", "retry", "--all", "--json"])), json!({"retried": 3}));
@@ -85,10 +85,10 @@ fn a_retried_message_is_handled_again() {
     let mut again: Vec<(u64, u64)> = handled
         .iter()
         .filter(|report| report["msg"] == "handledMessage")
-        .map(|report| (report["id"].as_u64().unwrap(), report["attempt"].as_u64().unwrap()))
+        .map(|report| (report["id"].as_u64().unwrap(), report["delivery"].as_u64().unwrap()))
         .collect();
     again.sort_unstable();
-    assert_eq!(again, (1..=10).map(|id| (id, 1)).collect::<Vec<_>>());
+    assert_eq!(again, (1..=10).map(|id| (id, 2)).collect::<Vec<_>>());
 }
 
 #[test]

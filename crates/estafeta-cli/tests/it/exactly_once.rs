@@ -39,7 +39,7 @@ fn a_hundred_thousand_messages_under_kills_are_settled_once_each() {
         "--journal",
         "--max-waiting",
         "2000",
-        "--max-attempts",
+        "--max-deaths",
         "1000",
     ];
     let mut nodes = ring.nodes(4, &args);
@@ -69,7 +69,7 @@ fn messages_of_a_killed_handler_are_settled_by_another_one_within_a_second() {
     victim.kill();
     let start = Instant::now();
     let line = rescuer.wait_for_line(Duration::from_secs(10), |line| {
-        line.contains("handledMessage") && line.contains("\"attempt\":2")
+        line.contains("handledMessage") && line.contains("\"delivery\":2")
     });
     assert!(start.elapsed() < Duration::from_secs(1), "it took {:?}", start.elapsed());
     let id = serde_json::from_str::<serde_json::Value>(&line).unwrap()["id"].as_u64().unwrap();

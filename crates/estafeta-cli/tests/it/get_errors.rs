@@ -35,7 +35,7 @@ fn each_error_is_printed_once_and_removed() {
         assert_eq!(ids(&output), expected, "{command}: oldest first, each once");
         let first = output.lines().next().unwrap();
         assert!(first.starts_with("#1 failed 1970-01-01T00:00:02"), "{first}");
-        assert!(first.ends_with("at member 3 on attempt 1: planted: \"body 1\""), "{first}");
+        assert!(first.ends_with("at member 3 on delivery 1: planted: \"body 1\""), "{first}");
         let status = ring.status();
         assert_eq!((&status["errorsKept"], &status["errorsTaken"]), (&0.into(), &2500.into()));
         assert_eq!(ring.success(&[command]), "");
@@ -51,7 +51,7 @@ fn json_prints_one_object_per_line() {
         let printed = objects(&ring.success(&command));
         let [text, bytes] = &printed[..] else { panic!("expected two objects, got {printed:?}") };
         assert_eq!((&text["id"], &text["body"]), (&1.into(), &"привет\n".into()));
-        assert_eq!((&text["reason"], &text["attempt"]), (&"planted".into(), &1.into()));
+        assert_eq!((&text["reason"], &text["delivery"]), (&"planted".into(), &1.into()));
         assert_eq!((&text["member"], &text["epoch"]), (&3.into(), &7.into()));
         assert_eq!((&text["publishedMs"], &text["failedMs"]), (&1000.into(), &2000.into()));
         assert_eq!(text["failed"], "1970-01-01T00:00:02.000Z");

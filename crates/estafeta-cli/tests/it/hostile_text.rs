@@ -28,7 +28,7 @@ fn hostile_ring() -> TestRing {
     for kind in ["joined", HOSTILE] {
         ring.redis_cli(&["XADD", "{estafeta}:events", "*", "kind", kind, "member", "7", "host", HOSTILE]);
     }
-    ring.redis_cli(&["RPUSH", "{estafeta}:ready", &format!("2 7 1 1000 {HOSTILE}")]);
+    ring.redis_cli(&["RPUSH", "{estafeta}:ready", &format!("2 7 1000 0 0 0 0 0 {HOSTILE}")]);
     ring.redis_cli(&["HINCRBY", "{estafeta}:ledger", "published", "1"]);
     ring
 }

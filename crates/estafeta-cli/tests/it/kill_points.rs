@@ -24,7 +24,7 @@ const RINGS: usize = 6;
 /// Arguments of the victims. A message may lose any number of handlers. At its start a node waits half a lease for an
 /// answer. On a loaded machine it must not give up before it is killed.
 const VICTIM: [&str; 8] =
-    ["run", "--interval", "1ms", "--journal", "--max-attempts", "1000000", "--lease", "6s"];
+    ["run", "--interval", "1ms", "--journal", "--max-deaths", "1000000", "--lease", "6s"];
 
 /// Runs a node and kills it at the `nth` piece of data in this direction. That piece is not passed on.
 fn kill_at(ring: &TestRing, direction: Direction, nth: usize) {

@@ -24,7 +24,7 @@ fn json_output_is_the_protocol_word_for_word_with_crlf_after_each_object() {
     let handled: Vec<_> =
         reports(&other).into_iter().filter(|object| object["msg"] == "handledMessage").collect();
     assert_eq!(handled.len(), 5);
-    assert_eq!((&handled[0]["id"], &handled[0]["attempt"]), (&json!(1), &json!(1)));
+    assert_eq!((&handled[0]["id"], &handled[0]["delivery"]), (&json!(1), &json!(1)));
     assert_eq!(handled[0]["error"], "the message contains an error");
 
     let all = reports(&one);

@@ -28,20 +28,20 @@ const SWEEP: Duration = Duration::from_millis(100);
 
 pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
     let tries = env.options.tries;
-    let attempts = u32::MAX.to_string();
-    let options = ["--limit", "1", "--work-per-char", "1h", "--max-attempts", &attempts];
+    let deaths = u32::MAX.to_string();
+    let options = ["--limit", "1", "--work-per-char", "1h", "--max-deaths", &deaths];
     let mut nodes = BenchNodes::new(env, &options).await?.with_records();
     nodes.start_many(NODES).await?;
     let mut samples = Vec::new();
     let (mut holder, _) = begun(&nodes, 1).await?;
     tokio::time::sleep(SETTLING.max(env.options.lease / 4)).await;
-    for attempt in 2..tries + 2 {
-        env.step(&format!("redelivery: {} of {}", grouped(attempt as u64 - 1), grouped(tries as u64)));
+    for delivery in 2..tries + 2 {
+        env.step(&format!("redelivery: {} of {}", grouped(delivery as u64 - 1), grouped(tries as u64)));
         nodes.until_whole().await?;
         tokio::time::sleep(SWEEP.mul_f64(rand::random())).await;
         let killed_ms = now_ms();
         nodes.signal(holder, Signal::SIGKILL);
-        let (next, at_ms) = begun(&nodes, u32::try_from(attempt)?).await?;
+        let (next, at_ms) = begun(&nodes, u32::try_from(delivery)?).await?;
         samples.push(at_ms.saturating_sub(killed_ms) as f64);
         nodes.remove(holder);
         nodes.start()?;
@@ -61,7 +61,7 @@ pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
     })
 }
 
-/// Waits until a node begins this attempt. Returns the node and the time.
+/// Waits until a node begins this delivery. Returns the node and the time.
 async fn begun(nodes: &BenchNodes<'_>, wanted: u32) -> Result<(NodeKey, u64)> {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
@@ -70,7 +70,7 @@ async fn begun(nodes: &BenchNodes<'_>, wanted: u32) -> Result<(NodeKey, u64)> {
             let lines = record::read(&text).map_err(anyhow::Error::msg)?;
             let began = lines
                 .iter()
-                .find(|line| matches!(line.step, Step::Began { attempt, .. } if attempt == wanted));
+                .find(|line| matches!(line.step, Step::Began { delivery, .. } if delivery == wanted));
             if let Some(line) = began {
                 return Ok((node, line.at_ms));
             }

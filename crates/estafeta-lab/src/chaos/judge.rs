@@ -13,7 +13,7 @@
 //! - If a node recorded that it settled a message, the journal has the same outcome under the number of that node. If
 //!   the journal has an outcome under the number of a node that left in good order, so does its record.
 //! - The node that settled a message had begun to handle it.
-//! - No message was handed out twice under the same attempt.
+//! - No message was handed out twice under the same delivery.
 //! - All witnesses that saw a body saw the same one, including the readers.
 //! - A reader printed each error. No reader printed an error again after a reader that ended well had printed it.
 //!
@@ -103,7 +103,7 @@ impl fmt::Display for JournalOutcome {
 struct Began {
     at_ms: u64,
     node: usize,
-    attempt: u32,
+    delivery: u32,
     epoch: u64,
 }
 
@@ -135,7 +135,7 @@ pub fn judge(evidence: &Evidence) -> Findings {
     records().for_each(|(node, record)| judge.read_record(node, record));
     judge.compare_epochs(evidence);
     judge.compare_outcomes(evidence);
-    judge.compare_attempts();
+    judge.compare_deliveries();
     judge.time_take_overs();
     judge.check_readers(evidence);
     judge.findings.breaches.sort_by_key(|breach| breach.message);
@@ -218,9 +218,9 @@ impl Judge {
                         self.see_body(*id, *digest);
                     }
                 }
-                Step::Began { id, attempt, epoch, digest } => {
+                Step::Began { id, delivery, epoch, digest } => {
                     self.see_body(*id, *digest);
-                    let began = Began { at_ms: *at_ms, node, attempt: *attempt, epoch: *epoch };
+                    let began = Began { at_ms: *at_ms, node, delivery: *delivery, epoch: *epoch };
                     self.began.entry(*id).or_default().push(began);
                 }
                 Step::Settled { member, done, failed } => {
@@ -333,14 +333,14 @@ impl Judge {
         breaches.into_iter().for_each(|(id, what)| self.breach(id, what));
     }
 
-    fn compare_attempts(&mut self) {
+    fn compare_deliveries(&mut self) {
         for (id, mut began) in std::mem::take(&mut self.began) {
-            began.sort_by_key(|began| (began.attempt, began.at_ms));
+            began.sort_by_key(|began| (began.delivery, began.at_ms));
             for pair in began.windows(2) {
                 let (first, second) = (&pair[0], &pair[1]);
-                if first.attempt == second.attempt {
-                    let attempt = first.attempt;
-                    self.breach(id, format!("#{id} was handed out twice under attempt {attempt}"));
+                if first.delivery == second.delivery {
+                    let delivery = first.delivery;
+                    self.breach(id, format!("#{id} was handed out twice under delivery {delivery}"));
                 }
                 self.findings.repeats.push(Repeat { at_ms: second.at_ms, first: first.node });
             }

@@ -7,7 +7,7 @@ fn flawless_run() -> Evidence {
     let record = |steps: Vec<Step>| {
         (1..).zip(steps).map(|(at, step)| RecordLine { at_ms: at * 10, step }).collect::<Vec<_>>()
     };
-    let began = |id, attempt| Step::Began { id, attempt, epoch: 5, digest: id * 100 };
+    let began = |id, delivery| Step::Began { id, delivery, epoch: 5, digest: id * 100 };
     Evidence {
         published: 4,
         journal: vec![
@@ -34,7 +34,7 @@ fn flawless_run() -> Evidence {
                 Step::Joined { member: 3 },
                 began(3, 2),
                 Step::Settled { member: 3, done: vec![3], failed: vec![] },
-                Step::Began { id: 4, attempt: 1, epoch: 6, digest: 400 },
+                Step::Began { id: 4, delivery: 1, epoch: 6, digest: 400 },
                 Step::Settled { member: 3, done: vec![4], failed: vec![] },
                 Step::Left,
             ]),
@@ -120,7 +120,7 @@ fn an_outcome_of_a_message_that_was_never_published_is_found() {
         evidence.journal[2].ids.push(5);
         evidence.records[2].insert(
             4,
-            RecordLine { at_ms: 45, step: Step::Began { id: 5, attempt: 1, epoch: 6, digest: 500 } },
+            RecordLine { at_ms: 45, step: Step::Began { id: 5, delivery: 1, epoch: 6, digest: 500 } },
         );
         *step(evidence, 2, 5) = Step::Settled { member: 3, done: vec![4, 5], failed: vec![] };
     });
@@ -173,18 +173,18 @@ fn a_publish_after_a_later_term_began_is_found() {
         *step(evidence, 0, 2) = published(5, &[1, 2, 4]);
         *step(evidence, 1, 6) = published(6, &[3]);
         for (node, line) in [(1, 4), (2, 1)] {
-            let attempt = if node == 1 { 1 } else { 2 };
-            *step(evidence, node, line) = Step::Began { id: 3, attempt, epoch: 6, digest: 300 };
+            let delivery = if node == 1 { 1 } else { 2 };
+            *step(evidence, node, line) = Step::Began { id: 3, delivery, epoch: 6, digest: 300 };
         }
-        *step(evidence, 2, 3) = Step::Began { id: 4, attempt: 1, epoch: 5, digest: 400 };
+        *step(evidence, 2, 3) = Step::Began { id: 4, delivery: 1, epoch: 5, digest: 400 };
     });
     assert_eq!(late, ["#4 was published in epoch 5, after epoch 6 had begun"]);
     let unrecorded = breaches(|evidence| {
         // The publisher was killed before it could record that. The handlers know the epoch.
         *step(evidence, 0, 2) = published(5, &[1, 2]);
         for (node, line) in [(1, 4), (2, 1)] {
-            let attempt = if node == 1 { 1 } else { 2 };
-            *step(evidence, node, line) = Step::Began { id: 3, attempt, epoch: 7, digest: 300 };
+            let delivery = if node == 1 { 1 } else { 2 };
+            *step(evidence, node, line) = Step::Began { id: 3, delivery, epoch: 7, digest: 300 };
         }
     });
     assert_eq!(unrecorded, ["#4 was published in epoch 6, after epoch 7 had begun"]);
@@ -232,7 +232,7 @@ fn a_node_that_was_killed_before_it_recorded_its_office_may_have_published() {
         evidence.journal.push(entry(3, &[5], &[]));
         evidence.records[0].push(RecordLine { at_ms: 50, step: published(6, &[5]) });
         let steps = [
-            Step::Began { id: 5, attempt: 1, epoch: 6, digest: 500 },
+            Step::Began { id: 5, delivery: 1, epoch: 6, digest: 500 },
             Step::Settled { member: 3, done: vec![5], failed: vec![] },
         ];
         evidence.records[2].extend(steps.map(|step| RecordLine { at_ms: 70, step }));
@@ -243,12 +243,12 @@ fn a_node_that_was_killed_before_it_recorded_its_office_may_have_published() {
 #[test]
 fn a_changed_body_is_found_and_reported_once() {
     let body = breaches(|evidence| {
-        *step(evidence, 2, 3) = Step::Began { id: 4, attempt: 1, epoch: 6, digest: 401 };
+        *step(evidence, 2, 3) = Step::Began { id: 4, delivery: 1, epoch: 6, digest: 401 };
     });
     assert_eq!(body, ["the body of #4 has changed"]);
     let seen_by_two = breaches(|evidence| {
-        *step(evidence, 1, 4) = Step::Began { id: 3, attempt: 1, epoch: 5, digest: 301 };
-        *step(evidence, 2, 1) = Step::Began { id: 3, attempt: 2, epoch: 5, digest: 301 };
+        *step(evidence, 1, 4) = Step::Began { id: 3, delivery: 1, epoch: 5, digest: 301 };
+        *step(evidence, 2, 1) = Step::Began { id: 3, delivery: 2, epoch: 5, digest: 301 };
     });
     assert_eq!(seen_by_two, ["the body of #3 has changed"]);
 }
@@ -262,22 +262,22 @@ fn a_body_counts_as_compared_when_a_second_witness_saw_it() {
 }
 
 #[test]
-fn a_message_handed_out_twice_under_one_attempt_is_found() {
+fn a_message_handed_out_twice_under_one_delivery_number_is_found() {
     let double = breaches(|evidence| {
-        *step(evidence, 2, 1) = Step::Began { id: 3, attempt: 1, epoch: 5, digest: 300 };
+        *step(evidence, 2, 1) = Step::Began { id: 3, delivery: 1, epoch: 5, digest: 300 };
     });
-    assert_eq!(double, ["#3 was handed out twice under attempt 1"]);
+    assert_eq!(double, ["#3 was handed out twice under delivery 1"]);
     let to_one_node = breaches(|evidence| {
-        let again = Step::Began { id: 4, attempt: 1, epoch: 6, digest: 400 };
+        let again = Step::Began { id: 4, delivery: 1, epoch: 6, digest: 400 };
         evidence.records[2].insert(4, RecordLine { at_ms: 41, step: again });
     });
-    assert_eq!(to_one_node, ["#4 was handed out twice under attempt 1"]);
+    assert_eq!(to_one_node, ["#4 was handed out twice under delivery 1"]);
 }
 
 #[test]
-fn each_further_attempt_is_a_repeat_of_the_one_before() {
+fn each_further_delivery_is_a_repeat_of_the_one_before() {
     let mut evidence = flawless_run();
-    let third = Step::Began { id: 3, attempt: 3, epoch: 5, digest: 300 };
+    let third = Step::Began { id: 3, delivery: 3, epoch: 5, digest: 300 };
     evidence.records[0].push(RecordLine { at_ms: 35, step: third });
     let findings = judge(&evidence);
     assert_eq!(findings.breaches, []);
@@ -317,7 +317,7 @@ fn member_numbers_ids_and_epochs_that_contradict_each_other_are_found() {
     let uncounted = breaches(|evidence| *step(evidence, 1, 6) = published(6, &[4, 5]));
     assert_eq!(uncounted, ["#5 was published, but the ledger does not count it"]);
     let other = breaches(|evidence| {
-        *step(evidence, 2, 3) = Step::Began { id: 4, attempt: 1, epoch: 5, digest: 400 };
+        *step(evidence, 2, 3) = Step::Began { id: 4, delivery: 1, epoch: 5, digest: 400 };
     });
     assert_eq!(other, ["#4 was published in epoch 6, but handed out with epoch 5"]);
 }

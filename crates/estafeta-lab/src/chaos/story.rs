@@ -55,8 +55,8 @@ fn testimony(evidence: &Evidence, id: u64) -> Vec<(u64, String)> {
                 Step::Published { epoch, messages } if messages.iter().any(|(other, _)| *other == id) => {
                     format!("node {node} has published it in epoch {epoch}")
                 }
-                Step::Began { id: other, attempt, .. } if *other == id => {
-                    format!("node {node} begins to handle it, attempt {attempt}")
+                Step::Began { id: other, delivery, .. } if *other == id => {
+                    format!("node {node} begins to handle it, delivery {delivery}")
                 }
                 Step::Settled { done, .. } if done.contains(&id) => {
                     format!("node {node} has settled it as done")
@@ -115,9 +115,9 @@ mod tests {
             journal: vec![JournalEntry { member: MemberId(3), ids: vec![6, 7], errors: vec![7] }],
             records: vec![
                 vec![line(5000, Step::Published { epoch: 5, messages: vec![(6, 1), (7, 2)] })],
-                vec![line(5010, Step::Began { id: 7, attempt: 1, epoch: 5, digest: 2 })],
+                vec![line(5010, Step::Began { id: 7, delivery: 1, epoch: 5, digest: 2 })],
                 vec![
-                    line(5300, Step::Began { id: 7, attempt: 2, epoch: 5, digest: 2 }),
+                    line(5300, Step::Began { id: 7, delivery: 2, epoch: 5, digest: 2 }),
                     line(5310, Step::Settled { member: 3, done: vec![6], failed: vec![7] }),
                 ],
             ],
@@ -133,9 +133,9 @@ mod tests {
         let lines = story(&evidence, &[killed], 7);
         let expected = [
             "+0.000 s: node 1 has published it in epoch 5",
-            "+0.010 s: node 2 begins to handle it, attempt 1",
+            "+0.010 s: node 2 begins to handle it, delivery 1",
             "+0.020 s: (node 2 killed)",
-            "+0.300 s: node 3 begins to handle it, attempt 2",
+            "+0.300 s: node 3 begins to handle it, delivery 2",
             "+0.310 s: node 3 has settled it as an error",
             "at the end: the journal has it as an error, by member 3",
         ];

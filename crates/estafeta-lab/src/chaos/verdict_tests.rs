@@ -18,7 +18,7 @@ struct FlawlessRun {
 
 fn flawless_run() -> FlawlessRun {
     let line = |at_ms, step| RecordLine { at_ms, step };
-    let began = |id, attempt, epoch| Step::Began { id, attempt, epoch, digest: id };
+    let began = |id, delivery, epoch| Step::Began { id, delivery, epoch, digest: id };
     let settled = |done: &[u64], failed: &[u64]| Step::Settled {
         member: 2,
         done: done.to_vec(),

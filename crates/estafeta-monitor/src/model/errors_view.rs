@@ -119,7 +119,7 @@ impl ErrorsView {
     fn chosen(&self, all: bool) -> Option<Vec<u64>> {
         let page = self.page.as_ref().filter(|page| page.text == self.text)?;
         let errors = if all { &page.errors[..] } else { page.errors.get(self.at..=self.at)? };
-        let ids: Vec<u64> = errors.iter().map(|error| error.id).collect();
+        let ids: Vec<u64> = errors.iter().map(|error| error.message.id).collect();
         (!ids.is_empty()).then_some(ids)
     }
 
@@ -144,8 +144,9 @@ impl ErrorsView {
 
     /// Shows a new page. The selection stays on the same error if the page still has it.
     pub fn show(&mut self, page: Page) {
-        let selected = self.selected().map(|error| (error.id, error.failed_ms));
-        let found = page.errors.iter().position(|error| Some((error.id, error.failed_ms)) == selected);
+        let selected = self.selected().map(|error| (error.message.id, error.failed_ms));
+        let found =
+            page.errors.iter().position(|error| Some((error.message.id, error.failed_ms)) == selected);
         self.at = found.unwrap_or(self.at).min(page.errors.len().saturating_sub(1));
         self.page = Some(page);
     }

@@ -75,7 +75,7 @@ pub struct LastError {
 
 impl From<&DeadLetter> for LastError {
     fn from(error: &DeadLetter) -> Self {
-        Self { id: error.id, member: error.member, reason: error.reason.clone() }
+        Self { id: error.message.id, member: error.member, reason: error.reason.clone() }
     }
 }
 

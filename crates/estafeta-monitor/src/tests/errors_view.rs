@@ -62,9 +62,9 @@ fn the_selected_error_stays_selected_when_new_ones_arrive() {
     let view = run.model.errors_view().unwrap();
     view.show(page(3));
     view.command(MonitorCommand::Move(Movement::Last), false);
-    assert_eq!(view.selected().unwrap().id, 12);
+    assert_eq!(view.selected().unwrap().message.id, 12);
     view.show(page(20));
-    assert_eq!(view.selected().unwrap().id, 12);
+    assert_eq!(view.selected().unwrap().message.id, 12);
 }
 
 #[test]

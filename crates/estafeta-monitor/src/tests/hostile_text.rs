@@ -29,8 +29,8 @@ fn hostile_bytes(field: &str) -> Vec<u8> {
 
 fn hostile_error() -> DeadLetter {
     let reason = hostile("reason");
-    let header = format!("1 2 1 1000 2000 3 {} {reason} ", reason.len());
-    DeadLetter::parse([header.into_bytes(), hostile_bytes("body")].concat())
+    let header = format!("!2000 3 {} {reason} 1 2 1000 0 0 0 0 0 ", reason.len());
+    DeadLetter::parse(&"demo".parse().unwrap(), [header.into_bytes(), hostile_bytes("body")].concat())
 }
 
 /// A ring in which every field from outside is hostile. Node 2 is an own node.

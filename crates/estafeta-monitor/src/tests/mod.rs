@@ -137,6 +137,7 @@ fn dead_letter(now_ms: u64, number: u64) -> DeadLetter {
     let reason = "the message contains an error";
     let (id, member) = (number * 12, MemberId(2 + number % 3));
     let (published, failed) = (now_ms - 1000, now_ms - 30 * (30 - number.min(30)));
-    let header = format!("{id} 1794796076000 1 {published} {failed} {member} {} {reason} ", reason.len());
-    DeadLetter::parse(format!("{header}zelevi cudibi {number}").into_bytes())
+    let header =
+        format!("!{failed} {member} {} {reason} {id} 1794796076000 {published} 0 0 0 0 0 ", reason.len());
+    DeadLetter::parse(&"demo".parse().unwrap(), format!("{header}zelevi cudibi {number}").into_bytes())
 }

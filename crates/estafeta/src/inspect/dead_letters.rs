@@ -66,7 +66,7 @@ impl DeadLetterReader {
         loop {
             let want = self.batch_size.next();
             if let Some(held) = self.take(want).await? {
-                let bytes = held.iter().map(|error| error.body().len()).sum();
+                let bytes = held.iter().map(|error| error.message.body().len()).sum();
                 // Only the size of the dead letters bounds a chunk. How fast the caller shows them does not matter.
                 self.batch_size.record(held.len(), bytes, std::time::Duration::ZERO);
                 self.shown = held.len();

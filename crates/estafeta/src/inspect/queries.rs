@@ -21,7 +21,7 @@ impl Store {
         let mut call = redis::cmd("LRANGE");
         call.arg(&self.keys().errors).arg(from).arg(from + count.max(1) - 1);
         let elements: Vec<Vec<u8>> = self.read(&call).await?;
-        Ok(elements.into_iter().map(DeadLetter::parse).collect())
+        Ok(elements.into_iter().map(|element| DeadLetter::parse(self.ring(), element)).collect())
     }
 
     /// Returns how many dead letters are kept and not held by a reader.

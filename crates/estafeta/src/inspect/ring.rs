@@ -93,7 +93,7 @@ impl Ring {
         self.store.errors(from, count).await
     }
 
-    /// Puts dead letters back into the queue, with a fresh count of attempts. Returns how many were still there.
+    /// Puts dead letters back into the queue, with fresh counts of failures and deaths. Returns how many were still there.
     pub async fn retry_errors(&self, which: &Selection) -> Result<u64> {
         self.resolve("retry", which).await
     }
@@ -116,7 +116,7 @@ impl Ring {
             }
             left -= chunk.len() as u64;
             let chosen: Vec<&[u8]> =
-                chunk.iter().filter(|error| which.has(error.id)).map(DeadLetter::element).collect();
+                chunk.iter().filter(|error| which.has(error.message.id)).map(DeadLetter::element).collect();
             let gone = if chosen.is_empty() { 0 } else { self.store.resolve(verb, &chosen).await? };
             resolved += gone;
             from += chunk.len() as u64 - gone;

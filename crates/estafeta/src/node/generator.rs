@@ -192,7 +192,7 @@ impl<S: Source, O: Observer> Generator<S, O> {
         }
         *bytes += size;
         let (id, now) = (progress.next_id + messages.len() as u64, Instant::now());
-        messages.push(Message::new(id, term.epoch, progress.clock.ms_at(now), body));
+        messages.push(Message::new(&self.config.ring, id, term.epoch, progress.clock.ms_at(now), body));
         Ok(now)
     }
 

@@ -210,7 +210,7 @@ pub(crate) async fn join(store: &Store, config: &Config, kind: MemberKind) -> Re
         host: host.as_deref().unwrap_or("unknown"),
         lease: config.lease,
         presence,
-        max_attempts: config.max_attempts,
+        max_deaths: config.max_deaths,
         journal: config.journal,
     };
     let number: MemberId = store.join(&introduction).await?;

@@ -28,7 +28,7 @@ pub struct Burial {
     pub member: MemberId,
     /// Messages that it held and that went back where they came from.
     pub returned: u64,
-    /// Messages that became dead letters because their attempts are used up.
+    /// Messages that became dead letters because too many nodes died with them.
     pub gave_up: u64,
 }
 

@@ -16,7 +16,7 @@ local now = now_ms()
 if detector ~= '' and tonumber(redis.call('ZSCORE', members, detector) or 0) < now then
   return { 'alive' }
 end
-local facts = redis.call('HMGET', member, 'number', 'kind', 'presence', 'lease', 'max-attempts', 'journal')
+local facts = redis.call('HMGET', member, 'number', 'kind', 'presence', 'lease', 'max-deaths', 'journal')
 local number, kind = identify(facts[1], facts[2], succession, victim)
 -- If only the name of a member is left, its lease alone decides. If the member is alive, it gets `lost` and hands back
 -- what it holds, which no other member knows.

@@ -1,6 +1,6 @@
 -- join: registers a node or a reader as a member of the ring.
 -- KEYS   schema application members succession member ledger events leader epoch ready wakeup errors journal
--- ARGV   schema-version application incarnation kind lanes host pid lease-ms presence max-attempts journal
+-- ARGV   schema-version application incarnation kind lanes host pid lease-ms presence max-deaths journal
 --        (kind is node or reader; presence and journal are 0 or 1)
 -- Answer {'joined', number, now} · {'schema', theirs} · {'application', theirs}
 -- Invariant: a ring with another layout version, another application or foreign data stays untouched. The same
@@ -46,7 +46,7 @@ if not born then
 end
 local number = redis.call('HINCRBY', ledger, 'joined', 1)
 redis.call('HSET', member, 'number', number, 'kind', kind, 'lanes', ARGV[5], 'host', ARGV[6], 'pid', ARGV[7],
-  'lease', ARGV[8], 'presence', ARGV[9], 'max-attempts', ARGV[10], 'journal', ARGV[11], 'started', text(now))
+  'lease', ARGV[8], 'presence', ARGV[9], 'max-deaths', ARGV[10], 'journal', ARGV[11], 'started', text(now))
 redis.call('ZADD', members, text(now + lease), incarnation)
 if kind == 'node' then
   redis.call('ZADD', succession, number, incarnation)

@@ -21,7 +21,7 @@ pub(crate) struct Introduction<'a> {
     pub lease: Duration,
     pub presence: bool,
     /// The rule for giving back what it held, if it dies.
-    pub max_attempts: u32,
+    pub max_deaths: u32,
     pub journal: bool,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn call(keys: &Keys, me: &Introduction<'_>) -> Call {
         .arg("pid", std::process::id())
         .arg("lease-ms", millis(me.lease))
         .arg("presence", flag(me.presence))
-        .arg("max-attempts", me.max_attempts)
+        .arg("max-deaths", me.max_deaths)
         .arg("journal", flag(me.journal));
     call
 }

@@ -13,7 +13,7 @@ if not redis.call('ZSCORE', members, me) then
 end
 local facts = redis.call('HMGET', member, 'number', 'kind')
 local number, kind = identify(facts[1], facts[2], succession, me)
-local held = collect(kind, { unpack(KEYS, 10) }, keys, math.huge)
+local held = collect(kind, { unpack(KEYS, 10) }, keys, nil)
 local leads = redis.call('HGET', leader, 'member') == me
 redis.call('LLEN', KEYS[6])
 redis.call('XLEN', events)

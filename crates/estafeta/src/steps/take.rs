@@ -3,7 +3,7 @@
 use super::{Call, Settlement, Turn, script};
 use crate::error::Result;
 use crate::identity::Identity;
-use crate::keys::Keys;
+use crate::keys::{Keys, RingName};
 use crate::message::DeadLetter;
 use crate::redis::Store;
 
@@ -26,8 +26,8 @@ pub(super) fn call(keys: &Keys, me: Identity, settlement: &Settlement) -> Call {
     call
 }
 
-fn dead_letters(elements: Vec<Vec<u8>>) -> Vec<DeadLetter> {
-    elements.into_iter().map(DeadLetter::parse).collect()
+fn dead_letters(ring: &RingName, elements: Vec<Vec<u8>>) -> Vec<DeadLetter> {
+    elements.into_iter().map(|element| DeadLetter::parse(ring, element)).collect()
 }
 
 impl Store {

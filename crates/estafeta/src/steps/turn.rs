@@ -10,7 +10,7 @@ use redis::{Cmd, Value};
 use super::{Call, Script, script};
 use crate::error::{Error, Result};
 use crate::identity::Identity;
-use crate::keys::Keys;
+use crate::keys::{Keys, RingName};
 use crate::message::Message;
 use crate::pack;
 use crate::redis::{Reply, Store, pauses};
@@ -99,9 +99,9 @@ pub(super) fn elements(list: Value) -> Result<Vec<Vec<u8>>> {
     redis::from_redis_value(list).map_err(|error| Error::Answer(error.to_string()))
 }
 
-pub(super) fn messages(elements: Vec<Vec<u8>>) -> Vec<Message> {
+pub(super) fn messages(ring: &RingName, elements: Vec<Vec<u8>>) -> Vec<Message> {
     let mut messages = Vec::with_capacity(elements.len());
-    elements.into_iter().for_each(|element| pack::read(element, &mut messages));
+    elements.into_iter().for_each(|element| pack::read(ring, element, &mut messages));
     messages
 }
 
@@ -129,7 +129,7 @@ impl Store {
         build: impl Fn() -> Call,
         me: Identity,
         lane: usize,
-        parse: impl Fn(Vec<Vec<u8>>) -> Vec<T>,
+        parse: impl Fn(&RingName, Vec<Vec<u8>>) -> Vec<T>,
     ) -> Result<Turn<T>> {
         let reading = held(self.keys(), me, lane);
         let (mut pauses, mut tries) = (pauses(), 0);
@@ -141,7 +141,7 @@ impl Store {
             let held = elements(list)?;
             let found = held.len();
             if found == left {
-                return Ok(Turn::Holds { cursor, held: parse(held), elements: left });
+                return Ok(Turn::Holds { cursor, held: parse(self.ring(), held), elements: left });
             }
             if self.is_stopped() {
                 return Err(Error::Stopped);

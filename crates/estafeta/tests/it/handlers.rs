@@ -39,7 +39,7 @@ async fn a_failure_and_a_panic_become_errors_with_their_reasons() {
     one.ended().await.unwrap();
     let ring = ring(&redis).await;
     let errors = ring.errors(0, 10).await.unwrap();
-    assert_eq!(errors.iter().map(|error| error.id).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!(errors.iter().map(|error| error.message.id).collect::<Vec<_>>(), [1, 3]);
     assert_eq!(errors[0].reason, "the handler panicked: I cannot stand 1");
     assert_eq!(errors[1].reason, "3 is divisible by three");
 }

@@ -112,8 +112,8 @@ async fn the_recommended_rights_are_enough() {
     assert!(!limited.events_after("", 5).await.unwrap().is_empty());
     assert!(!limited.journal().await.unwrap().is_empty());
     let errors = limited.errors(0, 2).await.unwrap();
-    assert_eq!(limited.retry_errors(&Selection::Ids(vec![errors[0].id])).await.unwrap(), 1);
-    assert_eq!(limited.drop_errors(&Selection::Ids(vec![errors[1].id])).await.unwrap(), 1);
+    assert_eq!(limited.retry_errors(&Selection::Ids(vec![errors[0].message.id])).await.unwrap(), 1);
+    assert_eq!(limited.drop_errors(&Selection::Ids(vec![errors[1].message.id])).await.unwrap(), 1);
     let mut dead_member = redis::cmd("ZADD");
     dead_member.arg("{estafeta}:members").arg(1).arg("00000000000000aa").exec(&mut redis.connect()).unwrap();
     assert_eq!(limited.sweep().await.unwrap().len(), 1);

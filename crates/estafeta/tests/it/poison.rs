@@ -2,7 +2,7 @@
 //!
 //! The handlers do not survive this, so they run in child processes: this test binary starts itself again with
 //! [`run_a_node_for_the_other_tests`]. The generator runs inside the test and keeps the office. Each time a handler
-//! dies, its message goes back with one more attempt. After the last attempt it becomes an error, and the next handler
+//! dies, its message goes back with one more delivery. After too many deaths it becomes an error, and the next handler
 //! is safe.
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ const EFFECT: &str = "POISON_TEST_EFFECT";
 
 const MESSAGES: u64 = 20;
 const POISONED: u64 = 5;
-const MAX_ATTEMPTS: u32 = 3;
+const MAX_DEATHS: u32 = 3;
 
 /// Suffers this effect when it handles the poisoned message.
 struct Victim(String);
@@ -47,7 +47,7 @@ impl Handler for Victim {
 fn settings(redis: Endpoint) -> Config {
     let mut settings = Config::new(redis, "estafeta".parse().unwrap());
     settings.journal = true;
-    settings.max_attempts = MAX_ATTEMPTS;
+    settings.max_deaths = MAX_DEATHS;
     settings.limit = Some(MESSAGES);
     settings
 }
@@ -85,14 +85,15 @@ async fn a_message_that_kills_its_handlers_becomes_an_error_and_all_others_are_d
     for effect in ["abort", "hoard"] {
         let redis = RedisServer::start();
         let (generator, ring) = poisoned_ring(&redis).await;
-        for _ in 0..MAX_ATTEMPTS {
+        for _ in 0..MAX_DEATHS {
             assert!(!start_node(&redis, effect).wait(SOON).success());
         }
         let last = start_node(&redis, effect);
         let settled = |done: u64, errors: u64| done == MESSAGES - 1 && errors == 1;
         eventually(&ring, "all are settled", |now| settled(now.done, now.errors_kept)).await;
         let errors = ring.errors(0, 10).await.unwrap();
-        assert_eq!((errors[0].id, errors[0].attempt), (POISONED, MAX_ATTEMPTS));
+        let message = &errors[0].message;
+        assert_eq!((message.id, message.delivery, message.deaths), (POISONED, MAX_DEATHS, MAX_DEATHS));
         assert_eq!(errors[0].reason, "gave up: every node that handled it died or hung");
         assert!(last.is_running(), "it is nobody's end any more");
         generator.stop().await.unwrap();

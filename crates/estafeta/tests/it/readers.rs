@@ -11,7 +11,11 @@ use crate::support::{config, delete_member_hash, eventually, ring};
 async fn a_reader_that_had_to_join_again_stays_alive_while_its_caller_holds_the_errors() {
     let redis = RedisServer::start();
     let mut connection = redis.connect();
-    redis::cmd("RPUSH").arg("{estafeta}:errors").arg("1 1 1 1 1 1 2 no body").exec(&mut connection).unwrap();
+    redis::cmd("RPUSH")
+        .arg("{estafeta}:errors")
+        .arg("!1 1 2 no 1 1 1 0 0 0 0 0 body")
+        .exec(&mut connection)
+        .unwrap();
     redis::cmd("HSET").arg("{estafeta}:ledger").arg("published").arg(1).exec(&mut connection).unwrap();
     let mut settings = config(&redis);
     settings.lease = Duration::from_millis(400);
@@ -41,7 +45,7 @@ async fn errors_that_a_reader_released_are_taken_and_those_it_did_not_go_back() 
         let mut connection = redis.connect();
         redis::cmd("RPUSH")
             .arg("{estafeta}:errors")
-            .arg("1 1 1 1 1 1 2 no body")
+            .arg("!1 1 2 no 1 1 1 0 0 0 0 0 body")
             .exec(&mut connection)
             .unwrap();
         redis::cmd("HSET").arg("{estafeta}:ledger").arg("published").arg(1).exec(&mut connection).unwrap();
@@ -61,11 +65,15 @@ async fn errors_that_a_reader_released_are_taken_and_those_it_did_not_go_back() 
 async fn a_reader_whose_member_hash_is_gone_shows_its_errors_again() {
     let redis = RedisServer::start();
     let mut connection = redis.connect();
-    redis::cmd("RPUSH").arg("{estafeta}:errors").arg("1 1 1 1 1 1 2 no body").exec(&mut connection).unwrap();
+    redis::cmd("RPUSH")
+        .arg("{estafeta}:errors")
+        .arg("!1 1 2 no 1 1 1 0 0 0 0 0 body")
+        .exec(&mut connection)
+        .unwrap();
     redis::cmd("HSET").arg("{estafeta}:ledger").arg("published").arg(1).exec(&mut connection).unwrap();
     let mut reader = DeadLetterReader::join(config(&redis)).await.unwrap();
     for number in 1..=3 {
-        let shown: Vec<_> = reader.next().await.unwrap().iter().map(|error| error.id).collect();
+        let shown: Vec<_> = reader.next().await.unwrap().iter().map(|error| error.message.id).collect();
         assert_eq!(shown, [1]);
         delete_member_hash(&redis, number);
     }

@@ -151,7 +151,11 @@ async fn a_wakeup_that_was_lost_is_sent_again() {
     for id in 2..=4 {
         other.notices.wait_for(&format!("handled #{}.1", id - 1)).await;
         let mut call = redis::cmd("EVAL");
-        call.arg(script).arg(2).arg("{estafeta}:ledger").arg("{estafeta}:ready").arg(format!("{id} 1 1 7 x"));
+        call.arg(script)
+            .arg(2)
+            .arg("{estafeta}:ledger")
+            .arg("{estafeta}:ready")
+            .arg(format!("{id} 1 7 0 0 0 0 0 x"));
         call.exec(&mut redis.connect()).unwrap();
     }
     other.notices.wait_for("handled #4.1").await;

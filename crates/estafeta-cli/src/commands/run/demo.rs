@@ -1,7 +1,7 @@
 //! The demo workload: the source makes random text, and the handler finds an error in some of the messages.
 //!
 //! With a seed, both can be repeated. Whether a message has an error then depends only on the seed, the id and the
-//! attempt, and not on the node that handles the message.
+//! delivery, and not on the node that handles the message.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl FaultFinder {
         let Some(seed) = self.seed else {
             return rand::rng().random_bool(self.error_rate);
         };
-        let seed = seed ^ message.id.rotate_left(20) ^ u64::from(message.attempt);
+        let seed = seed ^ message.id.rotate_left(20) ^ u64::from(message.delivery);
         SmallRng::seed_from_u64(seed).random_bool(self.error_rate)
     }
 }

@@ -90,9 +90,9 @@ impl HumanObserver {
     fn settled(&self, messages: &[Message], failures: &[(usize, String)]) {
         let mut failures = failures.iter().peekable();
         for (index, message) in messages.iter().enumerate() {
-            let again = match message.attempt {
+            let again = match message.delivery {
                 0 | 1 => String::new(),
-                attempt => format!(" (attempt {attempt})"),
+                delivery => format!(" (delivery {delivery})"),
             };
             if let Some((_, reason)) = failures.next_if(|(failed, _)| *failed == index) {
                 let line = || {

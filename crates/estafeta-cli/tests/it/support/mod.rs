@@ -193,7 +193,7 @@ impl TestRing {
             let mut push = redis::cmd("RPUSH");
             push.arg("{estafeta}:errors");
             for id in chunk {
-                let header = format!("{id} 7 1 1000 2000 3 {} {reason} ", reason.len());
+                let header = format!("!2000 3 {} {reason} {id} 7 1000 0 1 0 0 0 ", reason.len());
                 push.arg([header.into_bytes(), body(*id)].concat());
             }
             let mut step = redis::pipe();

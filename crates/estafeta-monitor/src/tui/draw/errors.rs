@@ -105,19 +105,19 @@ fn draw_selected(frame: &mut Frame<'_>, area: Rect, view: &ErrorsView, theme: Th
         return;
     };
     let facts = format!(
-        "failed {} at member {} on attempt {}, published {} in epoch {}",
+        "failed {} at member {} on delivery {}, published {} in epoch {}",
         moment(error.failed_ms),
         error.member,
-        error.attempt,
-        moment(error.published_ms),
-        error.epoch
+        error.message.delivery,
+        moment(error.message.published_ms),
+        error.message.epoch
     );
-    let body = SafeLine::from(format!("{}: \"", counted(error.body().len() as u64, "byte")));
+    let body = SafeLine::from(format!("{}: \"", counted(error.message.body().len() as u64, "byte")));
     let lines = [
-        theme.title(format!("#{}", error.id), area.width),
+        theme.title(format!("#{}", error.message.id), area.width),
         SafeLine::styled(facts, theme.faint()),
         SafeLine::default().add_cut(&error.reason, MAX_REASON, theme.bad()),
-        body.add_cut(error.body(), MAX_BODY, Style::new()).raw("\""),
+        body.add_cut(error.message.body(), MAX_BODY, Style::new()).raw("\""),
     ];
     frame.render_widget(paragraph(lines).wrap(Wrap { trim: false }), area);
 }

@@ -40,10 +40,10 @@ pub fn draw_errors(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Them
 /// Adds one error to a line.
 pub fn add_error(line: SafeLine, error: &DeadLetter, theme: Theme) -> SafeLine {
     line.add(format!("{} ", clock(error.failed_ms)), theme.faint())
-        .add(format!("#{}", error.id), theme.bad())
+        .add(format!("#{}", error.message.id), theme.bad())
         .raw(format!(" at {}: ", error.member))
         .add_cut(&error.reason, MAX_REASON, Style::new())
         .add(" \"", theme.faint())
-        .add_cut(error.body(), MAX_BODY, theme.faint())
+        .add_cut(error.message.body(), MAX_BODY, theme.faint())
         .add("\"", theme.faint())
 }

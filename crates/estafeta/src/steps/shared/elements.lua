@@ -1,32 +1,59 @@
--- A waiting message is `id epoch attempt published-ms body`. An error is
--- `id epoch attempt published-ms failed-ms member reason-bytes reason body`. The functions below read and write both.
+-- A waiting message is `id epoch published-ms deliveries failures deaths snoozes header-bytes headers body`. Each
+-- number is followed by a space. The headers are as long as `header-bytes` says, and the body is the rest. An error is
+-- `!failed-ms member reason-bytes reason message`. The counts of its message include the failure or the death that made
+-- it an error.
 
--- Splits a message into header numbers and body. An element that the ring did not write (a foreign client pushed it)
--- becomes message 0 whose body is the whole element. It can then be inspected and never blocks a lane.
+-- Splits a message into what never changes (origin and rest) and its counts. Returns nil if the ring did not write the
+-- element. A foreign client pushed it then. Numbers have at most 15 digits: neither lanes nor Lua count exactly beyond.
 local function split_message(element)
-  local first, last, id, epoch, attempt, published = string.find(element, '^(%d+) (%d+) (%d+) (%d+) ')
-  if not first then
-    return '0', '0', '0', '0', element
-  end
-  return id, epoch, attempt, published, string.sub(element, last + 1)
-end
-
-local function join_message(id, epoch, attempt, published, body)
-  return table.concat({ id, epoch, attempt, published, body }, ' ')
-end
-
-local function error_element(element, failed_ms, member, reason)
-  local id, epoch, attempt, published, body = split_message(element)
-  return table.concat({ id, epoch, attempt, published, failed_ms, member, #reason, reason, body }, ' ')
-end
-
--- The message of an error, as new: its count of attempts starts afresh. Returns nil if the ring did not write the
--- element, which shows in a reason that does not end where its length requires.
-local function retried_message(element)
-  local _, last, id, epoch, published, reason = string.find(element, '^(%d+) (%d+) %d+ (%d+) %d+ %d+ (%d+) ')
-  local space = last and last + tonumber(reason) + 1
-  if not space or string.sub(element, space, space) ~= ' ' then
+  local _, last, id, epoch, published, deliveries, failures, deaths, snoozes, header =
+    string.find(element, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ')
+  if not last or math.max(id, epoch, published, deliveries, failures, deaths, snoozes, header) > 999999999999999
+    or last + header > #element then
     return nil
   end
-  return join_message(id, epoch, '1', published, string.sub(element, space + 1))
+  return { id = tonumber(id), origin = id .. ' ' .. epoch .. ' ' .. published,
+    deliveries = tonumber(deliveries), failures = tonumber(failures), deaths = tonumber(deaths),
+    rest = string.sub(element, last - #snoozes - #header - 1) }
+end
+
+local function join_message(message)
+  return table.concat({ message.origin, text(message.deliveries), text(message.failures), text(message.deaths),
+    message.rest }, ' ')
+end
+
+-- The id of a message. A foreign element has id 0.
+local function id_of(element)
+  local message = split_message(element)
+  return message and message.id or 0
+end
+
+-- Turns a message into an error. `cause` names the count that grows by it: failures or deaths.
+local function error_element(element, cause, failed_ms, member, reason)
+  local message = split_message(element)
+  if message then
+    message[cause] = message[cause] + 1
+    element = join_message(message)
+  end
+  return table.concat({ '!' .. failed_ms, member, #reason, reason, element }, ' ')
+end
+
+-- Turns an error back into a message. Its failures and deaths start again at 0, and its deliveries go on. Returns nil
+-- if the element does not have the form of an error, for example if its reason does not have the stated length.
+local function retried_message(element)
+  local _, last, failed_ms, member, reason = string.find(element, '^!(%d+) (%d+) (%d+) ')
+  if not last or math.max(failed_ms, member, reason) > 999999999999999 then
+    return nil
+  end
+  local space = last + reason + 1
+  if string.sub(element, space, space) ~= ' ' then
+    return nil
+  end
+  element = string.sub(element, space + 1)
+  local message = split_message(element)
+  if not message then
+    return element
+  end
+  message.deliveries, message.failures, message.deaths = message.deliveries + 1, 0, 0
+  return join_message(message)
 end

@@ -6,13 +6,13 @@ local function note_outcomes(messages, n, number, errors, journal, first)
   local now = #ARGV >= first and text(now_ms())
   for i = first, #ARGV, 2 do
     local element = messages[ARGV[i] + 1]
-    failed[#failed + 1] = error_element(element, now, number, ARGV[i + 1])
-    failed_ids[#failed_ids + 1] = string.match(element, '^%d+') or '0'
+    failed[#failed + 1] = error_element(element, 'failures', now, number, ARGV[i + 1])
+    failed_ids[#failed_ids + 1] = text(id_of(element))
   end
   if journal then
     local ids = {}
     for i = 1, n do
-      ids[i] = string.match(messages[i], '^%d+') or '0'
+      ids[i] = text(id_of(messages[i]))
     end
     redis.call('XADD', journal, '*', 'ids', table.concat(ids, ' '), 'errors', table.concat(failed_ids, ' '),
       'member', number)

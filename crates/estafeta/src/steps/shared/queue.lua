@@ -2,12 +2,13 @@
 -- scripts push, claim, settle, give back and count messages.
 --
 -- An element of a list is one message or a pack. A pack holds messages of one publish whose ids are consecutive:
--- `*id epoch 1 published-ms count` and a space, then `bytes:body` for each. A script opens a
--- pack if a lane wants fewer messages, settles only a part or with failures, or if the messages return to the queue. A
--- message that was delivered before is therefore never in a pack.
+-- `*id epoch published-ms count` and a space, then `bytes:body` for each. A script opens a pack if a lane wants fewer
+-- messages, settles only a part or with failures, or if the messages return to the queue. A message that was delivered
+-- before is therefore never in a pack.
 --
 -- To count messages without reading them, a list is stored with how many more messages than elements it has (packed).
--- The queue is also stored with how many elements at its head are known to be single messages (loose).
+-- The queue is also stored with how many elements at its head are known to be single messages (loose), and with how
+-- many of its messages have deaths and travel alone (alone).
 
 -- If the estimate of sizes was wrong, a lane gets at most `few` elements, or packs of up to `budget` bytes. If packs
 -- and single messages are mixed, it gets at most `looks` elements beyond the loose ones. In full packs those hold more
@@ -19,29 +20,20 @@ local few, budget, looks = 32, 2097152, 100
 local function packs()
   -- How many messages an element claims to hold.
   local function size_of(element)
-    return math.max(tonumber(string.match(element, '^%*%d+ %d+ 1 %d+ (%d+) ')) or 1, 1)
-  end
-
-  -- Whether all numbers are short enough for lanes to read. Neither lanes nor Lua count exactly beyond that.
-  local function is_short(...)
-    for _, number in ipairs({ ... }) do
-      if #number > 15 then
-        return false
-      end
-    end
-    return true
+    return math.max(tonumber(string.match(element, '^%*%d+ %d+ %d+ (%d+) ')) or 1, 1)
   end
 
   -- The messages of a pack, each as a separate element. Returns nil if the element is not a pack, or a broken one.
+  -- Numbers have at most 15 digits: neither lanes nor Lua count exactly beyond.
   local function open(element)
-    local _, at, id, epoch, published, count = string.find(element, '^%*(%d+) (%d+) 1 (%d+) (%d+) ')
-    if not at or not is_short(id, epoch, published, count) then
+    local _, at, id, epoch, published, count = string.find(element, '^%*(%d+) (%d+) (%d+) (%d+) ')
+    if not at or math.max(id + count, epoch, published) > 999999999999999 then
       return nil
     end
-    local messages, rest = {}, ' ' .. epoch .. ' 1 ' .. published .. ' '
+    local messages, rest = {}, ' ' .. epoch .. ' ' .. published .. ' 0 0 0 0 0 '
     for i = 0, tonumber(count) - 1 do
       local _, colon, bytes = string.find(element, '^(%d+):', at + 1)
-      at = colon and is_short(bytes) and colon + tonumber(bytes)
+      at = colon and colon + tonumber(bytes)
       if not at or at > #element then
         return nil
       end
@@ -78,24 +70,30 @@ local function packs()
     return elements, messages
   end
 
-  return { open = open, fit = fit }
+  return { open = open, fit = fit, size_of = size_of }
 end
 
 -- Reads the queue and checks its counts. `...` names further counts of the ledger that the script needs. They are read
 -- in the same call and returned after the queue.
 local function read_queue(ready, ledger, ...)
-  local counts = check_counts(ledger, 'packed', 'loose', ...)
-  local queue = { key = ready, ledger = ledger, length = redis.call('LLEN', ready), packed = 0, loose = 0 }
+  local counts = check_counts(ledger, 'packed', 'loose', 'alone', ...)
+  local queue = { key = ready, ledger = ledger, length = redis.call('LLEN', ready), packed = 0, loose = 0, alone = 0,
+    stored_alone = tonumber(counts[3] or 0) }
   -- An empty queue has no packs, whatever was counted.
   if queue.length > 0 then
     queue.packed, queue.loose = math.max(tonumber(counts[1] or 0), 0), math.max(tonumber(counts[2] or 0), 0)
+    queue.alone = math.max(queue.stored_alone, 0)
   end
-  return queue, unpack(counts, 3)
+  return queue, unpack(counts, 4)
 end
 
 -- Stores the counts of the queue. `...` are further fields of the ledger and their values.
 local function save_queue(queue, ...)
   redis.call('HSET', queue.ledger, 'packed', queue.packed, 'loose', queue.loose, ...)
+  -- Deaths are rare, so this count seldom changes.
+  if queue.alone ~= queue.stored_alone then
+    redis.call('HSET', queue.ledger, 'alone', queue.alone)
+  end
 end
 
 -- How many messages wait in a queue, or lie in a list that `read_list` returned.
@@ -110,10 +108,10 @@ local function push(queue, elements, from, messages)
   queue.length, queue.packed = queue.length + added, queue.packed + messages - added
 end
 
--- Puts messages that were claimed before at the head of the queue.
-local function give_back(queue, messages)
+-- Puts messages that were claimed before at the head of the queue. `alone` of them have deaths.
+local function give_back(queue, messages, alone)
   push_all('LPUSH', queue.key, reversed(messages))
-  queue.length = queue.length + #messages
+  queue.length, queue.alone = queue.length + #messages, queue.alone + alone
 end
 
 -- Reads all messages of a list.
@@ -156,16 +154,30 @@ local function settle(list, n)
   list.length, list.packed = count_of(list) - n, 0
 end
 
--- Returns how many of the `want` messages the lane may claim. A message that went back to the queue is claimed alone
--- from then on, and so is a foreign element. If it kills its handlers, it takes no other messages along.
+-- Returns how many of the `want` messages the lane may claim. A message with deaths is claimed alone, and so is a
+-- foreign element at the head of the queue. If it kills its handlers, it takes no other messages along. A message with
+-- deaths may stand anywhere in the queue. As long as there is one, a claim ends before the first of them.
 local function allowed(queue, want)
-  if want > 1 and queue.length > 1 then
-    queue.head = redis.call('LINDEX', queue.key, 0)
-    if not string.find(queue.head, '^%*?%d+ %d+ 1 ') then
-      return 1
-    end
+  if want == 0 or queue.length == 0 or (queue.alone == 0 and (want == 1 or queue.length == 1)) then
+    return want
   end
-  return want
+  local deadly = '^%d+ %d+ %d+ %d+ %d+ 0*[1-9]%d* %d+ %d+ '
+  queue.head = redis.call('LINDEX', queue.key, 0)
+  if string.find(queue.head, deadly) then
+    queue.alone = math.max(queue.alone - 1, 0)
+    return 1
+  elseif not string.find(queue.head, '^%*') and not string.find(queue.head, '^%d+ %d+ %d+ %d+ %d+ 0+ %d+ %d+ ') then
+    return 1
+  elseif queue.alone == 0 then
+    return want
+  end
+  local element, elements, messages, bytes, size_of = queue.head, 0, 0, 0, packs().size_of
+  while element and messages < want and elements < looks and bytes <= budget and not string.find(element, deadly) do
+    messages = messages + (queue.packed > 0 and elements >= queue.loose and size_of(element) or 1)
+    elements, bytes = elements + 1, bytes + #element
+    element = redis.call('LINDEX', queue.key, elements)
+  end
+  return math.min(want, messages)
 end
 
 -- Moves up to `want` messages into the caller's empty list. Returns the number of elements, and how many more messages

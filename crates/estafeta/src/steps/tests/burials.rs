@@ -3,12 +3,12 @@
 use super::*;
 
 #[tokio::test]
-async fn a_burial_returns_the_messages_of_all_lanes_in_order_and_gives_up_after_the_last_attempt() {
+async fn a_burial_returns_the_messages_of_all_lanes_in_order_and_gives_up_after_the_last_death() {
     let bench = TestBench::new().await;
     let generator = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c", "d", "e"]).await;
-    for attempt in 1..=3_u64 {
+    for death in 1..=3_u64 {
         let handler = bench.join(MemberKind::Node, 4).await;
         for lane in [2, 0, 3, 1] {
             bench.claim(handler, lane, 1).await;
@@ -16,7 +16,7 @@ async fn a_burial_returns_the_messages_of_all_lanes_in_order_and_gives_up_after_
         assert!(matches!(bench.bury(handler).await, Bury::Alive), "a member that looks well");
         bench.expire(handler);
         let Bury::Buried { returned, gave_up, .. } = bench.bury(handler).await else { panic!("not buried") };
-        assert_eq!((returned, gave_up), if attempt < 3 { (4, 0) } else { (0, 4) });
+        assert_eq!((returned, gave_up), if death < 3 { (4, 0) } else { (0, 4) });
         assert!(matches!(bench.bury(handler).await, Bury::Gone), "a repeat");
         bench.assert_balanced().await;
     }
@@ -25,8 +25,16 @@ async fn a_burial_returns_the_messages_of_all_lanes_in_order_and_gives_up_after_
     assert_eq!(waiting, ["5"]);
     let errors = bench.store.errors(0, 10).await.unwrap();
     assert_eq!(
-        errors.iter().map(|error| (error.id, error.attempt)).collect::<Vec<_>>(),
-        [(1, 3), (2, 3), (3, 3), (4, 3)]
+        errors
+            .iter()
+            .map(|DeadLetter { message, .. }| (
+                message.id,
+                message.delivery,
+                message.failures,
+                message.deaths
+            ))
+            .collect::<Vec<_>>(),
+        [(1, 3, 0, 3), (2, 3, 0, 3), (3, 3, 0, 3), (4, 3, 0, 3)]
     );
     assert!(errors[0].reason.starts_with("gave up"), "{}", errors[0].reason);
     let journal: Vec<(String, Vec<String>)> = bench.ask(&["XRANGE", "{estafeta}:journal", "-", "+"]);
@@ -41,7 +49,7 @@ async fn a_burial_writes_to_the_journal_only_if_the_dead_member_kept_one() {
         let me = Introduction { journal, ..introduction(incarnation, MemberKind::Node, 1, false) };
         let number = bench.store.join(&me).await.unwrap();
         let list = bench.store.keys().inflight(incarnation, 0);
-        bench.ask::<()>(&["RPUSH", &list, "1 1 3 7 its last attempt"]);
+        bench.ask::<()>(&["RPUSH", &list, "1 1 7 2 0 2 0 0 its last delivery"]);
         let dead = Actor { incarnation, number, lanes: 1 };
         bench.expire(dead);
         assert!(matches!(bench.bury(dead).await, Bury::Buried { gave_up: 1, .. }));
@@ -50,24 +58,78 @@ async fn a_burial_writes_to_the_journal_only_if_the_dead_member_kept_one() {
 }
 
 #[tokio::test]
-async fn returned_messages_are_claimed_first_and_with_one_more_attempt() {
+async fn returned_messages_are_claimed_first_and_with_one_more_delivery() {
     let bench = TestBench::new().await;
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c"]).await;
     bench.claim(handler, 0, 2).await;
-    let returned = bench.store.leave(handler.incarnation, 1).await.unwrap();
-    assert_eq!(returned, 2);
-    let next = bench.join(MemberKind::Node, 3).await;
-    let mut seen = Vec::new();
-    for lane in 0..3 {
-        let claimed = bench.claim(next, lane, 3).await;
-        seen.extend(
-            claimed.iter().map(|message| (lane, message.id, message.attempt, message.text().into_owned())),
-        );
+    assert_eq!(bench.store.leave(handler.incarnation, 1).await.unwrap(), 2);
+    assert_eq!(bench.claims_of_a_new_member().await, [(0, 1, 2, 0), (0, 2, 2, 0), (0, 3, 1, 0)]);
+}
+
+#[tokio::test]
+async fn messages_of_a_dead_member_are_claimed_first_and_each_alone() {
+    let bench = TestBench::new().await;
+    let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a", "b", "c"]).await;
+    bench.claim(handler, 0, 2).await;
+    bench.expire(handler);
+    bench.bury(handler).await;
+    assert_eq!(bench.claims_of_a_new_member().await, [(0, 1, 2, 1), (1, 2, 2, 1), (2, 3, 1, 0)]);
+}
+
+#[tokio::test]
+async fn a_claim_ends_before_a_message_with_deaths_wherever_it_stands() {
+    let bench = TestBench::new().await;
+    let generator = bench.join(MemberKind::Node, 1).await;
+    let (leaver, victim) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a", "b", "c", "d"]).await;
+    bench.claim(leaver, 0, 1).await;
+    bench.claim(victim, 0, 1).await;
+    bench.expire(victim);
+    bench.bury(victim).await;
+    bench.store.leave(leaver.incarnation, 1).await.unwrap();
+    assert_eq!(bench.ledger("alone"), 1);
+    let claims = bench.claims_of_a_new_member().await;
+    assert_eq!(claims, [(0, 1, 2, 0), (1, 2, 2, 1), (2, 3, 1, 0), (2, 4, 1, 0)]);
+    assert_eq!(bench.ledger("alone"), 0);
+}
+
+#[tokio::test]
+async fn a_message_with_deaths_keeps_them_when_its_handler_leaves() {
+    let bench = TestBench::new().await;
+    let generator = bench.join(MemberKind::Node, 1).await;
+    let term = bench.lead(generator).await;
+    bench.publish(generator, &term, 0, &["a", "b"]).await;
+    let victim = bench.join(MemberKind::Node, 1).await;
+    bench.claim(victim, 0, 1).await;
+    bench.expire(victim);
+    bench.bury(victim).await;
+    for _ in 0..2 {
+        let leaver = bench.join(MemberKind::Node, 1).await;
+        bench.claim(leaver, 0, 1).await;
+        assert_eq!(bench.ledger("alone"), 0);
+        bench.store.leave(leaver.incarnation, 1).await.unwrap();
+        assert_eq!(bench.ledger("alone"), 1);
     }
-    let expected = [(0, 1, 2, "a"), (1, 2, 2, "b"), (2, 3, 1, "c")];
-    assert_eq!(seen, expected.map(|(lane, id, attempt, text)| (lane, id, attempt, text.to_owned())));
+    assert_eq!(bench.claims_of_a_new_member().await, [(0, 1, 4, 1), (1, 2, 1, 0)]);
+}
+
+impl TestBench {
+    /// Each lane of a new member claims up to three messages. Returns lane, id, delivery and deaths of each message.
+    async fn claims_of_a_new_member(&self) -> Vec<(usize, u64, u32, u32)> {
+        let next = self.join(MemberKind::Node, 3).await;
+        let mut seen = Vec::new();
+        for lane in 0..3 {
+            let claimed = self.claim(next, lane, 3).await;
+            let facts = |message: &Message| (lane, message.id, message.delivery, message.deaths);
+            seen.extend(claimed.iter().map(facts));
+        }
+        seen
+    }
 }
 
 #[tokio::test]
@@ -167,7 +229,7 @@ async fn a_member_with_presence_is_buried_only_after_an_absence_of_one_grace_per
 async fn the_errors_that_a_dead_reader_held_return_to_the_head_of_the_errors() {
     let bench = TestBench::new().await;
     for id in 1..=4 {
-        bench.ask::<()>(&["RPUSH", "{estafeta}:errors", &format!("{id} 1 1 1 1 1 2 no body {id}")]);
+        bench.ask::<()>(&["RPUSH", "{estafeta}:errors", &format!("!1 1 2 no {id} 1 1 0 0 0 0 0 body {id}")]);
     }
     bench.ask::<()>(&["HSET", "{estafeta}:ledger", "published", "4", "failed", "4"]);
     let reader = bench.join(MemberKind::Reader, 1).await;
@@ -179,12 +241,12 @@ async fn the_errors_that_a_dead_reader_held_return_to_the_head_of_the_errors() {
     bench.assert_balanced().await;
     for _ in 0..2 {
         let again = bench.store.take(reader.identity(), &take(0, 2, 1)).await.unwrap();
-        assert!(matches!(again, Turn::Holds { cursor: 2, held, .. } if held[0].id == 3));
+        assert!(matches!(again, Turn::Holds { cursor: 2, held, .. } if held[0].message.id == 3));
     }
     assert_eq!(bench.ledger("taken"), 2);
     bench.expire(reader);
     bench.bury(reader).await;
-    let left: Vec<_> = bench.store.errors(0, 9).await.unwrap().iter().map(|error| error.id).collect();
+    let left: Vec<_> = bench.store.errors(0, 9).await.unwrap().iter().map(|error| error.message.id).collect();
     assert_eq!(left, [3, 4]);
     assert_eq!(bench.ledger("returned"), 0, "errors are no returned messages");
     bench.assert_balanced().await;
@@ -211,7 +273,7 @@ async fn a_message_that_kills_its_handlers_takes_no_other_messages_along() {
     }
     assert_eq!(claimed, [3, 1, 1, 1], "all at first, then one by one");
     let errors = bench.store.errors(0, 9).await.unwrap();
-    assert_eq!(errors.iter().map(|error| error.id).collect::<Vec<_>>(), [2]);
+    assert_eq!(errors.iter().map(|error| error.message.id).collect::<Vec<_>>(), [2]);
     bench.assert_balanced().await;
 }
 
@@ -274,8 +336,12 @@ async fn a_member_that_is_missing_from_the_succession_still_returns_messages_and
 async fn the_errors_of_a_dead_reader_return_unchanged_and_in_order_even_if_one_looks_like_a_pack() {
     let bench = TestBench::new().await;
     let reader = bench.join(MemberKind::Reader, 1).await;
-    let errors =
-        ["1 1 1 1 1 1 2 no body", "*1 2 1 4 2 1:a1:b", "3 1 1 1 1 1 2 no body", "4 1 1 1 1 1 2 no body"];
+    let errors = [
+        "!1 1 2 no 1 1 1 0 0 0 0 0 a",
+        "*1 2 4 2 1:a1:b",
+        "!1 1 2 no 3 1 1 0 0 0 0 0 c",
+        "!1 1 2 no 4 1 1 0 0 0 0 0 d",
+    ];
     bench.ask::<()>(&[&["RPUSH", "{estafeta}:errors"][..], &errors].concat());
     let take = Settlement { want: 3, ..Settlement::default() };
     let Turn::Holds { held, .. } = bench.store.take(reader.identity(), &take).await.unwrap() else {
@@ -298,7 +364,7 @@ async fn foreign_elements_of_a_dead_member_return_unchanged_and_before_its_messa
     assert_eq!(bench.claim(handler, 0, 5).await.len(), 3);
     bench.expire(handler);
     assert!(matches!(bench.bury(handler).await, Bury::Buried { returned: 3, gave_up: 0, .. }));
-    let (mut foreign, ours) = (bench.ready(), format!("1 {} 2 7 a", term.epoch.0));
+    let (mut foreign, ours) = (bench.ready(), format!("1 {} 7 1 0 1 0 0 a", term.epoch.0));
     assert_eq!(foreign.pop(), Some(ours));
     foreign.sort();
     assert_eq!(foreign, ["and this", "what is this"]);

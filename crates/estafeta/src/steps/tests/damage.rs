@@ -32,7 +32,7 @@ struct PreparedRing {
     known: Known,
 }
 
-const ERROR: &str = "9 1 1 1 1 1 2 no body";
+const ERROR: &str = "!1 1 2 no 9 1 1 0 0 0 0 0 body";
 
 const STEPS: [&str; 21] = [
     "join",
@@ -73,12 +73,14 @@ impl PreparedRing {
         bench.ask::<()>(&["RPUSH", "{estafeta}:errors", ERROR, ERROR]);
         bench.store.take(reader.identity(), &Settlement { want: 1, ..Settlement::default() }).await.unwrap();
         bench.expire(dead);
-        for count in ["done", "failed", "retried", "taken", "dropped", "returned", "buried", "takeovers"] {
+        for count in
+            ["done", "failed", "retried", "taken", "dropped", "returned", "buried", "takeovers", "alone"]
+        {
             bench.ask::<()>(&["HINCRBY", "{estafeta}:ledger", count, "0"]);
         }
         match step {
             "take over" | "bury the leader" => bench.expire(leader),
-            "bury, giving up" => bench.ask::<()>(&["HSET", &bench.hash_of(dead), "max-attempts", "1"]),
+            "bury, giving up" => bench.ask::<()>(&["HSET", &bench.hash_of(dead), "max-deaths", "1"]),
             // Otherwise the step would write the schema as it was before.
             "join" => bench.ask::<()>(&["DEL", "{estafeta}:schema"]),
             "take the vacant office" => bench.store.resign(leader.incarnation, term.epoch).await.unwrap(),
@@ -294,9 +296,9 @@ async fn a_missing_field_does_not_stop_a_step_that_can_do_without_it() {
     bench.store.resign(ring.leader.incarnation, ring.term.epoch).await.unwrap();
     assert_eq!(bench.ask::<String>(&["HGET", "{estafeta}:leader", "last"]), "0");
 
-    // The dead member has no limit of attempts, so its messages have any number of them.
+    // The dead member has no limit of deaths, so its messages go back after any number of them.
     bench.restore(&whole);
-    bench.ask::<()>(&["HDEL", &bench.hash_of(ring.dead), "max-attempts"]);
+    bench.ask::<()>(&["HDEL", &bench.hash_of(ring.dead), "max-deaths"]);
     assert!(matches!(bench.bury(ring.dead).await, Bury::Buried { returned: 1, gave_up: 0, .. }));
 }
 

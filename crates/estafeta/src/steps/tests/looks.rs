@@ -200,7 +200,7 @@ async fn a_snapshot_with_an_outdated_list_of_members_is_refused() {
 async fn an_error_that_a_reader_holds_counts_as_one_even_if_it_looks_like_a_pack() {
     let bench = TestBench::new().await;
     let reader = bench.join(MemberKind::Reader, 1).await;
-    bench.ask::<()>(&["RPUSH", "{estafeta}:errors", "*1 2 1 4 2 1:a1:b"]);
+    bench.ask::<()>(&["RPUSH", "{estafeta}:errors", "*1 2 4 2 1:a1:b"]);
     bench.store.take(reader.identity(), &Settlement { want: 1, ..Settlement::default() }).await.unwrap();
     assert_eq!(bench.snapshot().await.errors_kept, 1);
 }

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::error::{Error, Result};
+use crate::headers::Headers;
 use crate::identity::{Epoch, Identity, Incarnation, MemberId};
 use crate::inspect::snapshot::{KnownLanes, MemberView, Snapshot, read as read_snapshot};
 use crate::keys::{Keys, RingName};
@@ -194,7 +195,7 @@ fn introduction(
         host: "here",
         lease: LEASE,
         presence,
-        max_attempts: 3,
+        max_deaths: 3,
         journal: true,
     }
 }
@@ -211,7 +212,8 @@ fn candidacy() -> Candidacy {
 }
 
 fn messages(epoch: Epoch, first: u64, bodies: &[&str]) -> Vec<Message> {
-    (first..).zip(bodies).map(|(id, body)| Message::new(id, epoch, 7, body.as_bytes().to_vec())).collect()
+    let message = |id, body: &str| Message::new(&RingName::sample(), id, epoch, 7, body.as_bytes().to_vec());
+    (first..).zip(bodies).map(|(id, body)| message(id, body)).collect()
 }
 
 fn batch(epoch: Epoch, n: u64, messages: &[Message]) -> Batch<'_> {

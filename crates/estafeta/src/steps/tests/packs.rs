@@ -73,11 +73,11 @@ async fn the_rest_of_a_partly_settled_pack_returns_in_order() {
     let settlement = Settlement { settled: 8, failures: vec![(2, "no".into())], ..Settlement::default() };
     let (cursor, held) = bench.turn(handler, 0, settlement).await.unwrap();
     assert_eq!((cursor, held.len(), held[0].id), (8, 12, 9));
-    assert_eq!(bench.store.errors(0, 9).await.unwrap()[0].id, 3);
+    assert_eq!(bench.store.errors(0, 9).await.unwrap()[0].message.id, 3);
     assert_eq!(bench.store.leave(handler.incarnation, 1).await.unwrap(), 12);
     let other = bench.join(MemberKind::Node, 1).await;
     let claims = settle_all(&bench, other, 1000).await;
-    assert_eq!(sizes(&claims), [1; 12], "each travels alone, after its handler was gone");
+    assert_eq!(sizes(&claims), [12], "their handler left and did not die");
     assert_eq!(claims.concat(), (9..=20).collect::<Vec<u64>>());
     bench.assert_balanced().await;
 }
@@ -86,16 +86,16 @@ async fn the_rest_of_a_partly_settled_pack_returns_in_order() {
 async fn a_broken_pack_is_one_foreign_message_to_scripts_and_lanes() {
     let broken = [
         "*",
-        "*1 2 1 4 0 ",
-        "*1 2 1 4 2 1:a",
-        "*1 2 1 4 1 1:ab",
-        "*1 2 1 4 1 9:a",
-        "*1 2 2 4 1 1:a",
-        "*1 2 1 4 999999999 1:a",
-        "*1 2 1 4 2 1:a99999999999999999999:b",
-        "*x 2 1 4 1 1:a",
-        "*1 2 01 4 2 1:a1:b",
-        "*99999999999999999999 2 1 4 2 1:a1:b",
+        "*1 2 4 0 ",
+        "*1 2 4 2 1:a",
+        "*1 2 4 1 1:ab",
+        "*1 2 4 1 9:a",
+        "*1 2 4 -1 1:a",
+        "*1 2 4 999999999 1:a",
+        "*1 2 4 2 1:a99999999999999999999:b",
+        "*x 2 4 1 1:a",
+        "*1 2  4 2 1:a1:b",
+        "*99999999999999999999 2 4 2 1:a1:b",
     ];
     for want in [1, 3, 1000] {
         let bench = TestBench::new().await;
@@ -155,7 +155,7 @@ async fn a_count_below_zero_does_not_let_a_lane_claim_over_what_it_holds() {
     let held = bench.claim(handler, 0, 1).await;
     let member = bench.store.keys().member(handler.incarnation);
     bench.ask::<()>(&["HSET", &member, "packed:0", "-1"]);
-    bench.ask::<()>(&["RPUSH", "{estafeta}:ready", "2 1 1 7 y"]);
+    bench.ask::<()>(&["RPUSH", "{estafeta}:ready", "2 1 7 0 0 0 0 0 y"]);
     assert_eq!(bench.claim(handler, 0, 1).await, held, "a repeated claim");
     assert_eq!(bench.snapshot().await.in_flight, 1, "and the count is right again");
 }
@@ -190,18 +190,12 @@ fn scripts_and_lanes_parse_any_element_alike() {
             1 => "[-+]?[0-9]"
         ]
     };
-    let header = (
-        number(),
-        number(),
-        prop_oneof![9 => Just("1".to_owned()), 1 => number()],
-        number(),
-        prop_oneof![4 => Just("0"), 1 => Just("1"), 1 => Just("3")],
-    );
+    let header = (number(), number(), number(), prop_oneof![4 => Just("0"), 1 => Just("1"), 1 => Just("3")]);
     let body = (prop_oneof![9 => Just(None), 1 => number().prop_map(Some)], "[a:0-9 ]{0,4}");
     let element = (header, prop::collection::vec(body, 0..4), prop_oneof![9 => Just(""), 1 => Just("x")])
-        .prop_map(|((id, epoch, attempt, ms, count), bodies, tail)| {
+        .prop_map(|((id, epoch, ms, count), bodies, tail)| {
             let count = if count == "0" { bodies.len().to_string() } else { count.to_owned() };
-            let mut text = format!("*{id} {epoch} {attempt} {ms} {count} ");
+            let mut text = format!("*{id} {epoch} {ms} {count} ");
             for (length, body) in bodies {
                 text += &format!("{}:{body}", length.unwrap_or_else(|| body.len().to_string()));
             }
@@ -211,18 +205,24 @@ fn scripts_and_lanes_parse_any_element_alike() {
     let both = |element: &str| {
         let theirs: Vec<Vec<u8>> = script.arg(element).invoke(&mut *connection.borrow_mut()).unwrap();
         let mut ours = Vec::new();
-        crate::pack::read(element.to_owned().into_bytes(), &mut ours);
+        crate::pack::read(&RingName::sample(), element.to_owned().into_bytes(), &mut ours);
         // The comparison must not open what Lua left closed.
-        (theirs.into_iter().map(|element| Message::parse(element.into())).collect::<Vec<_>>(), ours)
+        let read = |element: Vec<u8>| Message::parse(&RingName::sample(), element.into());
+        (theirs.into_iter().map(read).collect::<Vec<_>>(), ours)
     };
-    // Both accept numbers of up to 15 digits, including leading zeros.
+    // Both accept numbers below 10^15, including leading zeros.
     let edges = [
-        ("*123456789012345 2 1 4 2 1:a1:b", 2),
-        ("*1234567890123456 2 1 4 2 1:a1:b", 1),
-        ("*1 2 1 4 2 000000000000001:a1:b", 2),
-        ("*1 2 1 4 2 0000000000000001:a1:b", 1),
-        ("*1 2 1 4 2 1:a9:b", 1),
-        ("*1 2 1 4 2 1:a1:bc", 1),
+        ("*123456789012345 2 4 2 1:a1:b", 2),
+        ("*1234567890123456 2 4 2 1:a1:b", 1),
+        ("*999999999999997 2 4 2 1:a1:b", 2),
+        ("*999999999999998 2 4 2 1:a1:b", 1),
+        ("*1 999999999999999 4 2 1:a1:b", 2),
+        ("*1 1000000000000000 4 2 1:a1:b", 1),
+        ("*1 2 999999999999999 2 1:a1:b", 2),
+        ("*1 2 1000000000000000 2 1:a1:b", 1),
+        ("*1 2 4 2 0000000000000001:a1:b", 2),
+        ("*1 2 4 2 1:a9:b", 1),
+        ("*1 2 4 2 1:a1:bc", 1),
     ];
     for (element, count) in edges {
         let (seen, ours) = both(element);
@@ -238,6 +238,91 @@ fn scripts_and_lanes_parse_any_element_alike() {
     assert!(opened.get() > 20, "only {} of them were packs", opened.get());
 }
 
+/// Scripts and lanes must agree on which elements are messages, where the headers end, and what is counted. A message
+/// that a member hands back must come back with its headers and its body.
+#[test]
+fn scripts_and_lanes_read_any_message_alike() {
+    use proptest::prelude::*;
+    let redis = RedisServer::start();
+    let script = script_with(
+        "local message = split_message(ARGV[1]) \
+         if not message then return { ARGV[1], '0', '0', '0', '0' } end \
+         local counts = { text(message.id), text(message.deliveries), text(message.failures), text(message.deaths) } \
+         return { join_message(message), unpack(counts) }",
+    );
+    let connection = std::cell::RefCell::new(redis.connect());
+    let number = || {
+        prop_oneof![
+            30 => "[0-9]{1,3}",
+            1 => "[0-9]{14,21}",
+            1 => "0*1",
+            1 => Just(String::new()),
+            1 => "[-+]?[0-9]"
+        ]
+    };
+    let length = prop_oneof![
+        9 => Just(None),
+        1 => number().prop_map(Some),
+        1 => "[0-9]".prop_map(Some)
+    ];
+    let element = (prop::collection::vec(number(), 7), length, "[a:0-9 ]{0,5}", "[a:0-9 ]{0,5}").prop_map(
+        |(numbers, length, headers, body)| {
+            let length = length.unwrap_or_else(|| headers.len().to_string());
+            format!("{} {length} {headers}{body}", numbers.join(" "))
+        },
+    );
+    let both = |element: &str| {
+        let theirs: Vec<String> = script.arg(element).invoke(&mut *connection.borrow_mut()).unwrap();
+        let read = |element: &str| Message::parse(&RingName::sample(), element.as_bytes().to_vec().into());
+        (theirs, read(element), read)
+    };
+    let check = |element: &str| {
+        let (theirs, ours, read) = both(element);
+        let counts =
+            [ours.id, u64::from(ours.delivery.saturating_sub(1)), ours.failures.into(), ours.deaths.into()];
+        // Lanes count up to 32 bits.
+        let counted = theirs[1..].iter().map(|count| count.parse::<u64>().unwrap());
+        let counted: Vec<u64> = counted
+            .enumerate()
+            .map(|(at, count)| match at {
+                0 => count,
+                1 => count.min(u64::from(u32::MAX) - 1),
+                _ => count.min(u32::MAX.into()),
+            })
+            .collect();
+        assert_eq!(counted, counts, "{element}");
+        assert_eq!(read(&theirs[0]), ours, "{element}");
+        ours.id > 0
+    };
+    let edges = [
+        ("999999999999999 9 1 0 0 0 0 0 x", true),
+        ("1000000000000000 9 1 0 0 0 0 0 x", false),
+        ("7 999999999999999 999999999999999 999999999999999 1 1 999999999999999 0 x", true),
+        ("7 1000000000000000 1 0 0 0 0 0 x", false),
+        ("7 9 1000000000000000 0 0 0 0 0 x", false),
+        ("7 9 1 1000000000000000 0 0 0 0 x", false),
+        ("7 9 1 0 1000000000000000 0 0 0 x", false),
+        ("7 9 1 0 0 1000000000000000 0 0 x", false),
+        ("7 9 1 0 0 0 1000000000000000 0 x", false),
+        ("7 9 1 0 0 0 0 1000000000000000 x", false),
+        ("7 9 1 0 0 0 0 0 ", true),
+        ("7 9 1 0 0 0 0 1 ", false),
+        ("7 9 1 0 0 0 0 0", false),
+        ("7 9 1 0 0 0 0 6 1:a1:b", true),
+        ("7 9 1 0 0 0 0 6 1:a1:bbody", true),
+        ("7 9 1 0 0 0 0 7 1:a1:b", false),
+    ];
+    for (element, is_message) in edges {
+        assert_eq!(check(element), is_message, "{element}");
+    }
+    let seen = std::cell::Cell::new((0, 0));
+    proptest!(|(element in element)| {
+        let (messages, foreign) = seen.get();
+        seen.set(if check(&element) { (messages + 1, foreign) } else { (messages, foreign + 1) });
+    });
+    assert!(seen.get().0 > 20 && seen.get().1 > 20, "messages and foreign elements: {:?}", seen.get());
+}
+
 /// If a reader shows an error of message 7, a retry must produce message 7 with the same body. If a reader shows a
 /// foreign element, a retry must leave it where it is.
 #[test]
@@ -246,30 +331,45 @@ fn scripts_and_readers_parse_any_error_alike() {
     let redis = RedisServer::start();
     let script = script_with("return retried_message(ARGV[1]) or false");
     let connection = std::cell::RefCell::new(redis.connect());
-    let number = || prop_oneof![12 => "[0-9]{1,9}", 1 => Just(String::new()), 1 => "[-+]?[0-9]"];
+    let number =
+        || prop_oneof![24 => "[0-9]{1,9}", 1 => "[0-9]{15,21}", 1 => Just(String::new()), 1 => "[-+]?[0-9]"];
     let length =
         prop_oneof![6 => Just(None), 1 => "[0-9]{1,2}".prop_map(Some), 1 => "[0-9]{14,18}".prop_map(Some)];
-    let header = (number(), number(), number(), number(), number(), number());
-    let element =
-        (header, length, "[ a-z0-9é]{0,12}", prop_oneof![9 => Just(" "), 1 => Just("")], "[ a-z0-9]{0,6}");
+    let message = (
+        number(),
+        number(),
+        number(),
+        "[0-9]{1,3} [0-9]{1,3} [0-9]{1,3} [0-9]{1,3} [0-3] ",
+        "[ a-z0-9]{0,6}",
+    );
+    let element = (
+        (prop_oneof![9 => Just("!"), 1 => Just("")], number(), number()),
+        length,
+        "[ a-z0-9é]{0,12}",
+        prop_oneof![9 => Just(" "), 1 => Just("")],
+        message,
+    );
     let (retried, foreign) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
-    proptest!(|((header, length, reason, space, body) in element)| {
-        let (id, epoch, attempt, published, failed, member) = header;
+    proptest!(|((header, length, reason, space, message) in element)| {
+        let ((mark, failed, member), (id, epoch, published, counts, body)) = (header, message);
         let length = length.unwrap_or_else(|| reason.len().to_string());
-        let element =
-            format!("{id} {epoch} {attempt} {published} {failed} {member} {length} {reason}{space}{body}");
+        let message = format!("{id} {epoch} {published} {counts}{body}");
+        let element = format!("{mark}{failed} {member} {length} {reason}{space}{message}");
         let theirs: Option<Vec<u8>> = script.arg(&element).invoke(&mut *connection.borrow_mut()).unwrap();
-        let ours = DeadLetter::parse(element.clone().into_bytes());
+        let ours = DeadLetter::parse(&RingName::sample(), element.clone().into_bytes());
         match theirs {
             Some(message) => {
-                let message = Message::parse(message.into());
-                let seen = (ours.id, ours.epoch, ours.published_ms, ours.body());
-                prop_assert_eq!((message.id, message.epoch, message.published_ms, message.body()), seen, "{}", element);
-                prop_assert_eq!((message.attempt, ours.reason.len()), (1, length.parse().unwrap()));
+                let message = Message::parse(&RingName::sample(), message.into());
+                let facts = |message: &Message| (message.id, message.epoch, message.published_ms);
+                prop_assert_eq!(facts(&message), facts(&ours.message), "{}", element);
+                prop_assert_eq!(message.body(), ours.message.body(), "{}", element);
+                prop_assert_eq!(ours.reason.len(), length.parse().unwrap());
+                let counts = (message.delivery, message.failures, message.deaths);
+                prop_assert!(message.id == 0 || counts == (ours.message.delivery + 1, 0, 0), "{}", element);
                 retried.set(retried.get() + 1);
             }
             None => {
-                prop_assert_eq!((ours.id, ours.body()), (0, element.as_bytes()));
+                prop_assert_eq!((ours.message.id, ours.message.body()), (0, element.as_bytes()));
                 foreign.set(foreign.get() + 1);
             }
         }
@@ -355,11 +455,62 @@ async fn a_publish_repairs_damaged_counts() {
     assert_eq!(bench.ledger("loose"), 0);
 }
 
+/// A message with deaths waits behind two packs, of which one is opened by the first claim.
+#[tokio::test]
+async fn a_claim_of_packs_ends_before_a_message_with_deaths() {
+    let bench = TestBench::new().await;
+    let (generator, term, handler) = ring_with(&bench, 20).await;
+    fill(&bench, generator, &term, 1, 3).await;
+    bench.ask::<()>(&["RPUSH", "{estafeta}:ready", "24 9 7 1 0 1 0 0 x", "25 9 7 1 0 0 0 0 x"]);
+    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "alone", "1", "published", "25"]);
+    assert_eq!(bench.claim(handler, 0, 5).await.len(), 5);
+    let other = bench.join(MemberKind::Node, 1).await;
+    assert_eq!(sizes(&settle_all(&bench, other, 1000).await), [18, 1, 1]);
+    assert_eq!((bench.ledger("alone"), bench.ledger("packed")), (0, 0));
+    bench.assert_balanced().await;
+}
+
+/// If the count is too high, lanes search for messages with deaths that are not there.
+#[tokio::test]
+async fn a_search_for_messages_with_deaths_is_short() {
+    let bench = TestBench::new().await;
+    let (generator, term, handler) = ring_with(&bench, 1).await;
+    for n in 1..250 {
+        fill(&bench, generator, &term, n, 1).await;
+    }
+    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "alone", "3"]);
+    assert_eq!(sizes(&settle_all(&bench, handler, 200).await), [100, 100, 50]);
+    // An empty queue has none.
+    fill(&bench, generator, &term, 250, 1).await;
+    assert_eq!(bench.ledger("alone"), 0);
+
+    let bench = TestBench::new().await;
+    let (generator, term, handler) = ring_with(&bench, 1).await;
+    let large = "x".repeat(1_000_000);
+    let messages = messages(term.epoch, 2, &[&large[..]; 5]);
+    bench.store.publish(generator.incarnation, &batch(term.epoch, 1, &messages)).await.unwrap();
+    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "alone", "3"]);
+    assert_eq!(bench.claim(handler, 0, 6).await.len(), 4, "it stops after 2 MiB");
+}
+
+#[tokio::test]
+async fn a_count_of_deaths_below_zero_is_repaired() {
+    let bench = TestBench::new().await;
+    let (generator, term, handler) = ring_with(&bench, 3).await;
+    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "alone", "-2"]);
+    fill(&bench, generator, &term, 1, 1).await;
+    assert_eq!(bench.ask::<String>(&["HGET", "{estafeta}:ledger", "alone"]), "0");
+    // A message with deaths that was never counted is still claimed alone, at the head of the queue.
+    bench.ask::<()>(&["LPUSH", "{estafeta}:ready", "9 9 7 1 0 1 0 0 x"]);
+    assert_eq!(bench.claim(handler, 0, 9).await.len(), 1);
+    assert_eq!(bench.ask::<String>(&["HGET", "{estafeta}:ledger", "alone"]), "0");
+}
+
 /// One header names nine messages, which is more than the lane wants. The other one names none.
 #[tokio::test]
 async fn a_broken_pack_is_claimed_as_one_message_whatever_number_its_header_names() {
     let bench = TestBench::new().await;
-    for foreign in ["*1 2 1 4 9 x", "*1 2 1 4 0 "] {
+    for foreign in ["*1 2 4 9 x", "*1 2 4 0 "] {
         bench.ask::<()>(&["FLUSHALL"]);
         let (.., handler) = ring_with(&bench, 4).await;
         bench.ask::<()>(&["LPUSH", "{estafeta}:ready", foreign]);
@@ -456,11 +607,15 @@ async fn a_message_with_an_empty_body_keeps_its_id_when_it_fails_and_when_its_ha
     let settlement = Settlement { settled: 1, failures: vec![(0, "no".into())], ..Settlement::default() };
     bench.turn(handler, 0, settlement).await.unwrap();
     let failed = bench.store.errors(0, 10).await.unwrap();
-    assert_eq!(failed.iter().map(|error| (error.id, error.body())).collect::<Vec<_>>(), [(1, &b""[..])]);
+    assert_eq!(
+        failed.iter().map(|error| (error.message.id, error.message.body())).collect::<Vec<_>>(),
+        [(1, &b""[..])]
+    );
     bench.expire(handler);
     bench.bury(handler).await;
     let heir = bench.join(MemberKind::Node, 1).await;
     let returned = bench.claim(heir, 0, 1).await;
-    let seen: Vec<_> = returned.iter().map(|message| (message.id, message.attempt, message.body())).collect();
+    let seen: Vec<_> =
+        returned.iter().map(|message| (message.id, message.delivery, message.body())).collect();
     assert_eq!(seen, [(2, 2, &b""[..])]);
 }

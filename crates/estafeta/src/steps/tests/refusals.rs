@@ -39,8 +39,8 @@ async fn a_step_that_fails_on_a_key_of_another_type_writes_nothing() {
             }
             bench.expire(dead);
             let reader = bench.join(MemberKind::Reader, 1).await;
-            let element = b"9 1 1 1 1 1 2 no body".as_slice();
-            bench.ask::<()>(&["RPUSH", "{estafeta}:errors", "9 1 1 1 1 1 2 no body"]);
+            let element = b"!1 1 2 no 9 1 1 0 0 0 0 0 body".as_slice();
+            bench.ask::<()>(&["RPUSH", "{estafeta}:errors", "!1 1 2 no 9 1 1 0 0 0 0 0 body"]);
             let take = Settlement { want: 1, ..Settlement::default() };
             bench.plant_foreign(key, expected);
 
@@ -66,7 +66,7 @@ async fn a_step_that_fails_on_a_key_of_another_type_writes_nothing() {
                 _ => {
                     // This burial returns one message and gives up another one.
                     let list = bench.store.keys().inflight(dead.incarnation, 0);
-                    bench.ask::<()>(&["RPUSH", &list, "99 1 3 7 its last attempt"]);
+                    bench.ask::<()>(&["RPUSH", &list, "99 1 7 2 0 2 0 0 its last delivery"]);
                     before = bench.everything();
                     bench.store.bury(dead.incarnation, &facts, 0, GRACE, None).await.map(drop)
                 }
@@ -129,7 +129,7 @@ async fn nothing_is_claimed_from_a_set_in_place_of_a_list() {
     let bench = TestBench::new().await;
     let (handler, reader) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Reader, 1).await);
     for key in ["{estafeta}:ready", "{estafeta}:errors"] {
-        bench.ask::<()>(&["SADD", key, "1 1 1 1 a", "2 1 1 1 b", "3 1 1 1 c"]);
+        bench.ask::<()>(&["SADD", key, "1 1 1 0 0 0 0 0 a", "2 1 1 0 0 0 0 0 b", "3 1 1 0 0 0 0 0 c"]);
     }
     let (before, claim) = (bench.everything(), Settlement { want: 2, ..Settlement::default() });
     assert!(bench.store.turn(handler.identity(), 0, &claim, false).await.is_err());
@@ -141,7 +141,7 @@ async fn nothing_is_claimed_from_a_set_in_place_of_a_list() {
 #[tokio::test]
 async fn each_element_resolves_one_error_and_a_foreign_one_can_be_dropped_but_not_retried() {
     let bench = TestBench::new().await;
-    const ERROR: &str = "7 1 1 1 1 1 2 no body";
+    const ERROR: &str = "!1 1 2 no 7 1 1 0 0 0 0 0 body";
     bench.ask::<()>(&["RPUSH", "{estafeta}:errors", "drop", ERROR, "retry", ERROR, "what is this"]);
     let left = || -> Vec<String> { bench.ask(&["LRANGE", "{estafeta}:errors", "0", "-1"]) };
     assert_eq!(bench.store.resolve("retry", &[ERROR.as_bytes()]).await.unwrap(), 1);
@@ -150,11 +150,11 @@ async fn each_element_resolves_one_error_and_a_foreign_one_can_be_dropped_but_no
     assert_eq!(left(), ["drop", "retry", ERROR, "what is this"], "nobody knows what to retry");
     assert_eq!(bench.store.resolve("drop", &[b"what is this", b"not there"]).await.unwrap(), 1);
     assert_eq!(left(), ["drop", "retry", ERROR]);
-    assert_eq!(bench.ready(), ["7 1 1 1 body"]);
+    assert_eq!(bench.ready(), ["7 1 1 1 0 0 0 0 body"]);
     assert_eq!(["retried", "dropped", "taken"].map(|count| bench.ledger(count)), [1, 1, 1]);
     let before = bench.everything();
     for verb in ["retry", "drop"] {
-        assert_eq!(bench.store.resolve(verb, &[b"7 1 1 1 1 1 2 no such"]).await.unwrap(), 0);
+        assert_eq!(bench.store.resolve(verb, &[b"!1 1 2 no 7 1 1 0 0 0 0 0 such"]).await.unwrap(), 0);
     }
     assert_eq!(bench.everything(), before, "what did nothing writes nothing");
 }

@@ -52,7 +52,7 @@ async fn a_lane_that_settles_some_of_many_messages_keeps_the_others_in_order() {
     let (cursor, held) = bench.turn(handler, 0, settlement).await.unwrap();
     assert_eq!((cursor, held), (701, messages[701..].to_vec()));
     let errors = bench.store.errors(0, 5000).await.unwrap();
-    let found: Vec<_> = errors.iter().map(|error| (error.id, error.reason.clone())).collect();
+    let found: Vec<_> = errors.iter().map(|error| (error.message.id, error.reason.clone())).collect();
     let expected: Vec<_> = (0..700_u64).map(|index| (index + 1, format!("reason {index}"))).collect();
     assert_eq!(found, expected);
     bench.assert_balanced().await;
@@ -74,23 +74,23 @@ async fn many_messages_in_several_lanes_of_a_dead_member_return_in_order() {
 }
 
 #[tokio::test]
-async fn many_messages_without_attempts_left_become_as_many_errors() {
+async fn many_messages_that_too_many_died_with_become_as_many_errors() {
     let bench = TestBench::new().await;
     let (_, handler) = long_queue(&bench).await;
-    let last_attempt: Vec<String> = (1..=MANY).map(|id| format!("{id} 1 3 7 body {id}")).collect();
+    let last_delivery: Vec<String> = (1..=MANY).map(|id| format!("{id} 1 7 2 0 2 0 0 body {id}")).collect();
     bench.ask::<()>(&["DEL", "{estafeta}:ready"]);
     let list = bench.store.keys().inflight(handler.incarnation, 0);
     let mut push = vec!["RPUSH", &list];
-    push.extend(last_attempt.iter().map(String::as_str));
+    push.extend(last_delivery.iter().map(String::as_str));
     bench.ask::<()>(&push);
     bench.expire(handler);
     assert!(matches!(bench.bury(handler).await, Bury::Buried { returned: 0, gave_up: 1203, .. }));
     let errors = bench.store.errors(0, 5000).await.unwrap();
     assert_eq!(
-        errors.iter().map(|error| error.id).collect::<Vec<_>>(),
+        errors.iter().map(|error| error.message.id).collect::<Vec<_>>(),
         (1..=MANY as u64).collect::<Vec<_>>()
     );
-    assert_eq!(errors[MANY - 1].body(), b"body 1203");
+    assert_eq!(errors[MANY - 1].message.body(), b"body 1203");
     assert_eq!(bench.ledger("failed"), MANY as u64);
     let journal: Vec<(String, Vec<String>)> = bench.ask(&["XRANGE", "{estafeta}:journal", "-", "+"]);
     assert_eq!(journal[0].1[1].split(' ').count(), MANY);
@@ -100,7 +100,8 @@ async fn many_messages_without_attempts_left_become_as_many_errors() {
 async fn many_errors_are_retried_in_one_step_and_in_order() {
     let bench = TestBench::new().await;
     let handler = bench.join(MemberKind::Node, 1).await;
-    let elements: Vec<String> = (1..=MANY).map(|id| format!("{id} 1 4 7 9 1 6 reason body {id}")).collect();
+    let elements: Vec<String> =
+        (1..=MANY).map(|id| format!("!9 1 6 reason {id} 1 7 3 1 2 0 0 body {id}")).collect();
     let mut push = vec!["RPUSH", "{estafeta}:errors"];
     push.extend(elements.iter().map(String::as_str));
     bench.ask::<()>(&push);
@@ -111,7 +112,7 @@ async fn many_errors_are_retried_in_one_step_and_in_order() {
     let held = bench.claim(handler, 0, 5000).await;
     assert_eq!(ids(&held), (1..=MANY as u64).collect::<Vec<_>>());
     assert!(
-        held.iter().all(|message| message.attempt == 1 && message.text() == format!("body {}", message.id))
+        held.iter().all(|message| message.delivery == 5 && message.text() == format!("body {}", message.id))
     );
 }
 
@@ -232,7 +233,7 @@ async fn a_claim_of_a_pack_and_large_messages_is_measured_only_once() {
 #[tokio::test]
 async fn a_reader_gets_as_many_errors_as_it_wants() {
     let bench = TestBench::new().await;
-    let errors: Vec<String> = (1..=MANY).map(|id| format!("{id} 1 1 1 1 1 2 no body")).collect();
+    let errors: Vec<String> = (1..=MANY).map(|id| format!("!1 1 2 no {id} 1 1 0 0 0 0 0 body")).collect();
     let mut push = vec!["RPUSH", "{estafeta}:errors"];
     push.extend(errors.iter().map(String::as_str));
     bench.ask::<()>(&push);
@@ -241,5 +242,5 @@ async fn a_reader_gets_as_many_errors_as_it_wants() {
     let Turn::Holds { held, .. } = bench.store.take(reader.identity(), &take).await.unwrap() else {
         panic!("lost")
     };
-    assert_eq!(held.iter().map(|error| error.id).collect::<Vec<_>>(), (1..=1000).collect::<Vec<_>>());
+    assert_eq!(held.iter().map(|error| error.message.id).collect::<Vec<_>>(), (1..=1000).collect::<Vec<_>>());
 }

@@ -19,8 +19,9 @@ async fn a_turn_repeated_after_a_lost_reply_settles_once_and_answers_the_same() 
     assert_eq!(bench.turn(handler, 0, settlement()).await.unwrap(), settled);
     assert_eq!((bench.ledger("done"), bench.ledger("failed")), (1, 1));
     let errors = bench.store.errors(0, 10).await.unwrap();
-    assert_eq!((errors.len(), errors[0].id, errors[0].body()), (1, 2, &b"b"[..]));
+    assert_eq!((errors.len(), errors[0].message.id, errors[0].message.body()), (1, 2, &b"b"[..]));
     assert_eq!((errors[0].member, errors[0].reason.as_str()), (handler.number, "no good"));
+    assert_eq!((errors[0].message.delivery, errors[0].message.failures, errors[0].message.deaths), (1, 1, 0));
     bench.assert_balanced().await;
 }
 
@@ -70,7 +71,7 @@ async fn foreign_elements_become_errors_one_by_one_and_do_not_block_the_queue() 
     }
     assert_eq!(held.iter().map(|message| message.id).collect::<Vec<_>>(), [1, 0, 0, 2]);
     let errors = bench.store.errors(0, 9).await.unwrap();
-    let bodies: Vec<_> = errors.iter().map(|error| (error.id, error.body())).collect();
+    let bodies: Vec<_> = errors.iter().map(|error| (error.message.id, error.message.body())).collect();
     assert_eq!(bodies, [(0, &b"what is this"[..]), (0, &b"and this"[..])]);
     let journal: Vec<(String, Vec<String>)> = bench.ask(&["XRANGE", "{estafeta}:journal", "-", "+"]);
     let noted = |field: usize| {
@@ -80,7 +81,11 @@ async fn foreign_elements_become_errors_one_by_one_and_do_not_block_the_queue() 
     };
     assert_eq!((noted(1).join(" "), noted(3).join(" ")), ("1 0 0 2".into(), "0 0".into()));
     for error in &errors {
-        assert_eq!((error.epoch.0, error.attempt, error.published_ms), (0, 0, 0), "nobody knows: {error:?}");
+        assert_eq!(
+            (error.message.epoch.0, error.message.delivery, error.message.published_ms),
+            (0, 0, 0),
+            "nobody knows: {error:?}"
+        );
     }
     assert_eq!(bench.ledger("done"), 2, "and what stood around them is done");
 }
@@ -156,7 +161,7 @@ async fn a_lane_whose_member_is_buried_before_it_reads_its_list_is_lost_but_no_m
     let turn = store.settle_and_hold(&turn::SCRIPT, build, me, 0, parse).await.unwrap();
     assert!(matches!(turn, Turn::Lost));
     assert_eq!(tries.get(), 2);
-    let ids = bench.claim(other, 0, 5).await.iter().map(|message| (message.id, message.attempt)).next();
+    let ids = bench.claim(other, 0, 5).await.iter().map(|message| (message.id, message.delivery)).next();
     assert_eq!(ids, Some((1, 2)), "what was claimed has gone back, as from any dead member");
     bench.assert_balanced().await;
 }
@@ -255,14 +260,14 @@ async fn the_generator_can_settle_but_never_claims() {
 #[tokio::test]
 async fn a_reader_releases_as_many_errors_as_it_settles_and_keeps_the_others() {
     let bench = TestBench::new().await;
-    let errors: Vec<String> = (1..=3).map(|id| format!("{id} 1 1 1 1 1 2 no body")).collect();
+    let errors: Vec<String> = (1..=3).map(|id| format!("!1 1 2 no {id} 1 1 0 0 0 0 0 body")).collect();
     bench.ask::<()>(&["RPUSH", "{estafeta}:errors", &errors[0], &errors[1], &errors[2]]);
     let reader = bench.join(MemberKind::Reader, 1).await;
     let take = async |cursor, settled, want| {
         let settlement = Settlement { cursor, settled, want, ..Settlement::default() };
         match bench.store.take(reader.identity(), &settlement).await.unwrap() {
             Turn::Holds { cursor, held, .. } => {
-                (cursor, held.iter().map(|error| error.id).collect::<Vec<_>>())
+                (cursor, held.iter().map(|error| error.message.id).collect::<Vec<_>>())
             }
             Turn::Lost => panic!("lost"),
         }
@@ -277,4 +282,40 @@ async fn a_reader_releases_as_many_errors_as_it_settles_and_keeps_the_others() {
     assert_eq!(take(1, 2, 3).await, (3, vec![]));
     assert_eq!(bench.ledger("taken"), 3);
     assert_eq!(bench.ask::<u64>(&["EXISTS", &bench.store.keys().inflight(reader.incarnation, 0)]), 0);
+}
+
+/// A message with headers stands between two without. It is handed back, fails and is retried.
+#[tokio::test]
+async fn headers_travel_with_their_message() {
+    let bench = TestBench::new().await;
+    let generator = bench.join(MemberKind::Node, 1).await;
+    let (leaver, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
+    let term = bench.lead(generator).await;
+    let mut sent = messages(term.epoch, 1, &["a", "1:x1:y", "c"]);
+    let mut headers = Headers::new();
+    headers.insert("traceparent", "00-1-2-01").unwrap();
+    headers.insert("8", " 0 значение").unwrap();
+    sent[1] = sent[1].clone().with_headers(headers);
+    bench.store.publish(generator.incarnation, &batch(term.epoch, 0, &sent)).await.unwrap();
+    assert_eq!(bench.claim(leaver, 0, 9).await, sent);
+
+    bench.store.leave(leaver.incarnation, 1).await.unwrap();
+    let counted = |sent: &Message, delivery, failures| {
+        let mut message = sent.clone();
+        (message.delivery, message.failures) = (delivery, failures);
+        message
+    };
+    let again: Vec<_> = sent.iter().map(|sent| counted(sent, 2, 0)).collect();
+    assert_eq!(bench.claim(handler, 0, 9).await, again);
+
+    let fails = Settlement { settled: 3, failures: vec![(1, "no".into())], ..Settlement::default() };
+    bench.turn(handler, 0, fails).await.unwrap();
+    let errors = bench.store.errors(0, 9).await.unwrap();
+    assert_eq!(errors[0].message, counted(&sent[1], 2, 1));
+    assert_eq!(bench.store.resolve("retry", &[errors[0].element()]).await.unwrap(), 1);
+    let next = bench.join(MemberKind::Node, 1).await;
+    let held = bench.claim(next, 0, 9).await;
+    assert_eq!(held, [counted(&sent[1], 3, 0)]);
+    assert_eq!(held[0].key(), sent[1].key());
+    bench.assert_balanced().await;
 }

@@ -72,8 +72,8 @@ impl Observer for Notices {
             Notice::Settled { messages, failures, .. } => {
                 let failed = |index| failures.iter().find(|(failed, _)| *failed == index);
                 let line = |(index, message): (usize, &Message)| match failed(index) {
-                    Some((_, reason)) => format!("failed #{}.{}: {reason}", message.id, message.attempt),
-                    None => format!("handled #{}.{}", message.id, message.attempt),
+                    Some((_, reason)) => format!("failed #{}.{}: {reason}", message.id, message.delivery),
+                    None => format!("handled #{}.{}", message.id, message.delivery),
                 };
                 messages.iter().enumerate().map(line).collect()
             }

@@ -16,14 +16,14 @@ impl StoryRun<'_> {
     /// Makes one step. A step that no node can make at this point is skipped.
     pub fn step(&mut self, step: &StoryStep) -> Outcome {
         match *step {
-            StoryStep::Join { reader, foreign, lanes, max_attempts, presence } => {
+            StoryStep::Join { reader, foreign, lanes, max_deaths, presence } => {
                 if self.nodes.iter().filter(|node| !node.gone).count() >= MAX_NODES {
                     return Ok(());
                 }
                 let kind = if reader { MemberKind::Reader } else { MemberKind::Node };
                 let persona = Persona {
                     application: application(kind, foreign),
-                    ..self.new_persona(kind, lanes, max_attempts, presence)
+                    ..self.new_persona(kind, lanes, max_deaths, presence)
                 };
                 self.nodes.push(SimulatedNode::new(persona));
                 if presence {
@@ -106,7 +106,7 @@ impl StoryRun<'_> {
         }
     }
 
-    fn new_persona(&mut self, kind: MemberKind, lanes: u8, max_attempts: u8, presence: bool) -> Persona {
+    fn new_persona(&mut self, kind: MemberKind, lanes: u8, max_deaths: u8, presence: bool) -> Persona {
         self.identities += 1;
         let lanes = if kind == MemberKind::Reader { 1 } else { lanes.into() };
         Persona {
@@ -114,7 +114,7 @@ impl StoryRun<'_> {
             kind,
             application: application(kind, false),
             lanes,
-            max_attempts: max_attempts.into(),
+            max_deaths: max_deaths.into(),
             journal: self.journal,
             presence,
         }
@@ -229,7 +229,7 @@ impl StoryRun<'_> {
                 let stranger = Persona {
                     index: 999,
                     lanes: 1,
-                    max_attempts: 1,
+                    max_deaths: 1,
                     ..self.new_persona(MemberKind::Node, 1, 1, false)
                 };
                 self.call(StoryCall::Join(stranger), false, false)?;

@@ -18,7 +18,7 @@ pub(super) struct Persona {
     /// The application that it runs. Most nodes run the same one.
     pub application: &'static str,
     pub lanes: usize,
-    pub max_attempts: u32,
+    pub max_deaths: u32,
     pub journal: bool,
     /// Whether it shows presence, by a subscription to the channel of its incarnation.
     pub presence: bool,
@@ -126,7 +126,7 @@ impl StoryCall {
                     host: HOST,
                     lease: me.lease(),
                     presence: me.presence,
-                    max_attempts: me.max_attempts,
+                    max_deaths: me.max_deaths,
                     journal: me.journal,
                 };
                 join::call(keys, &introduction)
@@ -216,7 +216,9 @@ impl StoryCall {
 impl Publication {
     fn build(&self, keys: &Keys) -> Call {
         let epoch = Epoch(self.epoch);
-        let message = |(id, body): (u64, &Vec<u8>)| Message::new(id, epoch, PUBLISHED_MS, body.clone());
+        let message = |(id, body): (u64, &Vec<u8>)| {
+            Message::new(&RingName::sample(), id, epoch, PUBLISHED_MS, body.clone())
+        };
         let messages: Vec<Message> = (self.first..).zip(&self.bodies).map(message).collect();
         let batch = Batch {
             epoch,
@@ -237,10 +239,9 @@ impl fmt::Display for StoryCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Join(me) => {
-                let (lanes, attempts) =
-                    (several(me.lanes, "lane"), several(me.max_attempts as usize, "attempt"));
+                let (lanes, deaths) = (several(me.lanes, "lane"), several(me.max_deaths as usize, "death"));
                 let presence = if me.presence { ", seen by its connection" } else { "" };
-                write!(f, "{me} joins with {lanes} and {attempts}{presence}")
+                write!(f, "{me} joins with {lanes} and at most {deaths}{presence}")
             }
             Self::Beat { me, known } => {
                 write!(f, "{me} beats, knows {} of term {}", known.published, known.epoch.0)
@@ -286,10 +287,13 @@ impl fmt::Display for Settles {
 
 /// The ids of the messages or of the error in an element.
 pub(super) fn ids_in(element: &[u8]) -> Vec<u64> {
+    if element.starts_with(b"!") {
+        return vec![DeadLetter::parse(&RingName::sample(), element.to_vec()).message.id];
+    }
     let text = String::from_utf8_lossy(element);
     let header: Vec<u64> =
         text.trim_start_matches('*').split(' ').map_while(|word| word.parse().ok()).collect();
-    match (header.first(), header.get(4)) {
+    match (header.first(), header.get(3)) {
         (Some(first), Some(count)) if text.starts_with('*') => (*first..first + count).collect(),
         (first, _) => vec![first.copied().unwrap_or(0)],
     }

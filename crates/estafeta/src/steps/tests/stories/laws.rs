@@ -18,15 +18,23 @@ struct Held {
 #[derive(Clone, Copy)]
 struct Element {
     id: u64,
-    attempt: u64,
+    /// How often it was delivered before, and how many members died with it.
+    deliveries: u64,
+    deaths: u64,
 }
 
 impl Element {
     /// The messages of an element. A pack has several.
     fn read(element: &[u8]) -> impl Iterator<Item = Self> {
         let text = String::from_utf8_lossy(element);
-        let attempt = text.split(' ').nth(2).and_then(|number| number.parse().ok()).unwrap_or(0);
-        ids_in(element).into_iter().map(move |id| Self { id, attempt })
+        // The messages of a pack were never delivered, and those of errors are no longer.
+        let is_single = text.starts_with(|first: char| first.is_ascii_digit());
+        let number = |at| {
+            let number = text.split(' ').nth(at).filter(|_| is_single);
+            number.and_then(|number| number.parse().ok()).unwrap_or(0)
+        };
+        let (deliveries, deaths) = (number(3), number(5));
+        ids_in(element).into_iter().map(move |id| Self { id, deliveries, deaths })
     }
 
     fn read_all(elements: &[Vec<u8>]) -> Vec<Self> {
@@ -61,6 +69,12 @@ pub(super) fn broken(keys: &Keys, found: &Keyspace, taken: &[u64], done: Option<
         broken.push(format!("{packed} messages wait inside packs, and the ledger says {}", count("packed")));
     }
 
+    let alone = ready.iter().filter(|element| element.deaths > 0).count();
+    if elements > 0 && count("alone") != alone as u64 {
+        broken
+            .push(format!("{alone} messages that wait have deaths, and the ledger says {}", count("alone")));
+    }
+
     let done = done.map_or_else(|| done_in(list(found, &keys.journal)), <[u64]>::to_vec);
     let somewhere = ready.iter().chain(&errors).chain(&held.readers).chain(held.handlers.iter().flatten());
     let mut places: Vec<u64> = somewhere.map(|element| element.id).chain(taken.iter().copied()).collect();
@@ -77,10 +91,10 @@ pub(super) fn broken(keys: &Keys, found: &Keyspace, taken: &[u64], done: Option<
             "ids from 1 to {published} without other gaps than the {lost} lost: {missing:?} are missing of {distinct:?}"
         ));
     }
-    if ready.windows(2).any(|pair| pair[0].attempt == 1 && pair[1].attempt > 1) {
+    if ready.windows(2).any(|pair| pair[0].deliveries == 0 && pair[1].deaths > 0) {
         broken.push("what came back stands before what is new in the queue".into());
     }
-    if held.handlers.iter().any(|lane| lane.len() > 1 && lane.iter().any(|element| element.attempt > 1)) {
+    if held.handlers.iter().any(|lane| lane.len() > 1 && lane.iter().any(|element| element.deaths > 0)) {
         broken.push("a message whose handler died travels alone".into());
     }
     // The totals of former members are gone.

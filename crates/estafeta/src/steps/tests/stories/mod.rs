@@ -133,7 +133,7 @@ fn every_story_ends_well() {
 fn an_older_error_does_not_date_a_step_of_the_same_millisecond() {
     let (flaw, answered) = (Flaw::None, true);
     let turn = |settles| StoryStep::Turn { node: 1, lane: 0, settles, fails: 1, wants: 1, flaw, answered };
-    let join = StoryStep::Join { reader: false, foreign: false, lanes: 1, max_attempts: 4, presence: false };
+    let join = StoryStep::Join { reader: false, foreign: false, lanes: 1, max_deaths: 4, presence: false };
     let mut steps = vec![
         join.clone(),
         join,

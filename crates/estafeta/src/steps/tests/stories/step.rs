@@ -21,7 +21,7 @@ pub(super) enum StoryStep {
         /// Whether it runs another application than most nodes.
         foreign: bool,
         lanes: u8,
-        max_attempts: u8,
+        max_deaths: u8,
         presence: bool,
     },
     JoinAgain {
@@ -157,8 +157,8 @@ fn step() -> impl Strategy<Value = StoryStep> {
     let seldom = || prop::bool::weighted(0.1);
     prop_oneof![
         12 => (prop::bool::weighted(0.2), prop::bool::weighted(0.05), 1..=3_u8, 1..=4_u8, any::<bool>()).prop_map(
-            |(reader, foreign, lanes, max_attempts, presence)| {
-                StoryStep::Join { reader, foreign, lanes, max_attempts, presence }
+            |(reader, foreign, lanes, max_deaths, presence)| {
+                StoryStep::Join { reader, foreign, lanes, max_deaths, presence }
             }
         ),
         1 => one().prop_map(|node| StoryStep::JoinAgain { node }),

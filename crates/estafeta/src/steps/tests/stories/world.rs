@@ -319,7 +319,7 @@ impl StoryRun<'_> {
             return None;
         }
         let newest = keyspace::list(&self.found, &keys.errors).last()?;
-        String::from_utf8_lossy(newest).split(' ').nth(4)?.parse().ok()
+        Some(DeadLetter::parse(&RingName::sample(), newest.clone()).failed_ms)
     }
 
     fn print(&self, broken: &[String]) -> String {

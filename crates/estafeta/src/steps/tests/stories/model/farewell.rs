@@ -51,9 +51,9 @@ impl ModelRing {
         if !Self::is_dead(state, absent_since, now) {
             return Answer::Alive;
         }
-        // Only its hash contained the limit of attempts.
-        let max_attempts = (!is_forgotten).then_some(victim.max_attempts);
-        let (returned, gave_up) = self.remove(victim, max_attempts, clock);
+        // Only its hash contained the limit of deaths.
+        let max_deaths = if is_forgotten { u32::MAX } else { victim.max_deaths };
+        let (returned, gave_up) = self.remove(victim, Some(max_deaths), clock);
         self.add("buried", 1);
         self.announce(format!("buried|member|{number}|why|{state}|returned|{returned}|gave-up|{gave_up}"));
         self.wake();
@@ -73,9 +73,9 @@ impl ModelRing {
         Answer::Left { returned }
     }
 
-    /// Returns what a member held to the head of the list it came from, in the old order. A message gets one more
-    /// attempt. If it has used up its attempts, it becomes an error instead.
-    fn remove(&mut self, who: Persona, max_attempts: Option<u32>, clock: &ModelClock) -> (u64, u64) {
+    /// Returns what a member held to the head of the list it came from, in the old order. If the member died, there is a
+    /// limit of deaths. A message that reaches it becomes an error instead.
+    fn remove(&mut self, who: Persona, max_deaths: Option<u32>, clock: &ModelClock) -> (u64, u64) {
         let number = self.members[&who.index].known_number();
         if self.office.holder.is_some_and(|(holder, _)| holder == who.index) {
             self.vacate(number, clock);
@@ -89,13 +89,14 @@ impl ModelRing {
 
         let mut held: Vec<ModelMessage> = member.lanes.into_iter().flat_map(|lane| lane.holds).collect();
         held.sort_by_key(|message| message.id);
-        let is_spent = |message: &ModelMessage| max_attempts.is_some_and(|most| message.attempt >= most);
+        let is_spent = |message: &ModelMessage| max_deaths.is_some_and(|most| message.deaths + 1 >= most);
         let (spent, back): (Vec<_>, Vec<_>) = held.into_iter().partition(is_spent);
         let (returned, gave_up) = (back.len(), spent.len());
         self.ready.splice(
             ..0,
             back.into_iter().map(|message| ModelMessage {
-                attempt: message.attempt + 1,
+                deliveries: message.deliveries + 1,
+                deaths: message.deaths + u32::from(max_deaths.is_some()),
                 pack: None,
                 ..message
             }),
@@ -106,7 +107,7 @@ impl ModelRing {
             self.journal.push(format!("ids|{ids}|errors|{ids}|member|{}", member.number));
         }
         self.errors.extend(spent.into_iter().map(|message| Failed {
-            message,
+            message: ModelMessage { deaths: message.deaths + 1, ..message },
             failed_ms: clock.now(),
             member: member.number,
             reason: GAVE_UP.into(),

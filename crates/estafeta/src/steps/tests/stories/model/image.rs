@@ -59,8 +59,9 @@ impl ModelRing {
                 put(&keys.inflight(who, index), list);
             }
         }
-        let packs = [("packed", surplus(&self.ready)), ("loose", self.loose as u64)];
-        let counts = self.ledger.iter().map(|(name, count)| (*name, *count)).chain(packs);
+        let alone = self.ready.iter().filter(|message| message.deaths > 0).count();
+        let queue = [("packed", surplus(&self.ready)), ("loose", self.loose as u64), ("alone", alone as u64)];
+        let counts = self.ledger.iter().map(|(name, count)| (*name, *count)).chain(queue);
         let (ledger, counts) = without_zeros((keys.ledger.clone(), Content::table(counts)));
         put(&ledger, counts);
         image
@@ -101,7 +102,7 @@ impl Member {
             ("pid", std::process::id().to_string()),
             ("lease", me.lease_ms().to_string()),
             ("presence", u8::from(me.presence).to_string()),
-            ("max-attempts", me.max_attempts.to_string()),
+            ("max-deaths", me.max_deaths.to_string()),
             ("journal", u8::from(me.journal).to_string()),
             ("started", self.started.to_string()),
         ]
@@ -131,11 +132,12 @@ fn surplus(messages: &[ModelMessage]) -> u64 {
 }
 
 fn element(pack: &[ModelMessage]) -> Vec<u8> {
-    let ModelMessage { id, epoch, attempt, body, .. } = &pack[0];
+    let ModelMessage { id, epoch, deliveries, failures, deaths, body, .. } = &pack[0];
     if pack.len() == 1 {
-        return [format!("{id} {epoch} {attempt} {PUBLISHED_MS} ").as_bytes(), body].concat();
+        let numbers = format!("{id} {epoch} {PUBLISHED_MS} {deliveries} {failures} {deaths} 0 0 ");
+        return [numbers.as_bytes(), body].concat();
     }
-    let mut element = format!("*{id} {epoch} {attempt} {PUBLISHED_MS} {} ", pack.len()).into_bytes();
+    let mut element = format!("*{id} {epoch} {PUBLISHED_MS} {} ", pack.len()).into_bytes();
     for ModelMessage { body, .. } in pack {
         element.extend(format!("{}:", body.len()).as_bytes());
         element.extend(body);
@@ -145,11 +147,10 @@ fn element(pack: &[ModelMessage]) -> Vec<u8> {
 
 impl Failed {
     pub fn element(&self) -> Vec<u8> {
-        let ModelMessage { id, epoch, attempt, body, .. } = &self.message;
         let (failed_ms, member, length, reason) =
             (self.failed_ms, self.member, self.reason.len(), &self.reason);
-        let header = format!("{id} {epoch} {attempt} {PUBLISHED_MS} {failed_ms} {member} {length} {reason} ");
-        [header.as_bytes(), body].concat()
+        let message = element(std::slice::from_ref(&self.message));
+        [format!("!{failed_ms} {member} {length} {reason} ").as_bytes(), &message].concat()
     }
 }
 

@@ -95,7 +95,10 @@ pub(super) struct ModelTerm {
 pub(super) struct ModelMessage {
     pub id: u64,
     pub epoch: u64,
-    pub attempt: u32,
+    /// How often it was delivered before, how often its handler failed, and how many members died with it.
+    pub deliveries: u32,
+    pub failures: u32,
+    pub deaths: u32,
     pub body: Vec<u8>,
     /// The first message of its pack, if it is in one. Messages of a pack are neighbours.
     pub pack: Option<u64>,

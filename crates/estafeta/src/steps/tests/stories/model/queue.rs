@@ -36,7 +36,9 @@ impl ModelRing {
         let message = |(id, body): (u64, &Vec<u8>)| ModelMessage {
             id,
             epoch: call.epoch,
-            attempt: 1,
+            deliveries: 0,
+            failures: 0,
+            deaths: 0,
             body: body.clone(),
             pack,
         };
@@ -85,17 +87,11 @@ impl ModelRing {
             self.record(settled, settles, me, number, clock);
         }
         if !still_holds {
-            // A message whose handler died or left travels alone from then on.
-            let alone = self.ready.first().is_some_and(|next| next.attempt > 1);
+            // A message whose handler died travels alone from then on. A claim ends before it.
+            let deadly = self.ready.iter().position(|message| message.deaths > 0);
             // The generator never claims.
             let generates = self.office.holder.is_some_and(|(holder, _)| holder == me.index);
-            let most = if generates {
-                0
-            } else if alone {
-                1
-            } else {
-                usize::MAX
-            };
+            let most = if generates { 0 } else { deadly.map_or(usize::MAX, |at| at.max(1)) };
             let count = self.fitting(settles.wants.min(most));
             let claimed: Vec<_> = self.ready.drain(..count).collect();
             self.loose = if self.ready.is_empty() { 0 } else { self.loose.saturating_sub(count) };
@@ -149,6 +145,7 @@ impl ModelRing {
                 None => self.done.push(message.id),
                 Some((_, reason)) => {
                     failed_ids.push(message.id.to_string());
+                    let message = ModelMessage { failures: message.failures + 1, ..message };
                     let (failed_ms, reason) = (clock.now(), (*reason).to_owned());
                     self.errors.push(Failed { message, failed_ms, member: number, reason });
                 }
@@ -186,8 +183,8 @@ impl ModelRing {
         Answer::Turn { cursor, held }
     }
 
-    /// A retried error waits again as if it were new. A dropped error counts as taken. An error that a reader holds
-    /// stays as it is.
+    /// A retried error waits again without failures and deaths. A dropped error counts as taken. An error that a reader
+    /// holds stays as it is.
     pub(super) fn resolve(&mut self, drops: bool, elements: &[Vec<u8>]) -> Answer {
         let mut resolved = Vec::new();
         for element in elements {
@@ -206,7 +203,9 @@ impl ModelRing {
             self.announce(format!("dropped|count|{count}"));
         } else {
             self.ready.extend(resolved.into_iter().map(|message| ModelMessage {
-                attempt: 1,
+                deliveries: message.deliveries + 1,
+                failures: 0,
+                deaths: 0,
                 pack: None,
                 ..message
             }));
