@@ -60,8 +60,9 @@ pub struct Config {
     pub look: Duration,
     /// How often the generator looks for dead members. Default: 100 ms.
     pub sweep: Duration,
-    /// How long one wait for a wakeup lasts. Default: 5 s.
-    pub wakeup_wait: Duration,
+    /// How often an idle node looks for messages if Redis cannot call it, as behind a proxy without RESP3. Default:
+    /// 20 ms.
+    pub poll: Duration,
     /// How long handlers may continue after the node was asked to stop. Default: 25 s.
     pub stop_deadline: Duration,
 }
@@ -88,7 +89,7 @@ impl Config {
             grace: Duration::from_millis(100),
             look: Duration::from_millis(50),
             sweep: Duration::from_millis(100),
-            wakeup_wait: Duration::from_secs(5),
+            poll: Duration::from_millis(20),
             stop_deadline: Duration::from_secs(25),
         }
     }
@@ -114,12 +115,7 @@ impl Config {
         if !(1..=1024).contains(&self.concurrency) {
             return Err(Error::expected("concurrency", "1 to 1024", self.concurrency));
         }
-        let waits = [
-            ("grace", self.grace),
-            ("look", self.look),
-            ("sweep", self.sweep),
-            ("wakeup-wait", self.wakeup_wait),
-        ];
+        let waits = [("grace", self.grace), ("look", self.look), ("sweep", self.sweep), ("poll", self.poll)];
         if let Some((name, wait)) = waits.into_iter().find(|(_, wait)| *wait < ms(1)) {
             return Err(Error::expected(name, "at least 1ms", shown(wait)));
         }
@@ -183,7 +179,7 @@ mod tests {
             ("grace", |config, n| config.grace = Duration::from_millis(n), &[1], &[0]),
             ("look", |config, n| config.look = Duration::from_millis(n), &[1], &[0]),
             ("sweep", |config, n| config.sweep = Duration::from_millis(n), &[1], &[0]),
-            ("wakeup-wait", |config, n| config.wakeup_wait = Duration::from_millis(n), &[1], &[0]),
+            ("poll", |config, n| config.poll = Duration::from_millis(n), &[1], &[0]),
             ("max-deaths", |config, n| config.max_deaths = n as u32, &[1], &[0]),
             ("max-waiting", |config, n| config.max_waiting = n, &[1], &[0]),
             ("max-batch", |config, n| config.max_batch = n as usize, &[1, 1000], &[0, 1001]),

@@ -62,10 +62,8 @@ pub(crate) struct Keys {
     pub application: String,
     pub members: String,
     pub succession: String,
-    pub leader: String,
     pub epoch: String,
     pub ready: String,
-    pub wakeup: String,
     pub errors: String,
     pub ledger: String,
     pub events: String,
@@ -73,6 +71,9 @@ pub(crate) struct Keys {
     /// The prefix of member channels. With a member's incarnation appended, it names the channel that the member
     /// subscribes to while it lives.
     pub channels: String,
+    /// The prefix of wakeup channels. With a member's incarnation appended, it names the channel on which the ring calls
+    /// that member when messages wait.
+    pub wakeups: String,
 }
 
 impl Keys {
@@ -84,15 +85,14 @@ impl Keys {
             application: key("application"),
             members: key("members"),
             succession: key("succession"),
-            leader: key("leader"),
             epoch: key("epoch"),
             ready: key("ready"),
-            wakeup: key("wakeup"),
             errors: key("errors"),
             ledger: key("ledger"),
             events: key("events"),
             journal: key("journal"),
             channels: key("alive:"),
+            wakeups: key("wakeup:"),
             prefix,
         }
     }
@@ -109,25 +109,27 @@ impl Keys {
         format!("{}member:{member}", self.prefix)
     }
 
-    pub fn inflight(&self, member: Incarnation, lane: usize) -> String {
-        format!("{}inflight:{member}:{lane}", self.prefix)
+    pub fn inflight(&self, member: Incarnation) -> String {
+        format!("{}inflight:{member}", self.prefix)
     }
 
     pub fn alive(&self, member: Incarnation) -> String {
         format!("{}{member}", self.channels)
     }
 
+    pub fn wakeup(&self, member: Incarnation) -> String {
+        format!("{}{member}", self.wakeups)
+    }
+
     /// The keys that exist once per ring, with the type that each must have.
-    pub fn fixed(&self) -> [(&str, RedisType); 12] {
+    pub fn fixed(&self) -> [(&str, RedisType); 10] {
         [
             (&self.schema, "string"),
             (&self.application, "string"),
             (&self.members, "zset"),
             (&self.succession, "zset"),
-            (&self.leader, "hash"),
             (&self.epoch, "string"),
             (&self.ready, "list"),
-            (&self.wakeup, "list"),
             (&self.errors, "list"),
             (&self.ledger, "hash"),
             (&self.events, "stream"),
@@ -141,20 +143,19 @@ impl Keys {
     }
 
     /// The keys that only older builds of estafeta had, once per ring. No step uses them, but `reset` deletes them.
-    pub fn former(&self) -> [String; 1] {
-        // The list `wakeup`, before layout version 3.
-        [format!("{}bell", self.prefix)]
+    pub fn former(&self) -> [String; 3] {
+        ["bell", "wakeup", "leader"].map(|name| format!("{}{name}", self.prefix))
     }
 
     /// Whether a key belongs to this ring.
     pub fn owns(&self, key: &str) -> bool {
         let of_a_member = |rest: &str| {
-            let member = rest.strip_prefix("member:");
+            let is_incarnation = |id: &str| id.parse::<Incarnation>().is_ok();
+            // In older builds, each lane had a list.
             let lane = rest.strip_prefix("inflight:").and_then(|rest| rest.rsplit_once(':'));
-            member.is_some_and(|id| id.parse::<Incarnation>().is_ok())
-                || lane.is_some_and(|(id, lane)| {
-                    id.parse::<Incarnation>().is_ok() && lane.parse::<usize>().is_ok()
-                })
+            let member = rest.strip_prefix("member:").or_else(|| rest.strip_prefix("inflight:"));
+            member.is_some_and(is_incarnation)
+                || lane.is_some_and(|(id, lane)| is_incarnation(id) && lane.parse::<usize>().is_ok())
         };
         self.fixed().iter().any(|(fixed, _)| *fixed == key)
             || self.former().iter().any(|former| former == key)
@@ -179,16 +180,20 @@ mod tests {
         let keys = Keys::new(&RingName::sample());
         let member = Incarnation::random();
         assert!(keys.owns("{estafeta}:ready"));
-        assert!(keys.owns("{estafeta}:bell"), "older builds had it");
+        for former in ["bell", "wakeup", "leader", "inflight:00000000000000aa:12"] {
+            assert!(keys.owns(&format!("{{estafeta}}:{former}")), "older builds had {former}");
+        }
         assert!(keys.owns(&keys.member(member)));
-        assert!(keys.owns(&keys.inflight(member, 12)));
+        assert!(keys.owns(&keys.inflight(member)));
         assert_eq!(keys.pattern(), "{estafeta}:*");
         for foreign in [
             "{estafeta}:mine",
             "{estafeta2}:ready",
             "estafeta:ready",
             "{estafeta}:member:bob",
+            "{estafeta}:inflight:bob",
             "{estafeta}:inflight:bob:1",
+            "{estafeta}:inflight:00000000000000aa:x",
         ] {
             assert!(!keys.owns(foreign), "{foreign} was taken for ours");
         }

@@ -155,12 +155,14 @@ fn a_frozen_handler_is_replaced_and_its_late_result_is_dropped() {
     assert!(other.is_running());
 }
 
-/// The ids of all messages in flight.
+/// The ids of all messages in flight. A member's hash has one field for each element that it holds, named after its
+/// claim.
 fn ids_in_flight(ring: &TestRing) -> Vec<u64> {
     let mut connection = ring.redis.connect();
-    let keys: Vec<String> = redis::cmd("KEYS").arg("{estafeta}:inflight:*").query(&mut connection).unwrap();
-    let held = keys.iter().flat_map(|key| -> Vec<Vec<u8>> {
-        redis::cmd("LRANGE").arg(key).arg(0).arg(-1).query(&mut connection).unwrap()
+    let keys: Vec<String> = redis::cmd("KEYS").arg("{estafeta}:member:*").query(&mut connection).unwrap();
+    let fields = keys.iter().flat_map(|key| -> Vec<(String, Vec<u8>)> {
+        redis::cmd("HGETALL").arg(key).query(&mut connection).unwrap()
     });
-    held.flat_map(|element| ids_in(&element)).collect()
+    let held = fields.filter(|(name, _)| name.starts_with(|first: char| first.is_ascii_digit()));
+    held.flat_map(|(_, element)| ids_in(&element)).collect()
 }

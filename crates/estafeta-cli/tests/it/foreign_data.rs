@@ -29,9 +29,13 @@ fn put_back(ring: &TestRing, key: &str) {
 /// The incarnation of a handler that holds messages now.
 fn busy_handler(ring: &TestRing) -> String {
     eventually(SOON, "something in flight", || {
-        let keys = ring.redis_cli(&["KEYS", "{estafeta}:inflight:*"]);
+        let keys = ring.redis_cli(&["KEYS", "{estafeta}:member:*"]);
         let keys: Vec<String> = redis::from_redis_value(keys).unwrap();
-        keys.first().map(|key| key.split(':').nth(2).unwrap().to_owned())
+        let holds = |key: &&String| {
+            let held = ring.redis_cli(&["HGET", key, "held"]);
+            redis::from_redis_value::<Option<u64>>(held).unwrap() > Some(0)
+        };
+        keys.iter().find(holds).map(|key| key.split(':').nth(2).unwrap().to_owned())
     })
 }
 
@@ -41,18 +45,7 @@ fn a_foreign_value_at_a_key_of_normal_work_stops_the_ring_only_while_it_is_there
     // The handlers take a moment, so there are messages in flight at any time.
     let nodes = ring.nodes(3, &[&BUSY[..], &["--work-per-char", "100us"]].concat());
     ring.await_progress();
-    let names = [
-        "members",
-        "succession",
-        "leader",
-        "ready",
-        "wakeup",
-        "errors",
-        "ledger",
-        "journal",
-        "member:<incarnation>",
-        "inflight:<incarnation>:0",
-    ];
+    let names = ["members", "succession", "ready", "errors", "ledger", "journal", "member:<incarnation>"];
     for name in names {
         let key = format!("{{estafeta}}:{name}").replace("<incarnation>", &busy_handler(&ring));
         let before: usize = nodes.iter().map(misses).sum();
@@ -75,8 +68,8 @@ fn a_foreign_value_at_a_key_of_elections_delays_the_next_election() {
         ring.await_progress();
         let key = format!("{{estafeta}}:{name}");
         plant(&ring, &key);
-        let office = ring.redis_cli(&["HGET", "{estafeta}:leader", "epoch"]);
-        let generator = ring.redis_cli(&["HGET", "{estafeta}:leader", "number"]);
+        let office = ring.redis_cli(&["HGET", "{estafeta}:ledger", "epoch"]);
+        let generator = ring.redis_cli(&["HGET", "{estafeta}:ledger", "number"]);
         let number: u64 = redis::from_redis_value(generator).unwrap();
         let leads = format!("joined as member {number}");
         let at = nodes.iter().position(|node| node.stdout_lines().contains(&leads)).unwrap();
@@ -86,7 +79,7 @@ fn a_foreign_value_at_a_key_of_elections_delays_the_next_election() {
         eventually(SOON, &format!("an heir that stumbles over {key}"), || {
             (nodes.iter().map(misses).sum::<usize>() > before).then_some(())
         });
-        let now = ring.redis_cli(&["HGET", "{estafeta}:leader", "epoch"]);
+        let now = ring.redis_cli(&["HGET", "{estafeta}:ledger", "epoch"]);
         assert_eq!(now, office, "an office that was taken in part, in spite of {key}");
         put_back(&ring, &key);
         await_back(&nodes);

@@ -52,7 +52,7 @@ fn a_forced_reset_of_a_ring_that_does_not_exist_succeeds() {
 #[test]
 fn a_ring_of_which_only_parts_are_left_can_be_reset() {
     let ring = TestRing::new();
-    ring.redis_cli(&["RPUSH", "{estafeta}:inflight:00000000000000aa:0", "1 1 1 1000 body"]);
+    ring.redis_cli(&["RPUSH", "{estafeta}:inflight:00000000000000aa", "1 1 1 1000 body"]);
     assert_eq!(ring.success(&["reset", "--yes"]), "ring estafeta is gone: 1 key deleted\n");
     assert!(crate::reset::dump(&ring).is_empty());
 }

@@ -151,13 +151,15 @@ fn the_balance_holds_when_a_busy_ring_among_many_keys_is_reset() {
 
 #[test]
 fn a_forced_reset_deletes_foreign_values_at_the_keys_of_the_ring() {
-    let (member, lane) = ("member:00000000000000aa", "inflight:00000000000000aa:0");
-    let names = ["schema", "members", "leader", "ready", "errors", "ledger", "events", member, lane];
+    let (member, list) = ("member:00000000000000aa", "inflight:00000000000000aa");
+    let names = ["schema", "members", "ready", "errors", "ledger", "events", member, list];
     for name in names {
         let ring = ring_that_worked("estafeta");
         ring.redis_cli(&["ZADD", "{estafeta}:members", "1", "00000000000000aa"]);
+        // Only a reader has a list.
+        let kind = if name == list { "reader" } else { "node" };
         let facts = [
-            "number", "7", "kind", "node", "lanes", "1", "lease", "2000", "host", "h", "pid", "1", "started",
+            "number", "7", "kind", kind, "lanes", "1", "lease", "2000", "host", "h", "pid", "1", "started",
             "1",
         ];
         ring.redis_cli(&[&["HSET", "{estafeta}:member:00000000000000aa"], &facts[..]].concat());
@@ -178,9 +180,12 @@ fn a_forced_reset_deletes_foreign_values_at_the_keys_of_the_ring() {
 }
 
 #[test]
-fn a_key_that_only_older_builds_had_is_deleted_too() {
+fn keys_that_only_older_builds_had_are_deleted_too() {
     let ring = ring_that_worked("estafeta");
-    ring.redis_cli(&["RPUSH", "{estafeta}:bell", "1"]);
+    for list in ["bell", "wakeup", "inflight:00000000000000aa:0"] {
+        ring.redis_cli(&["RPUSH", &format!("{{estafeta}}:{list}"), "1"]);
+    }
+    ring.redis_cli(&["HSET", "{estafeta}:leader", "epoch", "1"]);
     ring.success(&["reset", "--yes"]);
     assert!(dump(&ring).is_empty());
 }

@@ -83,7 +83,7 @@ fn for_the_interval_a_flag_overrides_the_environment_and_that_overrides_the_file
         let _node = node(args, &[envs, &[("REDIS_URL", &url)]].concat());
         ring.eventually(SOON, "the first message", |status| status["published"] == 1);
         let field = |name| {
-            let value = ring.redis_cli(&["HGET", "{estafeta}:leader", name]);
+            let value = ring.redis_cli(&["HGET", "{estafeta}:ledger", name]);
             redis::from_redis_value::<u64>(value).unwrap()
         };
         field("due") - field("since")

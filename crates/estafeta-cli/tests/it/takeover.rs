@@ -130,7 +130,7 @@ fn ticks_keep_their_phase_across_take_overs() {
     let mut nodes = ring.nodes(3, &[]);
     let phase = || {
         let due: u64 =
-            redis::from_redis_value(ring.redis_cli(&["HGET", "{estafeta}:leader", "due"])).unwrap();
+            redis::from_redis_value(ring.redis_cli(&["HGET", "{estafeta}:ledger", "due"])).unwrap();
         due % 500
     };
     ring.eventually(SOON, "a message", |status| status["published"].as_u64() >= Some(1));

@@ -18,7 +18,7 @@ use crate::node::heartbeat::join;
 use crate::node::open;
 use crate::node::sweeper::FailureDetector;
 use crate::redis::Store;
-use crate::steps::{Beat, Known, MemberKind, Settlement, Turn};
+use crate::steps::{Beat, Known, MemberKind, Shown, Take};
 
 /// A reader of dead letters.
 pub struct DeadLetterReader {
@@ -82,7 +82,7 @@ impl DeadLetterReader {
 
     /// Leaves the ring. Dead letters that were handed out and not released go back to the list.
     pub async fn leave(self) -> Result<()> {
-        let left = self.store.leave(self.me.incarnation, 1).await;
+        let left = self.store.leave(self.me.incarnation).await;
         self.end.cancel();
         let _ = tokio::task::spawn_blocking(move || drop(self.control)).await;
         left.map(drop)
@@ -91,18 +91,17 @@ impl DeadLetterReader {
     /// Returns None if this reader had been declared dead. What it held is then back in the list, and it has joined
     /// again.
     async fn take(&mut self, want: usize) -> Result<Option<Vec<DeadLetter>>> {
-        let settlement =
-            Settlement { cursor: self.cursor, settled: self.shown, want, ..Settlement::default() };
-        match self.store.take(self.me, &settlement).await? {
-            Turn::Holds { cursor, held, .. } => {
+        let shown = Shown { cursor: self.cursor, count: self.shown, want };
+        match self.store.take(self.me, &shown).await? {
+            Take::Holds { cursor, held } => {
                 self.cursor = cursor;
                 self.shown = 0;
                 Ok(Some(held))
             }
-            Turn::Lost => {
+            Take::Lost => {
                 // If Redis lost only part of the registration, the member was not buried, and no other member knows
                 // what it holds.
-                self.store.leave(self.me.incarnation, 1).await?;
+                self.store.leave(self.me.incarnation).await?;
                 self.me = join(&self.store, &self.config, MemberKind::Reader).await?;
                 (self.cursor, self.shown) = (0, 0);
                 self.beat();

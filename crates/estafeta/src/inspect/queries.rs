@@ -133,12 +133,10 @@ impl Store {
     async fn own_keys(&self) -> Result<BTreeSet<String>> {
         let mut ours: BTreeSet<String> =
             self.keys().fixed().into_iter().map(|(key, _)| key.to_owned()).collect();
-        // A foreign value in the place of a member shows no lanes. The search below finds the lists that exist.
+        // A foreign value in the place of the members names none. The search below finds the keys that exist.
         let members = no_foreign_value(self.members().await)?.unwrap_or_default();
         for member in members.iter().filter_map(|name| name.parse().ok()) {
-            if let Some(facts) = no_foreign_value(self.facts(member).await)?.flatten() {
-                ours.extend((0..facts.lanes).map(|lane| self.keys().inflight(member, lane)));
-            }
+            ours.extend([self.keys().member(member), self.keys().inflight(member)]);
         }
         let mut cursor = 0_u64;
         loop {

@@ -7,7 +7,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::event::Event;
 use super::journal::JournalEntry;
-use super::snapshot::{self, KnownLanes, Snapshot};
+use super::snapshot::{self, Snapshot};
 use crate::config::Config;
 use crate::error::Result;
 use crate::keys::RingName;
@@ -30,7 +30,6 @@ pub struct Ring {
     name: RingName,
     endpoint: Endpoint,
     store: Store,
-    lanes: Arc<KnownLanes>,
     /// Ends the task that reconnects, once the last clone is gone.
     _open: Arc<DropGuard>,
 }
@@ -49,7 +48,7 @@ impl Ring {
         let store = Store::new(Arc::clone(&connection), name.clone());
         let open = Arc::new(closed.clone().drop_guard());
         tokio::spawn(async move { connection.keep(keeper, closed).await });
-        Ok(Self { name, endpoint, store, lanes: Arc::default(), _open: open })
+        Ok(Self { name, endpoint, store, _open: open })
     }
 
     /// The Redis that the ring is in.
@@ -64,7 +63,7 @@ impl Ring {
 
     /// Returns the ring at this moment, with the last `events` entries of its event stream.
     pub async fn snapshot(&self, events: usize) -> Result<Snapshot> {
-        snapshot::read(&self.store, &self.name, &self.lanes, events).await
+        snapshot::read(&self.store, &self.name, events).await
     }
 
     /// Returns the first `count` entries of the event stream that follow the one named `after` (empty: from the start),

@@ -1,9 +1,5 @@
 //! The whole ring at one moment, read in one atomic step. `status` prints it and monitors draw it.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard};
-
-use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
 use super::event::Event;
@@ -138,65 +134,26 @@ impl Snapshot {
 /// How often the members may change between the two halves of a reading before the reading fails.
 const TRIES: usize = 100;
 
-pub(crate) async fn read(
-    store: &Store,
-    ring: &RingName,
-    lanes: &KnownLanes,
-    events: usize,
-) -> Result<Snapshot> {
+pub(crate) async fn read(store: &Store, ring: &RingName, events: usize) -> Result<Snapshot> {
     store.check_schema().await?;
     for _ in 0..TRIES {
         let names = store.members().await?;
         let members: Vec<Incarnation> = names.iter().filter_map(|name| name.parse().ok()).collect();
-        let roll = lanes.roll(store, &members).await?;
         // Redis answers a count of zero with no list at all, so the query asks for at least one event.
-        if let Some(reply) = store.snapshot(names.len(), &roll, events.max(1)).await? {
+        if let Some(reply) = store.snapshot(names.len(), &members, events.max(1)).await? {
             let mut snapshot = parse(ring, reply)?;
             // Redis sends the newest first.
             snapshot.events.truncate(events);
             snapshot.events.reverse();
             return Ok(snapshot);
         }
-        // Perhaps a member's registration is gone while its name is still in the list. The next try must query that
-        // member again. Otherwise it would block every snapshot.
-        lanes.forget();
     }
     Err(Error::Answer("the members of the ring change too fast for a snapshot".into()))
-}
-
-/// How many lanes each member has, as of the last reading. That number never changes during the life of a member. A
-/// monitor that reads five times a second should not query two hundred members for it each time.
-#[derive(Default)]
-pub(crate) struct KnownLanes(Mutex<HashMap<Incarnation, usize>>);
-
-impl KnownLanes {
-    /// Returns the members with their lanes. Redis is queried only for members not yet known. A member without a
-    /// registration has no lanes here: it has left, or its registration was deleted.
-    pub async fn roll(&self, store: &Store, members: &[Incarnation]) -> Result<Vec<(Incarnation, usize)>> {
-        // The map is taken out, so that members that are gone drop out. A concurrent reading has to query for itself.
-        let known = std::mem::take(&mut *self.lock());
-        let lanes = try_join_all(members.iter().map(async |member| match known.get(member) {
-            Some(lanes) => Ok(Some(*lanes)),
-            None => Ok(store.facts(*member).await?.map(|facts| facts.lanes)),
-        }));
-        let all: Vec<_> = members.iter().copied().zip(lanes.await?).collect();
-        *self.lock() = all.iter().filter_map(|(member, lanes)| Some((*member, (*lanes)?))).collect();
-        Ok(all.into_iter().map(|(member, lanes)| (member, lanes.unwrap_or(0))).collect())
-    }
-
-    fn forget(&self) {
-        self.lock().clear();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Incarnation, usize>> {
-        self.0.lock().expect("no panic while held")
-    }
 }
 
 pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
     let time_ms = reply.number()?;
     let (waiting, mut errors_kept) = (reply.number()?, reply.number()?);
-    let leader = HashFields(reply.pairs()?);
     let ledger = HashFields(reply.pairs()?);
     let events = Event::parse_all(reply.list()?)?;
     let mut list = reply.list()?;
@@ -206,15 +163,15 @@ pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
     }
     rows.sort_by_key(|(_, member)| member.id);
 
-    let office = leader.text("member");
+    let office = ledger.text("member");
     let leading_rank = rows.iter().find(|(who, _)| who == office).and_then(|(_, member)| member.rank);
     let mut in_flight = 0;
     let mut generator = (!office.is_empty()).then(|| GeneratorView {
-        member: MemberId(leader.number("number")),
-        epoch: Epoch(leader.number("epoch")),
+        member: MemberId(ledger.number("number")),
+        epoch: Epoch(ledger.number("epoch")),
         host: String::new(),
         pid: 0,
-        in_office_ms: time_ms.saturating_sub(leader.number("since")),
+        in_office_ms: time_ms.saturating_sub(ledger.number("since")),
     });
     for (who, member) in &mut rows {
         if member.role == Role::Reader {

@@ -1,7 +1,7 @@
-//! Chooses how many messages a lane requests at once.
+//! Chooses how many messages a node requests at once.
 //!
-//! A batch holds as many messages as a lane can handle in about ten milliseconds. A crash then repeats at most that
-//! much work. Slow work is spread evenly over all lanes. Trivial work travels in batches so large that the round trip
+//! A batch holds as many messages as the free lanes can handle in about ten milliseconds. A crash then repeats at most
+//! that much work. Slow work is spread evenly over all lanes. Trivial work travels in batches so large that the round trip
 //! does not matter. The size of the bodies counts too. It is an estimate from earlier batches, and the scripts return
 //! fewer messages where the estimate is wrong. A lane's memory therefore does not depend on what is in the queue.
 
@@ -28,11 +28,41 @@ impl BatchSize {
         Self { seconds_each: 0.0, bytes_each: 0.0, most, largest: 0 }
     }
 
+    /// How many messages to request for one worker.
     pub fn next(&self) -> usize {
-        let by_time = TARGET.as_secs_f64() / self.seconds_each.max(1e-9);
+        self.for_lanes(1)
+    }
+
+    /// How many messages to request for this number of free lanes.
+    pub fn for_lanes(&self, free: usize) -> usize {
+        let fits = (self.in_time() * free as f64).min(self.limit());
+        (fits as usize).max(free)
+    }
+
+    /// How many of them one lane gets.
+    pub fn each(&self) -> usize {
+        (self.in_time().min(self.limit()) as usize).max(1)
+    }
+
+    /// How many messages this number of lanes handles in the target time, as far as that is known. That is at most two
+    /// batches: one to work on, and one that is on its way.
+    pub fn reserve(&self, lanes: usize) -> usize {
+        (self.in_time() * lanes as f64).min(2.0 * self.limit()) as usize
+    }
+
+    /// The maximum number of messages to request at once.
+    pub fn most(&self) -> usize {
+        self.limit() as usize
+    }
+
+    /// How many messages one lane handles in the target time.
+    fn in_time(&self) -> f64 {
+        TARGET.as_secs_f64() / self.seconds_each.max(1e-9)
+    }
+
+    fn limit(&self) -> f64 {
         let by_size = MOST_BYTES as f64 / self.bytes_each.max(1.0);
-        let fits = by_time.min(by_size).min(self.most as f64) as usize;
-        fits.min(self.largest * 2).max(1)
+        by_size.min(self.most.min(self.largest * 2) as f64)
     }
 
     pub fn record(&mut self, count: usize, bytes: usize, took: Duration) {
@@ -127,5 +157,34 @@ mod tests {
         }
         batch_size.record(1000, 64_000, Duration::from_secs(100));
         assert_eq!(batch_size.next(), 1);
+    }
+
+    /// A batch size after many batches of messages that take this long.
+    fn settled(each: Duration, most: usize) -> BatchSize {
+        let mut batch_size = BatchSize::new(most);
+        for _ in 0..20 {
+            let count = batch_size.next();
+            batch_size.record(count, count * 64, each * count as u32);
+        }
+        batch_size
+    }
+
+    #[test]
+    fn every_free_lane_gets_its_share_within_one_limit_for_all() {
+        let batch_size = settled(Duration::from_millis(1), MOST);
+        assert_eq!((batch_size.each(), batch_size.for_lanes(1)), (10, 10));
+        assert_eq!(batch_size.for_lanes(2), 20);
+        assert_eq!(batch_size.for_lanes(0), 0, "no lane is free");
+        assert_eq!(batch_size.for_lanes(1000), 1000, "at least one for each lane");
+        assert_eq!(settled(Duration::from_nanos(50), 100).for_lanes(4), 100);
+        assert_eq!(BatchSize::new(MOST).for_lanes(64), 64, "nothing is known yet");
+    }
+
+    #[test]
+    fn a_reserve_is_what_all_lanes_handle_in_ten_milliseconds() {
+        assert_eq!(settled(Duration::from_millis(5), MOST).reserve(4), 8, "two for each lane");
+        assert_eq!(settled(Duration::from_millis(50), MOST).reserve(4), 0);
+        assert_eq!(settled(Duration::from_nanos(50), 100).reserve(4), 200, "at most two batches");
+        assert_eq!(BatchSize::new(MOST).reserve(64), 0, "nothing is known yet");
     }
 }

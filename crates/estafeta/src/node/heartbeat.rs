@@ -63,7 +63,7 @@ impl<O: Observer> Heartbeat<O> {
             self.observer.notice(Notice::DeclaredDead);
             me = join(&self.store, &self.config, MemberKind::Node).await?;
             if self.quiet.is_cancelled() {
-                return self.store.leave(me.incarnation, self.config.concurrency).await.map(drop);
+                return self.store.leave(me.incarnation).await.map(drop);
             }
             self.observer.notice(Notice::Joined { member: me.number });
             self.state.send_replace(MemberState::Handler(me));
@@ -107,7 +107,7 @@ impl<O: Observer> Heartbeat<O> {
     /// Hands back what is left of a lost membership. A buried member has nothing left. But if the member's record was
     /// deleted, or a rollback removed its cursors, no other node knows what it holds.
     async fn let_go(&self, me: Identity) -> Result<()> {
-        self.store.leave(me.incarnation, self.config.concurrency).await.map(drop)
+        self.store.leave(me.incarnation).await.map(drop)
     }
 
     /// Acts on the report of a beat. Returns false if the node turns out to be no longer a member.
@@ -183,10 +183,7 @@ impl<O: Observer> Heartbeat<O> {
     /// Cuts the incumbent's lease with `bury`. Redis' clock jumped back, so the lease would last longer by the width of
     /// the jump.
     async fn cut_lease(&self, me: Identity, incumbent: Incarnation) -> Result<()> {
-        if let Some(facts) = self.store.facts(incumbent).await? {
-            self.store.bury(incumbent, &facts, 0, self.config.grace, Some(me.incarnation)).await?;
-        }
-        Ok(())
+        self.store.bury(incumbent, 0, self.config.grace, Some(me.incarnation)).await.map(drop)
     }
 
     fn check_done(&self, report: &BeatReport) {

@@ -1,13 +1,12 @@
 //! One running node: starts its parts, watches over them, and stops them in order.
 //!
-//! Three parts run on the control thread. The first is the connection that shows the node is alive, with its keeper.
-//! The others are the heartbeat, with the election, and the sweeper. The generator and the lanes run on the caller's
-//! runtime, because they call the user's code.
+//! Three parts run on the control thread. The first is the main connection, which shows that the node is alive, with its
+//! keeper. The others are the heartbeat, with the election, and the sweeper. The generator and the lanes run on the
+//! caller's runtime, because they call the user's code.
 //!
-//! The wakeup connection is the second connection, with its keeper and the listener for wakeups. With a single lane, it
-//! runs on that lane's runtime. It is free when it wakes the lane, so the lane makes its next step without a hop
-//! between threads. The generator, whose lanes rest, saves the hop too. With several lanes, the wakeup connection runs
-//! on the control thread. Otherwise a lane that blocks its thread could keep the others from receiving their replies.
+//! The work connection, with its keeper, and the clerk carry the messages. With a single lane, they run on that lane's
+//! runtime, so a turn needs no hop between threads. With several lanes, they run on the control thread. Otherwise a lane
+//! that blocks its thread could keep the others from receiving messages.
 //!
 //! If any part fails, panics or ends unexpectedly, the node stops and returns the error.
 //!
@@ -17,7 +16,9 @@
 //! dead one.
 
 pub(crate) mod batch_size;
+mod clerk;
 pub(crate) mod control_thread;
+mod desk;
 mod election;
 mod generator;
 pub(crate) mod heartbeat;
@@ -25,7 +26,6 @@ mod lane;
 mod refusals;
 pub(crate) mod state;
 pub(crate) mod sweeper;
-pub(crate) mod wakeup;
 
 pub use sweeper::Burial;
 
@@ -45,6 +45,7 @@ use crate::observer::{Notice, Observer};
 use crate::redis::{CallError, FIRST, Keeper, ManagedConnection, Store};
 use crate::source::Source;
 use crate::steps::{Known, MemberKind};
+use clerk::Clerk;
 use control_thread::ControlThread;
 use generator::Generator;
 use heartbeat::{Heartbeat, join};
@@ -52,7 +53,6 @@ use lane::Lane;
 use refusals::Refusals;
 use state::MemberState;
 use sweeper::{FailureDetector, Sweeper};
-use wakeup::Wakeup;
 
 /// A node: one running process of the program.
 pub struct Node<S, H, O> {
@@ -92,10 +92,10 @@ impl<S: Source, H: Handler, O: Observer> Node<S, H, O> {
         end: &CancellationToken,
     ) -> Result<()> {
         let Self { config, source, handler, observer } = self;
-        let wakeup_home = if config.concurrency == 1 { &Handle::current() } else { control.handle() };
+        let work_home = if config.concurrency == 1 { &Handle::current() } else { control.handle() };
         let (connection, keeper) = open(control.handle(), &config).await?;
-        let (wakeup_connection, wakeup_keeper) = open(wakeup_home, &config).await?;
-        let wakeup_keeper = wakeup_keeper.beside(&connection);
+        let (work_connection, work_keeper) = open(work_home, &config).await?;
+        let work_keeper = work_keeper.beside(&connection);
         let store = Store::new(Arc::clone(&connection), config.ring.clone());
         let me = join(&store.trying_for(FIRST), &config, MemberKind::Node).await?;
         observer.notice(Notice::Joined { member: me.number });
@@ -103,10 +103,10 @@ impl<S: Source, H: Handler, O: Observer> Node<S, H, O> {
         let (state_sender, state) = watch::channel(MemberState::Handler(me));
         let shared = Shared {
             store: store.patient(end.clone()),
+            work_store: store.patient(end.clone()).through(Arc::clone(&work_connection)),
             config: Arc::clone(&config),
             observer: Arc::clone(&observer),
             state: state.clone(),
-            wakeup: Wakeup::new(),
             refusals: Arc::default(),
             known: Arc::default(),
             quiet: CancellationToken::new(),
@@ -121,16 +121,16 @@ impl<S: Source, H: Handler, O: Observer> Node<S, H, O> {
             (Arc::clone(&connection), keeper),
             done.clone(),
         );
-        let mut listening = Parts::on(wakeup_home);
-        shared.start_listening(&mut listening, (Arc::clone(&wakeup_connection), wakeup_keeper));
+        let mut work_link = Parts::on(work_home);
+        work_link.start("connection", keep(work_connection, work_keeper, end.clone()));
         let mut workers = Parts::on(&Handle::current());
-        shared.start_workers(&mut workers, source, &handler, &wakeup_connection);
+        shared.start_workers(&mut workers, work_home, source, &handler);
 
         let failed = tokio::select! {
             () = stop => None,
             () = done.cancelled() => None,
             failed = control_tasks.first_to_end() => Some(failed),
-            failed = listening.first_to_end() => Some(failed),
+            failed = work_link.first_to_end() => Some(failed),
             failed = workers.first_to_end() => Some(failed),
         };
         observer.notice(Notice::Stopping);
@@ -140,11 +140,11 @@ impl<S: Source, H: Handler, O: Observer> Node<S, H, O> {
             () = tokio::time::sleep(config.stop_deadline) => None,
             () = stays_away(connection.outage(), config.lease) => None,
         };
-        if let Some(returned) = leave(&store, &state, &config).await {
+        if let Some(returned) = leave(&store, &state).await {
             observer.notice(Notice::Left { returned });
         }
         end.cancel();
-        listening.all_to_end().await;
+        work_link.all_to_end().await;
         control_tasks.all_to_end().await;
         failed.or(late).map_or(Ok(()), Err)
     }
@@ -153,10 +153,11 @@ impl<S: Source, H: Handler, O: Observer> Node<S, H, O> {
 /// What the parts of one node share.
 struct Shared<O> {
     store: Store,
+    /// The same ring through the work connection.
+    work_store: Store,
     config: Arc<Config>,
     observer: Arc<O>,
     state: watch::Receiver<MemberState>,
-    wakeup: Wakeup,
     refusals: Arc<Refusals>,
     known: Arc<Mutex<Known>>,
     quiet: CancellationToken,
@@ -199,32 +200,15 @@ impl<O: Observer> Shared<O> {
         parts.start("sweeper", sweeper.run(self.end.clone()));
     }
 
-    fn start_listening(
-        &self,
-        parts: &mut Parts,
-        (wakeup_connection, keeper): (Arc<ManagedConnection>, Keeper),
-    ) {
-        parts.start("connection", keep(Arc::clone(&wakeup_connection), keeper, self.end.clone()));
-        let wakeup_connection =
-            Store::new(wakeup_connection, self.config.ring.clone()).patient(self.end.clone());
-        let (store, wait) = (self.store.clone(), self.config.wakeup_wait);
-        parts.start("wakeup", self.wakeup.clone().listen(wakeup_connection, store, wait, self.end.clone()));
-    }
-
     fn start_workers<S: Source, H: Handler>(
         &self,
         parts: &mut Parts,
+        clerk_home: &Handle,
         source: S,
         handler: &Arc<H>,
-        wakeup_connection: &Arc<ManagedConnection>,
     ) {
-        // With several lanes, the wakeup connection runs on another thread, so the shortcut would save no hop.
-        let store = match self.config.concurrency {
-            1 => self.store.with_shortcut(Arc::clone(wakeup_connection)),
-            _ => self.store.clone(),
-        };
         let generator = Generator {
-            store: store.clone(),
+            store: self.work_store.clone(),
             config: Arc::clone(&self.config),
             source,
             observer: Arc::clone(&self.observer),
@@ -233,17 +217,19 @@ impl<O: Observer> Shared<O> {
             known: Arc::clone(&self.known),
         };
         parts.start("generator", generator.run(self.quiet.clone()));
-        for index in 0..self.config.concurrency {
-            let lane = Lane {
-                index,
-                store: store.clone(),
-                config: Arc::clone(&self.config),
-                handler: Arc::clone(handler),
-                observer: Arc::clone(&self.observer),
-                state: self.state.clone(),
-                wakeup: self.wakeup.clone(),
-                refusals: Arc::clone(&self.refusals),
-            };
+        let (desk, desks) = watch::channel(None);
+        let clerk = Clerk {
+            store: self.work_store.clone(),
+            config: Arc::clone(&self.config),
+            observer: Arc::clone(&self.observer),
+            state: self.state.clone(),
+            refusals: Arc::clone(&self.refusals),
+            desk,
+        };
+        parts.start_on(clerk_home, "clerk", clerk.run(self.quiet.clone()));
+        for _ in 0..self.config.concurrency {
+            let (config, handler) = (Arc::clone(&self.config), Arc::clone(handler));
+            let lane = Lane { config, handler, desk: desks.clone() };
             parts.start("lane", lane.run(self.quiet.clone()));
         }
     }
@@ -261,7 +247,17 @@ impl Parts {
     }
 
     fn start(&mut self, name: &'static str, part: impl Future<Output = Result<()>> + Send + 'static) {
-        self.tasks.spawn_on(async move { (name, part.await) }, &self.runtime);
+        let runtime = self.runtime.clone();
+        self.start_on(&runtime, name, part);
+    }
+
+    fn start_on(
+        &mut self,
+        runtime: &Handle,
+        name: &'static str,
+        part: impl Future<Output = Result<()>> + Send + 'static,
+    ) {
+        self.tasks.spawn_on(async move { (name, part.await) }, runtime);
     }
 
     /// Waits for a part that ends before it was asked to, which none should.
@@ -301,9 +297,9 @@ async fn keep(connection: Arc<ManagedConnection>, keeper: Keeper, end: Cancellat
 }
 
 /// Leaves the ring and returns how many messages went back. If Redis is away, the ring will notice by itself.
-async fn leave(store: &Store, state: &watch::Receiver<MemberState>, config: &Config) -> Option<u64> {
+async fn leave(store: &Store, state: &watch::Receiver<MemberState>) -> Option<u64> {
     let me = state.borrow().identity()?;
-    let left = store.leave(me.incarnation, config.concurrency).await;
+    let left = store.leave(me.incarnation).await;
     left.inspect_err(|error| tracing::warn!("could not say goodbye, the ring will notice: {error}")).ok()
 }
 

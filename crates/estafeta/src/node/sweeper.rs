@@ -100,7 +100,7 @@ impl FailureDetector {
         let since = suspicion.absent_since_ms.unwrap_or(0);
         let detector = self.state.as_ref().and_then(|state| state.borrow().identity());
         let detector = detector.map(|detector| detector.incarnation);
-        Ok(match self.store.bury(suspect, &suspicion.facts, since, grace, detector).await? {
+        Ok(match self.store.bury(suspect, since, grace, detector).await? {
             Bury::Buried { number, returned, gave_up } => {
                 Decision::Buried(Burial { member: number, returned, gave_up })
             }

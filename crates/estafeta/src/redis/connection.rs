@@ -6,10 +6,10 @@
 //! A session that stays silent for longer than the response time-out also counts as broken, because a half-open one
 //! never returns an error.
 //!
-//! The connection also carries the member's presence: a subscription to the member's channel, by which Redis shows that
-//! the member is alive. A new session subscribes before any caller may use it, so a member that works is never seen as
-//! absent. When the office becomes vacant, the ring calls the heir on that channel. The call wakes
-//! [`ManagedConnection::called`].
+//! A connection also subscribes to one channel of its member. A new session subscribes before any caller may use it. The
+//! subscription of the main connection shows that the member is alive, so a member that works is never seen as absent.
+//! When the office becomes vacant, the ring calls the heir on that channel. The subscription of the work connection lets
+//! the ring call the member when messages wait. Both calls wake [`ManagedConnection::called`].
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ const NEXT_TRY: Duration = Duration::from_millis(500);
 pub(crate) struct ManagedConnection {
     endpoint: Endpoint,
     response_timeout: Duration,
-    /// The channel whose subscription shows that the current member is alive.
+    /// The channel of the current member, to which this connection subscribes.
     channel: Mutex<Option<String>>,
     session: watch::Sender<Option<Session>>,
     reports: mpsc::UnboundedSender<u64>,
@@ -119,6 +119,7 @@ impl ManagedConnection {
                     Ok((session, pushes)) => {
                         keeper.pushes = pushes;
                         self.session.send_replace(Some(session));
+                        self.called.notify_one();
                         break;
                     }
                     Err(error) => {
@@ -235,27 +236,10 @@ impl ManagedConnection {
         }
     }
 
-    /// The current session, if no command waits on it. None will, as long as the returned value lives.
-    pub fn free(&self) -> Option<Session> {
-        self.current()?.free()
-    }
-
     /// Sends one command. A broken session is reported to its keeper, which may be that of another connection.
     pub async fn send(&self, session: &Session, command: &Cmd) -> Result<Value, CallError> {
         let mut connection = session.connection.clone();
         session.checked(session.answer(connection.send_packed_command(command), self.response_timeout).await?)
-    }
-
-    /// Sends a command that Redis answers only after up to `wait`. No caller finds the session free meanwhile. The call
-    /// ends when the session is replaced, because the old one may be dead without a sign.
-    pub async fn hold(&self, session: &Session, command: &Cmd, wait: Duration) -> Result<Value, CallError> {
-        let mut connections = self.session.subscribe();
-        let is_other =
-            |now: &Option<Session>| now.as_ref().is_none_or(|now| now.generation != session.generation);
-        tokio::select! {
-            answer = session.hold(command, wait + self.response_timeout) => answer,
-            _ = connections.wait_for(is_other) => Err(CallError::Broken("it was replaced".into())),
-        }
     }
 
     /// Sends two commands in one round trip. If one fails, the first error is returned.
@@ -274,9 +258,9 @@ impl ManagedConnection {
         Ok((next()?, next()?))
     }
 
-    /// Subscribes to `channel` to show that the member is alive, now and after every reconnect. Returns false if this
-    /// server does not support that.
-    pub async fn show_presence(&self, session: &Session, channel: &str) -> Result<bool, CallError> {
+    /// Subscribes to `channel`, and no other, now and after every reconnect. Returns false if this server does not
+    /// support that.
+    pub async fn subscribe(&self, session: &Session, channel: &str) -> Result<bool, CallError> {
         if !session.speaks_resp3 {
             return Ok(false);
         }
@@ -294,7 +278,8 @@ impl ManagedConnection {
         }
     }
 
-    /// Waits until the ring calls this member to the office.
+    /// Waits until a message arrives on the channel of this connection, or until the connection is new. A message may
+    /// have been lost with the old one.
     pub async fn called(&self) {
         self.called.notified().await;
     }

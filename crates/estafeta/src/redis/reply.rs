@@ -21,7 +21,12 @@ impl Reply {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.items.len() == 0
+        self.len() == 0
+    }
+
+    /// The number of values that are left.
+    pub fn len(&self) -> usize {
+        self.items.len()
     }
 
     pub fn value(&mut self) -> Result<Value> {
@@ -33,6 +38,13 @@ impl Reply {
         match self.value()? {
             Value::BulkString(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
             Value::SimpleString(text) => Ok(text),
+            other => Err(unexpected(self.script, &other)),
+        }
+    }
+
+    pub fn bytes(&mut self) -> Result<Vec<u8>> {
+        match self.value()? {
+            Value::BulkString(bytes) => Ok(bytes),
             other => Err(unexpected(self.script, &other)),
         }
     }

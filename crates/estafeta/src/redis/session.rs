@@ -1,16 +1,10 @@
 //! One session of a connection, from connect to disconnect, and the rules for sending on it.
-//!
-//! A session on which Redis lets a command wait ([`Session::hold`]) serves no other caller until that command ends.
-//! Callers that have another session use that one meanwhile. [`Session::free`] returns a session only while no command
-//! waits on it, and keeps such commands off it.
 
-use std::mem::ManuallyDrop;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, PushInfo, RedisResult, Value};
-use tokio::sync::{OwnedRwLockReadGuard, RwLock, mpsc};
+use redis::{PushInfo, RedisResult, Value};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::call_error::CallError;
@@ -31,9 +25,6 @@ pub(crate) struct Session {
     pub speaks_resp3: bool,
     /// Reports to the keeper that this session broke.
     reports: mpsc::UnboundedSender<u64>,
-    /// Callers that must not meet a waiting command hold this for reading. A command that waits holds it for writing.
-    line: Arc<RwLock<()>>,
-    _pass: Option<Arc<OwnedRwLockReadGuard<()>>>,
     /// Without RESP3, Redis never pushes anything. The channel stays open all the same, because its end means a
     /// disconnect.
     _silent: Option<mpsc::UnboundedSender<PushInfo>>,
@@ -55,28 +46,8 @@ impl Session {
             server,
             speaks_resp3: silent.is_none(),
             reports,
-            line: Arc::default(),
-            _pass: None,
             _silent: silent,
         }
-    }
-
-    /// Returns the same session, if no command waits on it. None will, as long as the returned value lives.
-    pub fn free(self) -> Option<Self> {
-        let pass = Arc::clone(&self.line).try_read_owned().ok()?;
-        Some(Self { _pass: Some(pass.into()), ..self })
-    }
-
-    /// Sends a command that Redis answers only after a while. No caller finds the session free meanwhile.
-    pub async fn hold(&self, command: &Cmd, patience: Duration) -> Result<Value, CallError> {
-        // If no answer came, Redis may still let the command wait. In that case the line stays taken.
-        let line = ManuallyDrop::new(Arc::clone(&self.line).write_owned().await);
-        let mut connection = self.connection.clone();
-        let answer = self.answer(connection.send_packed_command(command), patience).await;
-        if !matches!(answer, Err(CallError::Broken(_))) {
-            drop(ManuallyDrop::into_inner(line));
-        }
-        self.checked(answer?)
     }
 
     /// Waits for an answer, but at most for `patience` and one last look.

@@ -25,8 +25,8 @@ use crate::steps::{Call, Script};
 #[derive(Clone)]
 pub(crate) struct Store {
     connection: Arc<ManagedConnection>,
-    /// Used instead of `connection` while it is free.
-    shortcut: Option<Arc<ManagedConnection>>,
+    /// The connection that reports outages to the node.
+    main: Arc<ManagedConnection>,
     ring: RingName,
     keys: Arc<Keys>,
     /// Ends the retries of a patient store.
@@ -38,7 +38,7 @@ pub(crate) struct Store {
 impl Store {
     pub fn new(connection: Arc<ManagedConnection>, ring: RingName) -> Self {
         let keys = Arc::new(Keys::new(&ring));
-        Self { connection, shortcut: None, ring, keys, patient_until: None, tries_until: None }
+        Self { main: Arc::clone(&connection), connection, ring, keys, patient_until: None, tries_until: None }
     }
 
     /// Returns the same store, except that every call retries until Redis answers or `end` is cancelled.
@@ -52,9 +52,9 @@ impl Store {
         Self { tries_until: Some(Instant::now() + time), ..self.clone() }
     }
 
-    /// Returns the same store, except that its calls use another connection whenever that one is free.
-    pub fn with_shortcut(&self, shortcut: Arc<ManagedConnection>) -> Self {
-        Self { shortcut: Some(shortcut), ..self.clone() }
+    /// Returns the same store, except that it sends on another connection. It still reports outages on its first one.
+    pub fn through(&self, connection: Arc<ManagedConnection>) -> Self {
+        Self { connection, ..self.clone() }
     }
 
     pub fn connection(&self) -> &ManagedConnection {
@@ -69,33 +69,49 @@ impl Store {
         &self.keys
     }
 
-    pub fn is_patient(&self) -> bool {
-        self.patient_until.is_some()
-    }
-
-    /// Whether the owner of a patient store has given up.
-    pub fn is_stopped(&self) -> bool {
-        self.patient_until.as_ref().is_some_and(CancellationToken::is_cancelled)
-    }
-
     /// Shows Redis that the member is alive. Returns false if the server does not support that.
     pub async fn show_presence(&self, me: Incarnation) -> Result<bool> {
-        let channel = self.keys.alive(me);
-        let channel = channel.as_str();
-        self.try_until_answered(
-            |session| async move { self.connection.show_presence(&session, channel).await },
-        )
-        .await
+        self.subscribe(&self.keys.alive(me)).await
+    }
+
+    /// Lets the ring call this member on this store's connection. Returns false if the server does not support that.
+    pub async fn listen(&self, me: Incarnation) -> Result<bool> {
+        self.subscribe(&self.keys.wakeup(me)).await
+    }
+
+    async fn subscribe(&self, channel: &str) -> Result<bool> {
+        self.try_until_answered(|session| async move { self.connection.subscribe(&session, channel).await })
+            .await
     }
 
     /// Calls a script and returns its tagged answer.
     pub async fn run(&self, script: &'static Script, call: &Call) -> Result<Reply> {
+        self.try_script(script, |session| async move { self.connection.send(&session, &call.command).await })
+            .await
+    }
+
+    /// Like `run`, but each try builds the call anew.
+    pub async fn run_each(&self, script: &'static Script, build: impl Fn() -> Call) -> Result<Reply> {
+        let build = &build;
+        self.try_script(
+            script,
+            |session| async move { self.connection.send(&session, &build().command).await },
+        )
+        .await
+    }
+
+    /// Sends a call until Redis answers. If Redis does not know the script, it gets the script first.
+    async fn try_script<F>(&self, script: &'static Script, send: impl Fn(Session) -> F) -> Result<Reply>
+    where
+        F: Future<Output = Result<Value, CallError>>,
+    {
         tracing::trace!(step = script.name);
+        let send = &send;
         self.try_until_answered(|session| async move {
-            match self.connection.send(&session, &call.command).await {
+            match send(session.clone()).await {
                 Err(CallError::NoScript) => {
                     self.load(&session, script).await?;
-                    self.connection.send(&session, &call.command).await
+                    send(session).await
                 }
                 other => other,
             }
@@ -140,22 +156,10 @@ impl Store {
         self.try_until_answered(|session| async move { self.connection.send(&session, command).await }).await
     }
 
-    /// Sends a command that Redis answers only after up to `wait`. No other caller can use the connection meanwhile.
-    pub async fn hold(&self, command: &Cmd, wait: Duration) -> Result<Value> {
-        self.try_until_answered(|session| async move { self.connection.hold(&session, command, wait).await })
-            .await
-    }
-
     async fn try_until_answered<T, F>(&self, send: impl Fn(Session) -> F) -> Result<T>
     where
         F: Future<Output = Result<T, CallError>>,
     {
-        // A borrowed session proves nothing about this store's own. The owner of that session handles its errors.
-        if let Some(session) = self.shortcut.as_ref().and_then(|connection| connection.free())
-            && let Ok(value) = send(session).await
-        {
-            return Ok(value);
-        }
         let mut pauses = pauses();
         let mut waiting = None;
         loop {
@@ -163,7 +167,7 @@ impl Store {
                 (_, Some(session)) => session,
                 (None, None) => self.connection.session_or_error().await?,
                 (Some(end), None) => {
-                    waiting.get_or_insert_with(|| self.connection.wait_along());
+                    waiting.get_or_insert_with(|| self.main.wait_along());
                     tokio::select! {
                         () = end.cancelled() => return Err(Error::Stopped),
                         session = self.connection.session() => session,
@@ -182,8 +186,8 @@ impl Store {
                 tokio::time::sleep(pauses.next().unwrap_or_default()).await;
                 continue;
             };
-            waiting.get_or_insert_with(|| self.connection.wait_along());
-            self.connection.report_outage(error);
+            waiting.get_or_insert_with(|| self.main.wait_along());
+            self.main.report_outage(error);
             tokio::select! {
                 () = end.cancelled() => return Err(Error::Stopped),
                 () = tokio::time::sleep(pauses.next().unwrap_or_default()) => {}
@@ -207,12 +211,9 @@ impl Store {
                 if let Some(foreign) = self.foreign_key(&session, &hash, "hash").await {
                     return foreign;
                 }
-                let lanes = self.try_read(&session, redis::cmd("HGET").arg(&hash).arg("lanes")).await;
-                for lane in 0..lanes.unwrap_or(0) {
-                    let list = self.keys.inflight(member, lane);
-                    if let Some(foreign) = self.foreign_key(&session, &list, "list").await {
-                        return foreign;
-                    }
+                let list = self.keys.inflight(member);
+                if let Some(foreign) = self.foreign_key(&session, &list, "list").await {
+                    return foreign;
                 }
             }
         }

@@ -1,5 +1,5 @@
 -- beat: extends the caller's lease and reports the state of the caller and the office.
--- KEYS   members succession leader ledger member events
+-- KEYS   members succession ledger member events
 -- ARGV   incarnation lease-ms channel-prefix known epoch born
 --        known: how many messages the caller knows to be published, in this epoch. born: when the ring began of which
 --        it knows that.
@@ -13,7 +13,7 @@
 -- If a member other than the generator knows of messages that Redis has lost, the step counts them once, so that no
 -- later message gets their ids. The generator itself takes a new epoch instead, and `lead` counts them. If a member
 -- knows a ring that began at another time, the step reports once that this ring was wiped.
-local members, succession, leader, ledger, member, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local members, succession, ledger, member, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local me, lease = ARGV[1], tonumber(ARGV[2])
 
 local deadline = redis.call('ZSCORE', members, me)
@@ -22,7 +22,7 @@ if not deadline or not number then
   return { 'lost' }
 end
 local now = now_ms()
-local office = redis.call('HMGET', leader, 'member', 'epoch', 'presence', 'lease', 'base')
+local office = redis.call('HMGET', ledger, 'member', 'epoch', 'presence', 'lease', 'base')
 local incumbent, epoch, base = office[1], tonumber(office[2]) or 0, tonumber(office[5])
 local rank = redis.call('ZRANK', succession, me) or -1
 
@@ -55,7 +55,7 @@ local published = counts[1] + lost
 if lost > 0 then
   note_loss(ledger, events, number, published, counts[1])
   if base and tonumber(ARGV[5]) < epoch then
-    redis.call('HSET', leader, 'base', ARGV[4])
+    redis.call('HSET', ledger, 'base', ARGV[4])
   end
 end
 if was_wiped then

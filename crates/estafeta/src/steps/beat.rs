@@ -82,7 +82,6 @@ pub(super) fn call(keys: &Keys, me: Incarnation, lease: Duration, known: Known) 
     let mut call = SCRIPT.call(&[
         ("members", &keys.members),
         ("succession", &keys.succession),
-        ("leader", &keys.leader),
         ("ledger", &keys.ledger),
         ("member", &keys.member(me)),
         ("events", &keys.events),

@@ -1,13 +1,13 @@
 -- bury: removes a dead member. What it held goes back where it came from.
--- KEYS   members succession member leader ready wakeup errors ledger events journal inflight...
--- ARGV   incarnation channel-prefix absent-since grace-ms detector
+-- KEYS   members succession member inflight ready errors ledger events journal
+-- ARGV   incarnation channel-prefix wakeup-prefix absent-since grace-ms detector
 --        absent-since: Redis time at which the failure detector first missed the member (0: never). detector: the
 --        member that runs the failure detector; empty if no member does.
 -- Answer {'buried', number, returned, given-up} · {'alive'} · {'gone'}
 -- Invariant: a member that looks alive now is not touched, whatever the failure detector saw before. Only a deadline
 -- that a clock jump left too far off is cut to one lease. A detector whose own lease ran out is ignored.
-local members, succession, member, leader, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[9]
-local victim, detector = ARGV[1], ARGV[5]
+local members, succession, member, events = KEYS[1], KEYS[2], KEYS[3], KEYS[8]
+local victim, detector = ARGV[1], ARGV[6]
 
 if not redis.call('ZSCORE', members, victim) then
   return { 'gone' }
@@ -25,23 +25,25 @@ local state = look_at(members, victim, ARGV[2] .. victim, facts[3] == '1', lease
 if state == 'ahead' then
   redis.call('ZADD', members, 'XX', text(now + lease), victim)
 end
-if not is_dead(state, tonumber(ARGV[3]), tonumber(ARGV[4]), now) then
+if not is_dead(state, tonumber(ARGV[4]), tonumber(ARGV[5]), now) then
   return { 'alive' }
 end
-local keys = { ready = KEYS[5], errors = KEYS[7], ledger = KEYS[8], journal = facts[6] == '1' and KEYS[10] or nil }
-local held = collect(kind, { unpack(KEYS, 11) }, keys, tonumber(facts[5]) or math.huge)
-local leads = redis.call('HGET', leader, 'member') == victim
-redis.call('LLEN', KEYS[6])
+local keys = { inflight = KEYS[4], ready = KEYS[5], errors = KEYS[6], ledger = KEYS[7] }
+keys.journal = facts[6] == '1' and KEYS[9] or nil
+local held = collect(kind, member, keys, tonumber(facts[5]) or math.huge)
+local leads = held.queue.generator == victim
 redis.call('XLEN', events)
 
 local returned = hand_back(held, keys, number, now)
 if leads then
-  vacate(leader, succession, number)
+  vacate(keys.ledger, succession, number)
 end
 redis.call('ZREM', members, victim)
-end_candidacy(leader, succession, victim)
+end_candidacy(keys.ledger, succession, victim)
 redis.call('DEL', member)
 redis.call('HINCRBY', keys.ledger, 'buried', 1)
 announce(events, 'buried', 'member', number, 'why', state, 'returned', returned, 'gave-up', #held.spent)
-wake_one(keys.ready, KEYS[6])
+stand_in_line(held.queue, victim, false)
+wake_one(held.queue, ARGV[3])
+save_queue(held.queue)
 return { 'buried', tonumber(number), returned, #held.spent }

@@ -10,10 +10,10 @@ use crate::redis::{Reply, Store};
 
 script!(
     "bury" " flags=allow-oom"
-    uses "clock" "events" "wakeup" "lists" "elements" "ledger" "queue" "presence" "office" "hand_back"
+    uses "clock" "events" "lists" "elements" "ledger" "queue" "wakeup" "presence" "office" "hand_back"
 );
 
-/// The facts about a member that never change and that `bury` needs.
+/// The facts about a member that never change and that the failure detector needs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     pub lanes: usize,
@@ -30,17 +30,16 @@ pub(crate) enum Bury {
 pub(super) fn call(
     keys: &Keys,
     victim: Incarnation,
-    facts: &Facts,
     absent_since_ms: u64,
     grace: Duration,
     detector: Option<Incarnation>,
 ) -> Call {
     let mut names = farewell_keys(keys, victim);
     names.push(("journal", keys.journal.clone()));
-    names.extend(held_lists(keys, victim, facts.lanes));
     let mut call = SCRIPT.call(&names);
     call.arg("incarnation", victim.to_string())
         .arg("channel-prefix", &keys.channels)
+        .arg("wakeup-prefix", &keys.wakeups)
         .arg("absent-since", absent_since_ms)
         .arg("grace-ms", millis(grace))
         .arg("detector", detector.map(|detector| detector.to_string()).unwrap_or_default());
@@ -53,22 +52,12 @@ pub(super) fn farewell_keys(keys: &Keys, member: Incarnation) -> Vec<(&'static s
         ("members", keys.members.clone()),
         ("succession", keys.succession.clone()),
         ("member", keys.member(member)),
-        ("leader", keys.leader.clone()),
+        ("inflight", keys.inflight(member)),
         ("ready", keys.ready.clone()),
-        ("wakeup", keys.wakeup.clone()),
         ("errors", keys.errors.clone()),
         ("ledger", keys.ledger.clone()),
         ("events", keys.events.clone()),
     ]
-}
-
-/// The lists of all lanes of a member.
-pub(super) fn held_lists(
-    keys: &Keys,
-    member: Incarnation,
-    lanes: usize,
-) -> impl Iterator<Item = (&'static str, String)> {
-    (0..lanes).map(move |lane| ("inflight", keys.inflight(member, lane)))
 }
 
 fn read(mut reply: Reply) -> Result<Bury> {
@@ -87,12 +76,11 @@ impl Store {
     pub async fn bury(
         &self,
         victim: Incarnation,
-        facts: &Facts,
         absent_since_ms: u64,
         grace: Duration,
         detector: Option<Incarnation>,
     ) -> Result<Bury> {
-        let call = call(self.keys(), victim, facts, absent_since_ms, grace, detector);
+        let call = call(self.keys(), victim, absent_since_ms, grace, detector);
         read(self.run(&SCRIPT, &call).await?)
     }
 }

@@ -1,5 +1,5 @@
 -- join: registers a node or a reader as a member of the ring.
--- KEYS   schema application members succession member ledger events leader epoch ready wakeup errors journal
+-- KEYS   schema application members succession member ledger events epoch ready errors journal
 -- ARGV   schema-version application incarnation kind lanes host pid lease-ms presence max-deaths journal
 --        (kind is node or reader; presence and journal are 0 or 1)
 -- Answer {'joined', number, now} · {'schema', theirs} · {'application', theirs}
@@ -24,12 +24,10 @@ redis.call('ZCARD', members)
 redis.call('ZCARD', succession)
 local born = check_counts(ledger, 'joined', 'born')[2]
 redis.call('XLEN', events)
-redis.call('HLEN', KEYS[8])
-redis.call('GET', KEYS[9])
+redis.call('GET', KEYS[8])
+redis.call('LLEN', KEYS[9])
 redis.call('LLEN', KEYS[10])
-redis.call('LLEN', KEYS[11])
-redis.call('LLEN', KEYS[12])
-redis.call('XLEN', KEYS[13])
+redis.call('XLEN', KEYS[11])
 
 local now = now_ms()
 local known = redis.call('HGET', member, 'number')

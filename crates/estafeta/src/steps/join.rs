@@ -40,10 +40,8 @@ pub(super) fn call(keys: &Keys, me: &Introduction<'_>) -> Call {
         ("member", &keys.member(me.incarnation)),
         ("ledger", &keys.ledger),
         ("events", &keys.events),
-        ("leader", &keys.leader),
         ("epoch", &keys.epoch),
         ("ready", &keys.ready),
-        ("wakeup", &keys.wakeup),
         ("errors", &keys.errors),
         ("journal", &keys.journal),
     ]);

@@ -1,5 +1,5 @@
 -- lead: takes office if it is vacant, or takes it over if its holder is dead. A new term extends the caller's lease.
--- KEYS   members succession member leader epoch ledger events
+-- KEYS   members succession member epoch ledger events
 -- ARGV   incarnation lease-ms channel-prefix absent-since grace-ms interval-ms silence-ms known epoch born replaces
 --        absent-since: Redis time at which the caller first missed the leader (0: never). silence-ms: how long ago it
 --        last saw the leader connected. known, epoch: how many messages the caller knows to be published, and the
@@ -9,7 +9,7 @@
 --        silence: how long the office was vacant, or its holder not heard of, in ms.
 -- Invariant: epochs only grow, even if the stored one was rolled back. They are never below Redis' time. No id that
 -- the caller knows to be published is given out again: what Redis has lost of them counts as lost.
-local members, member, leader, epochs, ledger, events = KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local members, member, epochs, ledger, events = KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local me, lease, interval = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[6])
 
 local deadline = redis.call('ZSCORE', members, me)
@@ -20,7 +20,7 @@ if not (deadline and number and presence and redis.call('ZSCORE', KEYS[2], me)) 
 end
 local now = now_ms()
 local office =
-  redis.call('HMGET', leader, 'member', 'epoch', 'sent', 'due', 'presence', 'lease', 'last', 'vacated', 'base')
+  redis.call('HMGET', ledger, 'member', 'epoch', 'sent', 'due', 'presence', 'lease', 'last', 'vacated', 'base')
 local incumbent, due = office[1], tonumber(office[4]) or now
 local its_epoch, sent, its_lease, vacated =
   tonumber(office[2]), tonumber(office[3]), tonumber(office[6]) or 0, tonumber(office[8])
@@ -54,7 +54,7 @@ redis.call('XLEN', events)
 -- A tick further off than one interval is left over from another setting or from a clock that jumped back.
 due = math.min(due, now + interval)
 redis.call('SET', epochs, text(epoch))
-redis.call('HSET', leader, 'member', me, 'number', number, 'epoch', text(epoch), 'sent', 0, 'due', text(due),
+redis.call('HSET', ledger, 'member', me, 'number', number, 'epoch', text(epoch), 'sent', 0, 'due', text(due),
   'presence', presence, 'lease', ARGV[2], 'since', text(now), 'last', number, 'base', text(published))
 redis.call('ZADD', members, 'XX', text(now + lease), me)
 if published > found then

@@ -47,7 +47,6 @@ pub(super) fn call(keys: &Keys, me: Incarnation, lease: Duration, candidacy: &Ca
         ("members", &keys.members),
         ("succession", &keys.succession),
         ("member", &keys.member(me)),
-        ("leader", &keys.leader),
         ("epoch", &keys.epoch),
         ("ledger", &keys.ledger),
         ("events", &keys.events),

@@ -1,31 +1,33 @@
 -- leave: removes the caller from the ring. Hands back what it held, and vacates the office if it held that.
--- KEYS   members succession member leader ready wakeup errors ledger events inflight...
--- ARGV   incarnation channel-prefix
+-- KEYS   members succession member inflight ready errors ledger events
+-- ARGV   incarnation channel-prefix wakeup-prefix
 -- Answer {'left', returned}; {'left', 0} even if it was no longer a member.
--- Invariant: afterwards nothing in Redis belongs to the caller. A member that leaves cleanly turns no message into an
--- error.
-local members, succession, member, leader, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[9]
-local keys = { ready = KEYS[5], errors = KEYS[7], ledger = KEYS[8] }
+-- Invariant: afterwards nothing in Redis belongs to the caller, even if a foreign client had removed its name or its
+-- hash. A member that leaves cleanly turns no message into an error.
+local members, succession, member, events = KEYS[1], KEYS[2], KEYS[3], KEYS[8]
+local keys = { inflight = KEYS[4], ready = KEYS[5], errors = KEYS[6], ledger = KEYS[7] }
 local me = ARGV[1]
 
-if not redis.call('ZSCORE', members, me) then
+local is_listed = redis.call('ZSCORE', members, me)
+local facts = redis.call('HMGET', member, 'number', 'kind')
+if not is_listed and not facts[1] then
   return { 'left', 0 }
 end
-local facts = redis.call('HMGET', member, 'number', 'kind')
 local number, kind = identify(facts[1], facts[2], succession, me)
-local held = collect(kind, { unpack(KEYS, 10) }, keys, nil)
-local leads = redis.call('HGET', leader, 'member') == me
-redis.call('LLEN', KEYS[6])
+local held = collect(kind, member, keys, nil)
+local leads = held.queue.generator == me
 redis.call('XLEN', events)
 
 local returned = hand_back(held, keys, number, now_ms())
 if leads then
-  vacate(leader, succession, number)
+  vacate(keys.ledger, succession, number)
   call_heir(succession, ARGV[2], me)
 end
 redis.call('ZREM', members, me)
-end_candidacy(leader, succession, me)
+end_candidacy(keys.ledger, succession, me)
 redis.call('DEL', member)
 announce(events, 'left', 'member', number, 'returned', returned)
-wake_one(keys.ready, KEYS[6])
+stand_in_line(held.queue, me, false)
+wake_one(held.queue, ARGV[3])
+save_queue(held.queue)
 return { 'left', returned }

@@ -37,7 +37,8 @@ pub(crate) use lead::{Candidacy, Lead, Term};
 pub(crate) use publish::{Batch, Publish};
 pub(crate) use script::{Call, Script};
 pub(crate) use suspects::Suspects;
-pub(crate) use turn::{Settlement, Turn};
+pub(crate) use take::{Shown, Take};
+pub(crate) use turn::{FailedMessage, Part, Settlement, Turn};
 
 use std::time::Duration;
 

@@ -1,17 +1,18 @@
 -- publish: appends messages to the queue and extends the caller's lease, if it is the generator of exactly this epoch.
--- KEYS   members member leader ledger ready wakeup
--- ARGV   incarnation epoch n first-id interval-ms catch-up(0|1) max-waiting limit lease-ms late-ms count element...
+-- KEYS   members member ledger ready
+-- ARGV   incarnation epoch n first-id interval-ms catch-up(0|1) max-waiting limit lease-ms late-ms wakeup-prefix count
+-- ARGV   element...
 --        n: the number of earlier publishes in this term. limit 0: no limit. late-ms: a tick that is later than this
 --        was missed. count: how many messages the elements hold.
 -- Answer {'published', due, now} · {'already', due, now} (the first try arrived, its reply was lost) ·
 --        {'expected', next-id} · {'full', now} · {'limit'} · {'fenced'}
 -- Invariant: ids are 1, 2, 3 ... in the order of the queue. Only lost messages leave gaps. A refusal writes nothing,
 -- except that a fenced one is counted.
-local members, member, leader, ledger, ready, wakeup = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local members, member, ledger, ready = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local me, n, interval, limit = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[8])
-local count, first = tonumber(ARGV[11]), 12
+local count, first = tonumber(ARGV[12]), 13
 
-local office = redis.call('HMGET', leader, 'member', 'epoch', 'sent', 'due')
+local office = redis.call('HMGET', ledger, 'member', 'epoch', 'sent', 'due')
 local now = now_ms()
 local sent, due = tonumber(office[3]), tonumber(office[4])
 -- A term whose record was partly deleted is over as well. `lead` begins the next one.
@@ -31,7 +32,6 @@ elseif limit > 0 and published + count > limit then
 elseif count_of(queue) + count > tonumber(ARGV[7]) then
   return { 'full', now }
 end
-local tokens = redis.call('LLEN', wakeup)
 local facts = check_counts(member, 'number', 'generated')
 
 -- A tick further off than one interval is left over from a clock that jumped back.
@@ -48,16 +48,16 @@ if interval > 0 then
 end
 -- This is the first write, because it fails by itself if its key is of another type.
 redis.call('ZADD', members, 'XX', text(now + tonumber(ARGV[9])), me)
+local was_empty = queue.length == 0
 push(queue, ARGV, first, count)
-save_queue(queue, 'published', text(published + count))
+-- If messages waited before, a member was called for them, and it calls the next one.
+if was_empty then
+  wake_one(queue, ARGV[11])
+end
+save_queue(queue, 'published', text(published + count), 'sent', n + 1, 'due', text(due))
 -- The generator's registration may have been deleted. The generator still leads. But a hash that holds only a count
 -- would belong to no member, and nothing would ever remove it.
 if facts[1] then
   redis.call('HINCRBY', member, 'generated', count)
-end
-redis.call('HSET', leader, 'sent', n + 1, 'due', text(due))
--- Leaves a wakeup token as wake_one does, but with what is already known: a message waits.
-if tokens == 0 then
-  redis.call('RPUSH', wakeup, '1')
 end
 return { 'published', due, now }

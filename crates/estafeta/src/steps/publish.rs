@@ -10,7 +10,7 @@ use crate::message::Message;
 use crate::pack;
 use crate::redis::{Reply, Store};
 
-script!("publish" "" uses "clock" "lists" "ledger" "queue");
+script!("publish" "" uses "clock" "lists" "ledger" "queue" "wakeup");
 
 /// The messages of one call, and the conditions under which they are published.
 pub(crate) struct Batch<'a> {
@@ -45,15 +45,14 @@ pub(crate) enum Publish {
 }
 
 pub(super) fn call(keys: &Keys, me: Incarnation, batch: &Batch<'_>) -> Call {
+    let wakeups = &keys.wakeups;
     let elements = pack::elements(batch.messages);
     let bytes = elements.iter().map(Vec::len).sum();
     let keys = [
         ("members", &keys.members),
         ("member", &keys.member(me)),
-        ("leader", &keys.leader),
         ("ledger", &keys.ledger),
         ("ready", &keys.ready),
-        ("wakeup", &keys.wakeup),
     ];
     let mut call = SCRIPT.call_with_room(&keys, elements.len(), bytes);
     call.arg("incarnation", me.to_string())
@@ -66,6 +65,7 @@ pub(super) fn call(keys: &Keys, me: Incarnation, batch: &Batch<'_>) -> Call {
         .arg("limit", batch.limit)
         .arg("lease-ms", millis(batch.lease))
         .arg("late-ms", millis(batch.late))
+        .arg("wakeup-prefix", wakeups)
         .arg("count", batch.messages.len());
     for element in elements {
         call.arg("element", element);

@@ -10,7 +10,7 @@ script!("resign" " flags=allow-oom" uses "clock" "events" "office");
 
 pub(super) fn call(keys: &Keys, me: Incarnation, epoch: Epoch) -> Call {
     let mut call =
-        SCRIPT.call(&[("succession", &keys.succession), ("leader", &keys.leader), ("events", &keys.events)]);
+        SCRIPT.call(&[("succession", &keys.succession), ("ledger", &keys.ledger), ("events", &keys.events)]);
     call.arg("incarnation", me.to_string()).arg("epoch", epoch.0).arg("channel-prefix", &keys.channels);
     call
 }

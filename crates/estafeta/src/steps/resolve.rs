@@ -5,17 +5,16 @@ use crate::error::Result;
 use crate::keys::Keys;
 use crate::redis::Store;
 
-script!("resolve" " flags=allow-oom" uses "clock" "events" "wakeup" "lists" "elements" "ledger" "queue");
+script!("resolve" " flags=allow-oom" uses "clock" "events" "lists" "elements" "ledger" "queue" "wakeup");
 
 pub(super) fn call(keys: &Keys, verb: &str, elements: &[&[u8]]) -> Call {
     let mut call = SCRIPT.call(&[
         ("errors", &keys.errors),
         ("ready", &keys.ready),
-        ("wakeup", &keys.wakeup),
         ("ledger", &keys.ledger),
         ("events", &keys.events),
     ]);
-    call.arg("verb", verb);
+    call.arg("verb", verb).arg("wakeup-prefix", &keys.wakeups);
     for element in elements {
         call.arg("element", *element);
     }

@@ -1,13 +1,13 @@
 -- suspects: lists the members that do not look alive. It only reads; `bury` checks again before it acts.
--- KEYS   members ready wakeup
+-- KEYS   members ready ledger
 -- ARGV   channel-prefix lease-ms
 -- Answer {now, needs-wakeup(0|1), incarnation, state, incarnation, state ...}, state: expired absent ahead
---        needs-wakeup: messages wait and the wakeup list is empty. A node may have taken the token and not acted on it.
-local members, ready, wakeup = KEYS[1], KEYS[2], KEYS[3]
+--        needs-wakeup: messages wait although a member is idle. A member may have been called and not acted on it.
+local members, ready, ledger = KEYS[1], KEYS[2], KEYS[3]
 local lease = tonumber(ARGV[2])
 
 local now = now_ms()
-local needs_wakeup = redis.call('LLEN', ready) > 0 and redis.call('LLEN', wakeup) == 0
+local needs_wakeup = redis.call('LLEN', ready) > 0 and (redis.call('HGET', ledger, 'idle') or '') ~= ''
 local answer = { now, needs_wakeup and 1 or 0 }
 local list = redis.call('ZRANGE', members, 0, -1, 'WITHSCORES')
 -- Looks up all members at once, in bounded chunks. One call per member would be most of the cost of a large idle ring.

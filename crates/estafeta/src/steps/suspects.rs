@@ -12,14 +12,14 @@ script!("suspects" " flags=no-writes" uses "clock" "presence");
 
 pub(crate) struct Suspects {
     pub now_ms: u64,
-    /// Messages wait, and the wakeup list holds no token.
+    /// Messages wait although a member is idle.
     pub needs_wakeup: bool,
     pub list: Vec<(Incarnation, Health)>,
 }
 
 pub(super) fn call(keys: &Keys, lease: Duration) -> Call {
     let mut call =
-        SCRIPT.call(&[("members", &keys.members), ("ready", &keys.ready), ("wakeup", &keys.wakeup)]);
+        SCRIPT.call(&[("members", &keys.members), ("ready", &keys.ready), ("ledger", &keys.ledger)]);
     call.arg("channel-prefix", &keys.channels).arg("lease-ms", millis(lease));
     call
 }

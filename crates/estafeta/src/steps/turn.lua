@@ -1,77 +1,108 @@
--- turn: the only step of a lane. Settles what it handled, then claims the next messages.
--- KEYS   members member inflight ready wakeup errors ledger leader [journal]
--- ARGV   incarnation number lane try cursor n want elements {index reason}...
+-- turn: the only step of a node that handles. Settles what its lanes have handled, then claims for its free lanes.
+-- KEYS   member ready ledger errors [journal]
+-- ARGV   incarnation number try cursor n seen want each reserve listens(0|1) wakeup-prefix whole returns parts
+-- ARGV   name... name... {name settled back index... index...}... {name index reason}...
 --        number: the one that `join` returned, which differs if a late `join` brings a former identity back. try: grows
---        with every try, including repeats. cursor: messages that this lane had settled before. n: how many messages it
---        settles now, from the head of its list. elements: the number of elements of the list when the lane read it, if
---        the lane settles all of it; 0 otherwise. The pairs name the settled messages that failed (index from 0). A
---        journal is written if its key is given.
--- Answer {'turn', cursor, elements}: how many elements the lane's list has after the step; the lane reads them from
---        there, because no other lane uses that list · {'lost'} · {'late'}
--- Invariant: a settle is applied once, however often it is repeated, and only by the member that holds the messages. A
--- try that its own repeat overtook does nothing: it would claim for a lane that no longer listens.
-local members, member, inflight, ready, wakeup = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local errors, ledger, leader, journal = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local try, cursor, n, want = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local first_failure = 9
-local fails = #ARGV >= first_failure
-local cursor_field, try_field, packed_field = 'cursor:' .. ARGV[3], 'try:' .. ARGV[3], 'packed:' .. ARGV[3]
+--        with every try, including repeats. cursor: messages that this member had let go of before. n: how many it lets
+--        go of now. seen: the last claim that it was told of. want: how many messages its free lanes want. each: how
+--        many of them one lane wants. reserve: how many more it takes if many wait. listens: whether it can be called.
+--        Then follow the names of `whole` elements that it settles and of elements that it `returns` to the queue, both
+--        whole. Then `parts` of packs, with the indexes (from 0) of messages that it settles and of those that go back.
+--        Last come the settled messages that failed. A journal is written if its key is given.
+-- Answer {'turn', cursor, claimed, waits(0|1), {name, element}...}: the claims after `seen`, and whether more messages
+--        wait · {'lost'} · {'late'}
+-- Invariant: a settle is applied once, and a claim is told until it was seen, however often either is repeated, and
+-- only by the member that holds the messages. A try that its own repeat overtook does nothing.
+local member, ready, ledger, errors, journal = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local me, try, cursor, n, seen = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local want, each = tonumber(ARGV[7]), tonumber(ARGV[8])
+local first_name, whole, returns, parts = 15, tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])
 
-if not redis.call('ZSCORE', members, ARGV[1]) then
+local own = check_counts(member, 'number', 'try', 'cursor', 'claimed', 'held', 'failed', 'back')
+if own[1] ~= ARGV[2] then
   return { 'lost' }
 end
-local facts = check_counts(member, cursor_field, try_field, packed_field, 'number', 'failed')
-local stored, number = tonumber(facts[1] or 0), facts[4]
-if number ~= ARGV[2] then
-  return { 'lost' }
-end
-if try <= tonumber(facts[2] or 0) then
+if try <= tonumber(own[2] or 0) then
   return { 'late' }
 end
-local list = read_list(inflight, facts[3])
--- The step reads the messages only if some of them stay, if one failed, if there is a journal, or if their count may be
--- wrong. Elements that a foreign client pushed into the list were never counted.
-local leaves_whole = n == count_of(list) and list.length == tonumber(ARGV[8]) and not fails and not journal
-if n > 0 and not leaves_whole and not list.messages then
-  read_messages(list)
-end
-local settles = to_settle(stored, cursor, n, count_of(list))
-if settles == nil then
+local gone, claimed, held = tonumber(own[3] or 0), tonumber(own[4] or 0), tonumber(own[5] or 0)
+local settles = to_settle(gone, cursor, n, held)
+if settles == nil or claimed < seen then
   return { 'lost' }
 end
+local told
+if claimed > seen then
+  told = claims_after(seen, redis.call('HGETALL', member))
+  if #told ~= claimed - seen then
+    return { 'lost' }
+  end
+end
+local outcomes
+if settles and (journal or #ARGV >= first_name + whole) then
+  outcomes = read_outcomes(member, journal, first_name, whole, returns, parts)
+  if not outcomes then
+    return { 'lost' }
+  end
+end
 local queue, done = read_queue(ready, ledger, 'done')
-local tokens = redis.call('LLEN', wakeup)
-if fails then
+if outcomes and #outcomes.failures > 0 then
   check_counts(ledger, 'failed')
   redis.call('LLEN', errors)
 end
 if journal then
   redis.call('XLEN', journal)
 end
--- The generator never claims messages. If a lane asked before its node took office, it settles and gets nothing new.
-if want > 0 and redis.call('HGET', leader, 'member') == ARGV[1] then
-  want = 0
+-- The generator never claims messages. If its lanes asked before it took office, it settles and gets nothing new.
+local reserve = tonumber(ARGV[9])
+if queue.generator == me then
+  want, reserve = 0, 0
 end
 
 done = tonumber(done or 0)
-if settles then
-  local failed = note_outcomes(list.messages, n, number, errors, journal, first_failure)
-  settle(list, n)
-  if failed > 0 then
-    redis.call('HINCRBY', ledger, 'failed', failed)
-    redis.call('HINCRBY', member, 'failed', failed)
+if settles and n > 0 then
+  local failed, back = 0, 0
+  -- Fewer than all names are there only if a foreign client has removed some. What it removed is not done.
+  local in_elements = n - (outcomes and outcomes.in_parts or 0)
+  local missing = in_elements - delete_elements(member, first_name, whole + returns, in_elements)
+  if outcomes then
+    missing = missing + outcomes.phantoms
+    failed = note_outcomes(outcomes, member, own[1], errors, ledger, journal)
+    local waited = count_of(queue)
+    give_back(queue, outcomes.back)
+    back = count_of(queue) - waited
   end
-  stored, done = stored + n, done + n - failed
+  if back > 0 then
+    redis.call('HINCRBY', member, 'back', back)
+  end
+  gone, held, done = gone + n, held - n, done + n - failed - back - missing
 end
-if list.length == 0 then
-  list.length, list.packed = claim(queue, inflight, allowed(queue, want))
+local answer = { 'turn', gone, 0, 0 }
+local fields, taken = { 'try', ARGV[3], 'cursor', text(gone) }, 0
+if told then
+  for _, claim in ipairs(told) do
+    answer[#answer + 1], answer[#answer + 2] = claim.name, claim.element
+    taken = taken + tonumber(string.match(claim.name, '%*(%d+)$') or 1)
+  end
+else
+  local got, sizes
+  -- A member takes a reserve only if enough is left for the others.
+  local plenty = count_of(queue) > 4 * (want + reserve)
+  got, taken, sizes = claim(queue, want, each, plenty and reserve or 0)
+  for i, element in ipairs(got) do
+    claimed = claimed + 1
+    local name = claim_name(claimed, sizes[i])
+    answer[#answer + 1], answer[#answer + 2] = name, element
+    fields[#fields + 1], fields[#fields + 2] = name, element
+  end
+  held = held + taken
 end
-redis.call('HSET', member, cursor_field, text(stored), try_field, text(try), packed_field, text(list.packed))
-if settles or list.length > 0 then
-  save_queue(queue, 'done', text(done))
+fields[#fields + 1], fields[#fields + 2] = 'claimed', text(claimed)
+fields[#fields + 1], fields[#fields + 2] = 'held', text(held)
+for first = 1, #fields, 1000 do
+  redis.call('HSET', member, unpack(fields, first, math.min(first + 999, #fields)))
 end
--- Leaves a wakeup token as wake_one does, but with what is already known: each check costs about as much as a message.
-if queue.length > 0 and tokens == 0 then
-  redis.call('RPUSH', wakeup, '1')
-end
-return { 'turn', stored, list.length }
+stand_in_line(queue, me, ARGV[10] == '1' and taken < want and queue.length == 0)
+wake_one(queue, ARGV[11])
+save_queue(queue, 'done', text(done))
+answer[3], answer[4] = claimed, queue.length > 0 and 1 or 0
+return answer

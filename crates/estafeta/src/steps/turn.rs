@@ -1,157 +1,139 @@
-//! The only step of a lane: settles what it handled, then claims the next messages.
-//!
-//! The script only moves elements inside Redis. The lane reads its list right after the step, in the same round trip.
-//! Only the lane's own member writes to that list.
+//! The only step of a node that handles: settles what its lanes have handled, then claims for its free lanes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use redis::{Cmd, Value};
-
-use super::{Call, Script, script};
-use crate::error::{Error, Result};
+use super::{Call, flag, script};
+use crate::error::Result;
 use crate::identity::Identity;
-use crate::keys::{Keys, RingName};
-use crate::message::Message;
-use crate::pack;
-use crate::redis::{Reply, Store, pauses};
+use crate::keys::Keys;
+use crate::redis::{Reply, Store};
 
-script!("turn" " flags=allow-oom" uses "clock" "lists" "elements" "ledger" "queue" "outcomes");
+script!("turn" " flags=allow-oom" uses "clock" "lists" "elements" "ledger" "cursor" "queue" "wakeup" "outcomes");
 
-/// One call of `turn` or `take`: what was handled, and how much more the caller wants.
-#[derive(Default)]
+/// One call of `turn`: what the member lets go of, and how much more it wants.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Settlement {
+    /// The number of messages that this member had let go of before.
     pub cursor: u64,
-    pub settled: usize,
-    /// The number of elements in the lane's list, if the lane settles everything in it. 0 otherwise.
-    pub elements: usize,
-    /// The settled messages that failed: position and reason.
-    pub failures: Vec<(usize, String)>,
+    /// The number of messages that it lets go of now.
+    pub count: usize,
+    /// The last claim that it was told of.
+    pub seen: u64,
+    /// The names of the elements that it settles whole.
+    pub whole: Vec<String>,
+    /// The names of the elements that it returns to the queue whole.
+    pub returns: Vec<String>,
+    /// Packs of which it lets go only in part.
+    pub parts: Vec<Part>,
+    /// The settled messages that failed.
+    pub failures: Vec<FailedMessage>,
+    /// How many messages its free lanes want.
     pub want: usize,
+    /// How many of them one lane wants.
+    pub each: usize,
+    /// How many more messages it takes if many wait.
+    pub reserve: usize,
+    /// Whether the ring can call this member when messages wait.
+    pub listens: bool,
 }
 
-pub(crate) enum Turn<T> {
-    /// The step was applied. The lane now holds these messages, in this number of elements.
-    Holds { cursor: u64, held: Vec<T>, elements: usize },
+/// A part of a pack.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Part {
+    pub name: String,
+    /// The positions of the messages that are settled.
+    pub settled: Vec<usize>,
+    /// The positions of the messages that return to the queue.
+    pub back: Vec<usize>,
+}
+
+/// A settled message that failed: the name of its element, its position in it, and why.
+#[derive(Clone, Debug)]
+pub(crate) struct FailedMessage {
+    pub name: String,
+    pub index: usize,
+    pub reason: String,
+}
+
+pub(crate) enum Turn {
+    /// The step was applied.
+    Applied {
+        cursor: u64,
+        /// The member's last claim.
+        claimed: u64,
+        /// Whether more messages wait in the queue.
+        waits: bool,
+        /// What the member claimed: the names and the elements.
+        claims: Vec<(String, Vec<u8>)>,
+    },
     /// The member has lost the identity under which it called.
     Lost,
 }
-
-/// How often a command may read another list than its step left, before it gives up.
-const OTHER_LISTS: usize = 10;
 
 /// Counts how often `turn` is sent, so that a try that its own repeat overtook is recognised as late.
 static TRIES: AtomicU64 = AtomicU64::new(0);
 
 /// `this_try` grows with every try, including repeats.
-pub(super) fn call(
-    keys: &Keys,
-    me: Identity,
-    lane: usize,
-    this_try: u64,
-    settlement: &Settlement,
-    journal: bool,
-) -> Call {
+pub(super) fn call(keys: &Keys, me: Identity, this_try: u64, settlement: &Settlement, journal: bool) -> Call {
     let who = me.incarnation;
     let names = [
-        ("members", &keys.members),
         ("member", &keys.member(who)),
-        ("inflight", &keys.inflight(who, lane)),
         ("ready", &keys.ready),
-        ("wakeup", &keys.wakeup),
-        ("errors", &keys.errors),
         ("ledger", &keys.ledger),
-        ("leader", &keys.leader),
+        ("errors", &keys.errors),
         ("journal", &keys.journal),
     ];
-    let mut call = SCRIPT.call(if journal { &names[..] } else { &names[..8] });
+    let mut call = SCRIPT.call(if journal { &names[..] } else { &names[..4] });
     call.arg("incarnation", who.to_string())
         .arg("number", me.number.0)
-        .arg("lane", lane)
         .arg("try", this_try)
         .arg("cursor", settlement.cursor)
-        .arg("n", settlement.settled)
+        .arg("n", settlement.count)
+        .arg("seen", settlement.seen)
         .arg("want", settlement.want)
-        .arg("elements", settlement.elements);
-    for (index, reason) in &settlement.failures {
-        call.arg("index", index).arg("reason", reason);
+        .arg("each", settlement.each.max(1))
+        .arg("reserve", settlement.reserve)
+        .arg("listens", flag(settlement.listens))
+        .arg("wakeup-prefix", &keys.wakeups)
+        .arg("whole", settlement.whole.len())
+        .arg("returns", settlement.returns.len())
+        .arg("parts", settlement.parts.len());
+    for name in settlement.whole.iter().chain(&settlement.returns) {
+        call.arg("name", name);
+    }
+    for Part { name, settled, back } in &settlement.parts {
+        call.arg("name", name).arg("settled", settled.len()).arg("back", back.len());
+        for index in settled.iter().chain(back) {
+            call.arg("index", index);
+        }
+    }
+    for FailedMessage { name, index, reason } in &settlement.failures {
+        call.arg("name", name).arg("index", index).arg("reason", reason);
     }
     call
 }
 
-/// Builds the command that reads what a lane holds.
-pub(super) fn held(keys: &Keys, me: Identity, lane: usize) -> Cmd {
-    let mut call = redis::cmd("LRANGE");
-    call.arg(keys.inflight(me.incarnation, lane)).arg(0).arg(-1);
-    call
-}
-
-/// Returns the cursor and the number of elements held, or None if the caller no longer holds anything.
-pub(super) fn read(mut reply: Reply) -> Result<Option<(u64, usize)>> {
+pub(super) fn read(mut reply: Reply) -> Result<Turn> {
     match reply.text()?.as_str() {
-        "lost" | "late" => Ok(None),
-        "turn" => Ok(Some((reply.number()?, reply.number()? as usize))),
+        "lost" | "late" => Ok(Turn::Lost),
+        "turn" => {
+            let (cursor, claimed, waits) = (reply.number()?, reply.number()?, reply.number()? == 1);
+            let mut claims = Vec::with_capacity(reply.len() / 2);
+            while !reply.is_empty() {
+                claims.push((reply.text()?, reply.bytes()?));
+            }
+            Ok(Turn::Applied { cursor, claimed, waits, claims })
+        }
         other => reply.unknown(other),
     }
 }
 
-/// Converts a list to its elements.
-pub(super) fn elements(list: Value) -> Result<Vec<Vec<u8>>> {
-    redis::from_redis_value(list).map_err(|error| Error::Answer(error.to_string()))
-}
-
-pub(super) fn messages(ring: &RingName, elements: Vec<Vec<u8>>) -> Vec<Message> {
-    let mut messages = Vec::with_capacity(elements.len());
-    elements.into_iter().for_each(|element| pack::read(ring, element, &mut messages));
-    messages
-}
-
 impl Store {
-    pub async fn turn(
-        &self,
-        me: Identity,
-        lane: usize,
-        settlement: &Settlement,
-        journal: bool,
-    ) -> Result<Turn<Message>> {
+    pub async fn turn(&self, me: Identity, settlement: &Settlement, journal: bool) -> Result<Turn> {
         let build = || {
             let this_try = TRIES.fetch_add(1, Ordering::Relaxed) + 1;
-            call(self.keys(), me, lane, this_try, settlement, journal)
+            call(self.keys(), me, this_try, settlement, journal)
         };
-        self.settle_and_hold(&SCRIPT, build, me, lane, messages).await
-    }
-
-    /// Calls `turn` or `take` and then reads what the lane holds. Only the lane's own member writes to that list, so
-    /// the read returns what the step left. If the member was buried in between, the step is repeated and answers
-    /// `lost`.
-    pub(super) async fn settle_and_hold<T>(
-        &self,
-        script: &'static Script,
-        build: impl Fn() -> Call,
-        me: Identity,
-        lane: usize,
-        parse: impl Fn(&RingName, Vec<Vec<u8>>) -> Vec<T>,
-    ) -> Result<Turn<T>> {
-        let reading = held(self.keys(), me, lane);
-        let (mut pauses, mut tries) = (pauses(), 0);
-        loop {
-            let (reply, list) = self.run_and_read(script, &build, &reading).await?;
-            let Some((cursor, left)) = read(reply)? else {
-                return Ok(Turn::Lost);
-            };
-            let held = elements(list)?;
-            let found = held.len();
-            if found == left {
-                return Ok(Turn::Holds { cursor, held: parse(self.ring(), held), elements: left });
-            }
-            if self.is_stopped() {
-                return Err(Error::Stopped);
-            }
-            if !self.is_patient() && tries == OTHER_LISTS {
-                let what = format!("{} left {left} elements, and its list has {found}", script.name);
-                return Err(Error::Answer(what + ": is it read elsewhere?"));
-            }
-            tokio::time::sleep(pauses.next().unwrap_or_default()).await;
-            tries += 1;
-        }
+        read(self.run_each(&SCRIPT, build).await?)
     }
 }

@@ -1,6 +1,10 @@
--- wake: leaves a wakeup token if messages wait and no token is there. A frozen node may have taken the last one.
--- KEYS   ready wakeup
+-- wake: calls the first member in the line of idle ones, if messages wait. One that was called before may have been
+-- frozen.
+-- KEYS   ready ledger
+-- ARGV   wakeup-prefix
 -- Answer {'woken'}
--- Invariant: there is never more than one token.
-wake_one(KEYS[1], KEYS[2])
+-- Invariant: it moves no message.
+local queue = read_queue(KEYS[1], KEYS[2])
+wake_one(queue, ARGV[1])
+save_queue(queue)
 return { 'woken' }

@@ -28,7 +28,7 @@ fn name_of(key: &str) -> String {
     let parts: Vec<_> = rest.split(':').collect();
     match parts[..] {
         ["member", _] => "{ring}:member:<incarnation>".into(),
-        ["inflight", _, _] => "{ring}:inflight:<incarnation>:<lane>".into(),
+        ["inflight", _] => "{ring}:inflight:<incarnation>".into(),
         _ => format!("{{ring}}:{rest}"),
     }
 }
@@ -41,7 +41,11 @@ async fn every_key_of_a_live_ring_is_on_the_page_and_every_key_of_the_page_is_us
     let one = Running::start(settings.clone(), ListedBodies(vec![b"x".to_vec()]), Keep::default());
     one.notices.wait_for("generated").await;
     settings.max_body = 1;
-    let other = Running::start(settings, Counter(0), SlowHandler);
+    let other = Running::start(settings.clone(), Counter(0), SlowHandler);
+    other.notices.wait_for("failed").await;
+    // What a reader prints stays in its list until it is released.
+    let mut reader = DeadLetterReader::join(settings).await.unwrap();
+    assert!(!reader.next().await.unwrap().is_empty());
     let mut seen = BTreeSet::new();
     let ring = ring(&redis).await;
     let documented = documented();
@@ -60,6 +64,7 @@ async fn every_key_of_a_live_ring_is_on_the_page_and_every_key_of_the_page_is_us
         seen.len() == documented.len()
     })
     .await;
+    reader.leave().await.unwrap();
     one.stop().await.unwrap();
     other.stop().await.unwrap();
 }

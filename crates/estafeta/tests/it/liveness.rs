@@ -1,6 +1,6 @@
 //! Which members count as alive, and how many calls and connections that costs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use estafeta::{EventKind, Failure, Handler, Message};
@@ -50,16 +50,12 @@ async fn idle_nodes_call_redis_a_few_times_per_second_and_the_generator_keeps_it
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_one_connection_was_replaced_the_wakeup_connection_is_replaced_once() {
+async fn when_the_command_connection_was_replaced_the_work_connection_is_replaced_once() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     (settings.lease, settings.limit) = (Duration::from_millis(400), Some(1));
-    // If that connection had died silently, the node would not notice.
-    settings.wakeup_wait = Duration::from_secs(600);
     let one = Running::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("generated").await;
-    let other = Running::start(settings, Counter(0), Keep::default());
-    other.notices.wait_for("handled").await;
     let connection = std::cell::RefCell::new(redis.connect());
     let ask = |words: &[&str]| -> String {
         let mut call = redis::cmd(words[0]);
@@ -71,31 +67,41 @@ async fn when_one_connection_was_replaced_the_wakeup_connection_is_replaced_once
         let count = |line: &str| line.strip_prefix("total_connections_received:")?.trim().parse().ok();
         stats.lines().find_map(count).unwrap()
     };
-    let waiting = |wanted: &dyn Fn(&str, u64) -> bool| {
+    // The id of each connection, in order, with its age in seconds.
+    let connections = || -> BTreeMap<u64, u64> {
         let clients = ask(&["CLIENT", "LIST"]);
-        let field = |line: &str, name: &str| {
-            line.split(' ').find_map(|field| field.strip_prefix(name)).unwrap_or_default().to_owned()
+        let field = |line: &str, name: &str| -> u64 {
+            line.split(' ').find_map(|field| field.strip_prefix(name)).unwrap().parse().unwrap()
         };
-        let mut lines = clients.lines().filter(|line| field(line, "flags=").contains('b'));
-        lines.find_map(|line| {
-            let (id, age) = (field(line, "id="), field(line, "age=").parse().unwrap());
-            wanted(&id, age).then_some(id)
-        })
+        clients.lines().map(|line| (field(line, "id="), field(line, "age="))).collect()
+    };
+    let older = connections();
+    let other = Running::start(settings, Counter(0), Keep::default());
+    other.notices.wait_for("handled").await;
+    let own = || -> BTreeMap<u64, u64> {
+        connections().into_iter().filter(|(id, _)| !older.contains_key(id)).collect()
     };
     let within = Duration::from_secs(10);
     // Redis counts whole seconds of the wall clock, so the first of them may have been very short.
-    let before =
-        estafeta_testbed::eventually(within, "it has waited for a while", || waiting(&|_, age| age > 1));
-    let connections = connections_ever();
-    redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub").exec(&mut *connection.borrow_mut()).unwrap();
-    let new =
-        estafeta_testbed::eventually(within, "it waits on a new one", || waiting(&|id, _| id != before));
+    let before = estafeta_testbed::eventually(within, "both connections are a while old", || {
+        let own = own();
+        (own.len() == 2 && own.values().all(|age| *age > 1)).then_some(own)
+    });
+    let ever = connections_ever();
+    // A node opens its command connection first. Redis says nothing to the node on the other one.
+    let (command_connection, _) = before.first_key_value().unwrap();
+    let mut kill = redis::cmd("CLIENT");
+    kill.arg("KILL").arg("ID").arg(command_connection);
+    kill.exec(&mut *connection.borrow_mut()).unwrap();
+    let new = estafeta_testbed::eventually(within, "both connections are new", || {
+        let own = own();
+        (own.len() == 2 && own.keys().all(|id| !before.contains_key(id))).then_some(own)
+    });
     // Longer than the interval between the replacements of the two connections.
     tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(waiting(&|_, _| true), Some(new), "it is replaced once");
-    let new_ones = connections_ever() - connections;
-    assert!(new_ones < 10, "{new_ones} new connections where two members need two each");
-    assert_eq!(waiting(&|id, _| id == before), None, "nobody waits on the old one any more");
+    assert!(own().keys().eq(new.keys()), "each is replaced once: {new:?}, then {:?}", own());
+    let new_ones = connections_ever() - ever;
+    assert!(new_ones < 10, "{new_ones} new connections where a member needs two");
     one.stop().await.unwrap();
     other.stop().await.unwrap();
 }
@@ -225,8 +231,8 @@ async fn a_dead_member_without_presence_is_buried_after_its_lease_and_not_before
         .arg(&["host", "h", "pid", "1", "started", "0"])
         .exec(&mut connection)
         .unwrap();
-    let inflight = format!("{{estafeta}}:inflight:{incarnation}:0");
-    redis::cmd("LMOVE").arg(&["{estafeta}:ready", &inflight, "LEFT", "RIGHT"]).exec(&mut connection).unwrap();
+    let script = "redis.call('HSET', KEYS[1], '1', redis.call('LPOP', KEYS[2]), 'claimed', 1, 'held', 1)";
+    redis::cmd("EVAL").arg(&[script, "2", &key, "{estafeta}:ready"]).exec(&mut connection).unwrap();
     let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection).unwrap();
     let soon = (seconds + 2) * 1000;
     redis::cmd("ZADD").arg("{estafeta}:members").arg(soon).arg(incarnation).exec(&mut connection).unwrap();

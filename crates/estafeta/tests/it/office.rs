@@ -43,7 +43,7 @@ async fn a_generator_that_loses_the_office_reports_it_and_stays_the_same_member(
     let first = one.notices.wait_for("BecameGenerator").await;
     assert!(first.contains("from: None"), "{first}");
     one.notices.wait_for("generated").await;
-    redis::cmd("HDEL").arg("{estafeta}:leader").arg("member").exec(&mut redis.connect()).unwrap();
+    redis::cmd("HDEL").arg("{estafeta}:ledger").arg("member").exec(&mut redis.connect()).unwrap();
     one.notices.wait_for("BecameHandler").await;
     let ring = ring(&redis).await;
     let published = ring.snapshot(0).await.unwrap().published;
@@ -94,7 +94,7 @@ async fn a_successor_notices_that_redis_lost_what_its_predecessor_had_published(
     for key in ["{estafeta}:members", "{estafeta}:succession"] {
         back.cmd("ZREM").arg(key).arg(&first).ignore();
     }
-    back.cmd("HDEL").arg("{estafeta}:leader").arg("member").ignore();
+    back.cmd("HDEL").arg("{estafeta}:ledger").arg("member").ignore();
     back.cmd("HSET").arg("{estafeta}:ledger").arg("published").arg(1).arg("done").arg(1).ignore();
     back.exec(&mut connection).unwrap();
     other.notices.wait_for("BecameGenerator").await;
@@ -160,7 +160,7 @@ async fn a_generator_that_is_fenced_while_it_holds_the_office_takes_a_new_term()
     let ring = ring(&redis).await;
     let epoch = |snapshot: &estafeta::Snapshot| snapshot.generator.as_ref().unwrap().epoch;
     let first = epoch(&ring.snapshot(0).await.unwrap());
-    redis::cmd("HSET").arg("{estafeta}:leader").arg("sent").arg(0).exec(&mut redis.connect()).unwrap();
+    redis::cmd("HSET").arg("{estafeta}:ledger").arg("sent").arg(0).exec(&mut redis.connect()).unwrap();
     let before = eventually(&ring, "the refusal", |snapshot| snapshot.fenced == 1).await.published;
     let after = eventually(&ring, "messages flow", |snapshot| snapshot.published > before + 3).await;
     assert!(epoch(&after) > first, "{after:?}");

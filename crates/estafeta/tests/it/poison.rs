@@ -107,12 +107,11 @@ async fn a_message_that_blocks_its_handler_delays_no_other_node_and_goes_back_af
     let blocked = start_node(&redis, "block");
     let mut connection = redis.connect();
     eventually(&ring, "the poison is in hand", |_| {
-        let lists: Vec<String> =
-            redis::cmd("KEYS").arg("{estafeta}:inflight:*").query(&mut connection).unwrap();
-        lists.iter().any(|list| {
-            let held: Vec<String> =
-                redis::cmd("LRANGE").arg(list).arg(0).arg(-1).query(&mut connection).unwrap();
-            held.iter().any(|element| element.contains("poison"))
+        let members: Vec<String> =
+            redis::cmd("KEYS").arg("{estafeta}:member:*").query(&mut connection).unwrap();
+        members.iter().any(|member| {
+            let fields: Vec<String> = redis::cmd("HVALS").arg(member).query(&mut connection).unwrap();
+            fields.iter().any(|field| field.contains("poison"))
         })
     })
     .await;

@@ -247,8 +247,8 @@ pub fn reports(node: &Process) -> Vec<Value> {
 pub fn ids_in(element: &[u8]) -> Vec<u64> {
     let text = String::from_utf8_lossy(element);
     let header: Vec<u64> =
-        text.trim_start_matches('*').split(' ').map_while(|word| word.parse().ok()).take(5).collect();
-    let count = if text.starts_with('*') { header[4] } else { 1 };
+        text.trim_start_matches('*').split(' ').map_while(|word| word.parse().ok()).take(4).collect();
+    let count = if text.starts_with('*') { header[3] } else { 1 };
     (header[0]..header[0] + count).collect()
 }
 

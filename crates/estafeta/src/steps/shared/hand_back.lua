@@ -14,51 +14,49 @@ local function by_id(one, other)
   return one.id < other.id
 end
 
--- `keys` names ready, errors, ledger and journal (if the ring keeps one). `collect` checks the type of each, before any
--- write. `max_deaths` is nil if the member lives.
-local function collect(kind, lists, keys, max_deaths)
+-- `keys` names ready, errors, ledger, inflight (the list of a reader) and journal (if the ring keeps one). `collect`
+-- checks the type of each, before any write. `max_deaths` is nil if the member lives.
+local function collect(kind, member, keys, max_deaths)
   local queue = read_queue(keys.ready, keys.ledger, 'returned', 'failed', 'buried')
   redis.call('LLEN', keys.errors)
   if keys.journal then
     redis.call('XLEN', keys.journal)
   end
-  local held = { kind = kind, lists = lists, queue = queue, back = {}, alone = 0, spent = {} }
-  for _, list in ipairs(lists) do
-    local elements = kind == 'reader' and redis.call('LRANGE', list, 0, -1) or read_list(list).messages or {}
-    for _, element in ipairs(elements) do
-      if kind == 'reader' then
-        held.back[#held.back + 1] = { id = #held.back, element = element }
+  local held = { kind = kind, queue = queue, back = {}, spent = {} }
+  if kind == 'reader' then
+    held.back = redis.call('LRANGE', keys.inflight, 0, -1)
+    return held
+  end
+  redis.call('LLEN', keys.inflight)
+  local open, back = packs().open, {}
+  for _, claim in ipairs(claims_after(0, redis.call('HGETALL', member))) do
+    for _, element in ipairs(open(claim.element) or { claim.element }) do
+      local message = split_message(element)
+      if not message then
+        back[#back + 1] = { id = 0, element = element }
+      elseif max_deaths and message.deaths + 1 >= max_deaths then
+        held.spent[#held.spent + 1] = { id = message.id, element = element }
       else
-        local message = split_message(element)
-        if not message then
-          held.back[#held.back + 1] = { id = 0, element = element }
-        elseif max_deaths and message.deaths + 1 >= max_deaths then
-          held.spent[#held.spent + 1] = { id = message.id, element = element }
-        else
-          message.deliveries = message.deliveries + 1
-          message.deaths = message.deaths + (max_deaths and 1 or 0)
-          held.back[#held.back + 1] = { id = message.id, element = join_message(message) }
-          held.alone = held.alone + (message.deaths > 0 and 1 or 0)
-        end
+        message.deliveries = message.deliveries + 1
+        message.deaths = message.deaths + (max_deaths and 1 or 0)
+        back[#back + 1] = { id = message.id, element = join_message(message) }
       end
     end
   end
-  table.sort(held.back, by_id)
+  table.sort(back, by_id)
   table.sort(held.spent, by_id)
+  for i, one in ipairs(back) do
+    held.back[i] = one.element
+  end
   return held
 end
 
 -- Returns how many messages went back to the queue.
 local function hand_back(held, keys, number, now)
-  local back = {}
-  for i, one in ipairs(held.back) do
-    back[i] = one.element
-  end
   if held.kind == 'reader' then
-    push_all('LPUSH', keys.errors, reversed(back))
-  elseif #back > 0 then
-    give_back(held.queue, back, held.alone)
-    save_queue(held.queue)
+    push_all('LPUSH', keys.errors, reversed(held.back))
+  else
+    give_back(held.queue, held.back)
   end
 
   local failed, ids = {}, {}
@@ -75,9 +73,7 @@ local function hand_back(held, keys, number, now)
       redis.call('XADD', keys.journal, '*', 'ids', list, 'errors', list, 'member', number)
     end
   end
-  for _, list in ipairs(held.lists) do
-    redis.call('DEL', list)
-  end
+  redis.call('DEL', keys.inflight)
   local returned = held.kind == 'reader' and 0 or #held.back
   redis.call('HINCRBY', keys.ledger, 'returned', returned)
   return returned

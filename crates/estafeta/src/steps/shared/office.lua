@@ -1,19 +1,19 @@
 -- Leaves the office empty. The time of the next tick stays, so that the successor keeps the rhythm. The last leader is
 -- remembered as long as another member can take over from it.
-local function vacate(leader, succession, number)
-  redis.call('HDEL', leader, 'member', 'number', 'last')
-  redis.call('HSET', leader, 'vacated', text(now_ms()))
+local function vacate(ledger, succession, number)
+  redis.call('HDEL', ledger, 'member', 'number', 'last')
+  redis.call('HSET', ledger, 'vacated', text(now_ms()))
   if redis.call('ZCARD', succession) > 1 then
-    redis.call('HSET', leader, 'last', number)
+    redis.call('HSET', ledger, 'last', number)
   end
 end
 
 -- Removes a member from the line of succession. If the office is vacant and no other member can take it over, the last
 -- leader is forgotten: the next election is then a first one, and no take-over.
-local function end_candidacy(leader, succession, member)
+local function end_candidacy(ledger, succession, member)
   redis.call('ZREM', succession, member)
-  if redis.call('ZCARD', succession) == 0 and not redis.call('HGET', leader, 'member') then
-    redis.call('HDEL', leader, 'last')
+  if redis.call('ZCARD', succession) == 0 and not redis.call('HGET', ledger, 'member') then
+    redis.call('HDEL', ledger, 'last')
   end
 end
 

@@ -1,22 +1,122 @@
--- Gives the first `n` of a lane's messages their outcome. The arguments from `first` on are pairs of an index (from 0)
--- and a reason, and name the messages that become errors. If there is a journal, it records all `n`. Returns how many
--- failed.
-local function note_outcomes(messages, n, number, errors, journal, first)
-  local failed, failed_ids = {}, {}
-  local now = #ARGV >= first and text(now_ms())
-  for i = first, #ARGV, 2 do
-    local element = messages[ARGV[i] + 1]
-    failed[#failed + 1] = error_element(element, 'failures', now, number, ARGV[i + 1])
-    failed_ids[#failed_ids + 1] = text(id_of(element))
+-- What a call of `turn` lets go of, beyond whole elements that were handled successfully.
+
+-- Reads the arguments of `turn` from `first` on. Only reads. Returns nil if the member does not hold what they name.
+local function read_outcomes(member, journal, first, whole, returns, parts)
+  local names, at = {}, first + whole + returns
+  for i = journal and first or first + whole, at - 1 do
+    names[#names + 1] = ARGV[i]
+  end
+  local outcomes = { parts = {}, failures = {}, back = {}, ids = {}, in_parts = 0, phantoms = 0 }
+  for i = 1, parts do
+    local part = { name = ARGV[at], fate = {} }
+    local settled, back = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
+    for index = at + 3, at + 2 + settled + back do
+      part.fate[ARGV[index] + 1] = index <= at + 2 + settled and 'settled' or 'back'
+    end
+    outcomes.parts[i], names[#names + 1] = part, part.name
+    outcomes.in_parts = outcomes.in_parts + settled + back
+    at = at + 3 + settled + back
+  end
+  local first_failure = at
+  for i = first_failure, #ARGV, 3 do
+    names[#names + 1] = ARGV[i]
+  end
+  local element_of, messages_of = read_hand(member, names)
+  if not element_of then
+    return nil
   end
   if journal then
-    local ids = {}
-    for i = 1, n do
-      ids[i] = text(id_of(messages[i]))
+    for i = first, first + whole - 1 do
+      for _, message in ipairs(messages_of(ARGV[i])) do
+        outcomes.ids[#outcomes.ids + 1] = text(id_of(message))
+      end
     end
-    redis.call('XADD', journal, '*', 'ids', table.concat(ids, ' '), 'errors', table.concat(failed_ids, ' '),
-      'member', number)
+  end
+  local back = {}
+  for i = first + whole, first + whole + returns - 1 do
+    local claim, index = string.match(ARGV[i], '^(%d+)%.?(%d*)')
+    back[#back + 1] = { claim = tonumber(claim), index = tonumber(index) or 0, element = element_of[ARGV[i]] }
+  end
+  for _, part in ipairs(outcomes.parts) do
+    part.messages = messages_of(part.name)
+    for i, message in ipairs(part.messages) do
+      if part.fate[i] == 'back' then
+        back[#back + 1] = { claim = tonumber(string.match(part.name, '^%d+')), index = i, element = message }
+      elseif part.fate[i] then
+        outcomes.ids[#outcomes.ids + 1] = text(id_of(message))
+      end
+      part.fate[i] = part.fate[i] or 'stays'
+    end
+    if #part.fate ~= #part.messages then
+      return nil
+    end
+  end
+  -- Claims are numbered in the order of the queue, and in that order they go back.
+  table.sort(back, function(one, other)
+    return one.claim < other.claim or (one.claim == other.claim and one.index < other.index)
+  end)
+  for i, one in ipairs(back) do
+    outcomes.back[i] = one.element
+  end
+  for i = first_failure, #ARGV, 3 do
+    local messages = messages_of(ARGV[i])
+    local message = messages[ARGV[i + 1] + 1]
+    if not message then
+      return nil
+    end
+    -- A broken pack is one foreign message, whatever number of messages its header names.
+    local size = tonumber(string.match(ARGV[i], '%*(%d+)$') or 1)
+    outcomes.phantoms = outcomes.phantoms + (#messages == 1 and size - 1 or 0)
+    outcomes.failures[#outcomes.failures + 1] = { message = message, reason = ARGV[i + 2] }
+  end
+  return outcomes
+end
+
+-- Removes elements of a hand that `count` arguments name, from `first` on. They hold `messages` messages. Returns how
+-- many messages there were.
+local function delete_elements(hash, first, count, messages)
+  local deleted = 0
+  -- Only if packs are among them, it matters which of them were there.
+  if messages > count then
+    for i = first, first + count - 1 do
+      deleted = deleted + redis.call('HDEL', hash, ARGV[i]) * (string.match(ARGV[i], '%*(%d+)$') or 1)
+    end
+    return deleted
+  end
+  for from = first, first + count - 1, 1000 do
+    deleted = deleted + redis.call('HDEL', hash, unpack(ARGV, from, math.min(from + 999, first + count - 1)))
+  end
+  return deleted
+end
+
+-- Applies what `read_outcomes` has read. The rest of a pack of which only a part leaves stays in the hand as single
+-- messages. Returns how many messages failed.
+local function note_outcomes(outcomes, member, number, errors, ledger, journal)
+  for _, part in ipairs(outcomes.parts) do
+    local claim, rest = string.match(part.name, '^%d+'), {}
+    for i, message in ipairs(part.messages) do
+      if part.fate[i] == 'stays' then
+        rest[#rest + 1], rest[#rest + 2] = claim .. '.' .. i - 1, message
+      end
+    end
+    redis.call('HDEL', member, part.name)
+    if #rest > 0 then
+      redis.call('HSET', member, unpack(rest))
+    end
+  end
+  local failed, failed_ids, now = {}, {}, #outcomes.failures > 0 and text(now_ms())
+  for i, failure in ipairs(outcomes.failures) do
+    failed[i] = error_element(failure.message, 'failures', now, number, failure.reason)
+    failed_ids[i] = text(id_of(failure.message))
   end
   push_all('RPUSH', errors, failed)
+  if #failed > 0 then
+    redis.call('HINCRBY', ledger, 'failed', #failed)
+    redis.call('HINCRBY', member, 'failed', #failed)
+  end
+  if journal and #outcomes.ids > 0 then
+    redis.call('XADD', journal, '*', 'ids', table.concat(outcomes.ids, ' '), 'errors',
+      table.concat(failed_ids, ' '), 'member', number)
+  end
   return #failed
 end

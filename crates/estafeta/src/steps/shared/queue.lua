@@ -1,30 +1,33 @@
--- The queue and the lists of claimed messages. Messages travel in packs, and this is the only piece that knows it:
--- scripts push, claim, settle, give back and count messages.
+-- The queue and the hands of members. Messages travel in packs, and this is the only piece that knows it: scripts push,
+-- claim, settle, give back and count messages.
 --
--- An element of a list is one message or a pack. A pack holds messages of one publish whose ids are consecutive:
--- `*id epoch published-ms count` and a space, then `bytes:body` for each. A script opens a pack if a lane wants fewer
--- messages, settles only a part or with failures, or if the messages return to the queue. A message that was delivered
--- before is therefore never in a pack.
+-- An element is one message or a pack. A pack holds messages of one publish whose ids are consecutive:
+-- `*id epoch published-ms count` and a space, then `bytes:body` for each. A script opens a pack if a member wants fewer
+-- messages, settles only some of them or with failures, or if the messages return to the queue. A message that was
+-- delivered before is therefore never in a pack.
 --
--- To count messages without reading them, a list is stored with how many more messages than elements it has (packed).
--- The queue is also stored with how many elements at its head are known to be single messages (loose), and with how
--- many of its messages have deaths and travel alone (alone).
+-- A hand is what one member has claimed, in the hash of that member. A member's claims are numbered 1, 2, 3 ... as long
+-- as it lives, so that no number ever means two elements. A field is named after its claim: `7` is a message, `7*100` a
+-- pack of 100 messages, and `7.12` the message at index 12 of pack 7, after some others of that pack were settled.
+--
+-- To count messages without reading them, the queue is stored with how many more messages than elements it has
+-- (packed), and a hand with the number of its messages (held).
 
--- If the estimate of sizes was wrong, a lane gets at most `few` elements, or packs of up to `budget` bytes. If packs
--- and single messages are mixed, it gets at most `looks` elements beyond the loose ones. In full packs those hold more
--- messages than any lane wants.
-local few, budget, looks = 32, 2097152, 100
+-- One step takes elements of about `budget` bytes at most, so that memory and time do not depend on the content of the
+-- queue. It first takes a `few` and looks at their size. No pack has more than `most` messages.
+local few, most, budget = 8, 100, 2097152
 
 -- The functions that look into packs. Redis spends time on every function that a script defines, and most calls meet no
 -- pack. So they are defined only when a script needs one of them.
 local function packs()
   -- How many messages an element claims to hold.
   local function size_of(element)
-    return math.max(tonumber(string.match(element, '^%*%d+ %d+ %d+ (%d+) ')) or 1, 1)
+    local size = tonumber(string.match(element, '^%*%d+ %d+ %d+ (%d+) ') or 1)
+    return size > 1 and size <= most and size or 1
   end
 
   -- The messages of a pack, each as a separate element. Returns nil if the element is not a pack, or a broken one.
-  -- Numbers have at most 15 digits: neither lanes nor Lua count exactly beyond.
+  -- Numbers have at most 15 digits: neither nodes nor Lua count exactly beyond.
   local function open(element)
     local _, at, id, epoch, published, count = string.find(element, '^%*(%d+) (%d+) (%d+) (%d+) ')
     if not at or math.max(id + count, epoch, published) > 999999999999999 then
@@ -42,63 +45,39 @@ local function packs()
     return at == #element and #messages > 0 and messages or nil
   end
 
-  -- Returns how many elements, from the head, make up to `want` messages, and how many messages those are. Loose
-  -- messages come first, then as many packs as fit. A pack larger than `want` is opened first, and its messages are
-  -- then loose.
-  local function fit(queue, want)
-    local elements = math.min(queue.loose, want, queue.length)
-    local messages, bytes, last = elements, 0, math.min(elements + looks, queue.length)
-    while elements < last and messages < want do
-      local element = elements == 0 and queue.head or redis.call('LINDEX', queue.key, elements)
-      local size = size_of(element)
-      bytes = bytes + #element
-      if elements > 0 and (messages + size > want or bytes > budget) then
-        break
-      elseif size > want then
-        local singles = open(element)
-        if singles then
-          redis.call('LTRIM', queue.key, 1, -1)
-          push_all('LPUSH', queue.key, reversed(singles))
-          queue.length, queue.packed = queue.length + #singles - 1, queue.packed - #singles + 1
-          queue.loose = #singles
-          return want, want
-        end
-        size = 1
-      end
-      elements, messages = elements + 1, messages + size
-    end
-    return elements, messages
-  end
-
-  return { open = open, fit = fit, size_of = size_of }
+  return { size_of = size_of, open = open }
 end
 
--- Reads the queue and checks its counts. `...` names further counts of the ledger that the script needs. They are read
--- in the same call and returned after the queue.
+-- Reads the queue, the line of idle members and who generates, and checks the counts. `...` names further counts of the
+-- ledger that the script needs. They are read in the same call and returned after the queue.
 local function read_queue(ready, ledger, ...)
-  local counts = check_counts(ledger, 'packed', 'loose', 'alone', ...)
-  local queue = { key = ready, ledger = ledger, length = redis.call('LLEN', ready), packed = 0, loose = 0, alone = 0,
-    stored_alone = tonumber(counts[3] or 0) }
+  local facts = redis.call('HMGET', ledger, 'idle', 'member', 'packed', ...)
+  for i = 3, #facts do
+    checked(facts[i])
+  end
+  local queue = { key = ready, ledger = ledger, length = redis.call('LLEN', ready), packed = 0, idle = facts[1] or '',
+    generator = facts[2] }
   -- An empty queue has no packs, whatever was counted.
   if queue.length > 0 then
-    queue.packed, queue.loose = math.max(tonumber(counts[1] or 0), 0), math.max(tonumber(counts[2] or 0), 0)
-    queue.alone = math.max(queue.stored_alone, 0)
+    queue.packed = math.max(tonumber(facts[3] or 0), 0)
   end
-  return queue, unpack(counts, 4)
+  return queue, unpack(facts, 4)
 end
 
--- Stores the counts of the queue. `...` are further fields of the ledger and their values.
+-- Stores what changed of the queue. `...` are further fields of the ledger and their values.
 local function save_queue(queue, ...)
-  redis.call('HSET', queue.ledger, 'packed', queue.packed, 'loose', queue.loose, ...)
-  -- Deaths are rare, so this count seldom changes.
-  if queue.alone ~= queue.stored_alone then
-    redis.call('HSET', queue.ledger, 'alone', queue.alone)
-  end
+  redis.call('HSET', queue.ledger, 'packed', queue.packed, 'idle', queue.idle, ...)
 end
 
--- How many messages wait in a queue, or lie in a list that `read_list` returned.
-local function count_of(list)
-  return list.length + list.packed
+-- How many messages wait.
+local function count_of(queue)
+  return queue.length + queue.packed
+end
+
+-- How many messages wait, for a script that only looks. A damaged count does not stop it.
+local function peek(ready, ledger)
+  local length, packed = redis.call('LLEN', ready), tonumber(redis.call('HGET', ledger, 'packed')) or 0
+  return length > 0 and length + math.max(packed, 0) or 0
 end
 
 -- Appends elements from index `from` on. They hold `messages` messages.
@@ -108,111 +87,122 @@ local function push(queue, elements, from, messages)
   queue.length, queue.packed = queue.length + added, queue.packed + messages - added
 end
 
--- Puts messages that were claimed before at the head of the queue. `alone` of them have deaths.
-local function give_back(queue, messages, alone)
-  push_all('LPUSH', queue.key, reversed(messages))
-  queue.length, queue.alone = queue.length + #messages, queue.alone + alone
-end
-
--- Reads all messages of a list.
-local function read_messages(list)
-  local messages, open = {}, packs().open
-  for _, element in ipairs(redis.call('LRANGE', list.key, 0, -1)) do
-    for _, message in ipairs(open(element) or { element }) do
-      messages[#messages + 1] = message
+-- Puts elements that were claimed before at the head of the queue.
+local function give_back(queue, elements)
+  push_all('LPUSH', queue.key, reversed(elements))
+  queue.length = queue.length + #elements
+  for _, element in ipairs(elements) do
+    if string.byte(element) == 42 then
+      local messages = packs().open(element)
+      queue.packed = queue.packed + (messages and #messages or 1) - 1
     end
   end
-  list.messages, list.packed = messages, #messages - list.length
 end
 
--- The list of a lane. `packed` is the count that is stored with it. If the count is gone, the messages are read.
-local function read_list(key, packed)
-  local list = { key = key, length = redis.call('LLEN', key), packed = 0 }
-  if list.length > 0 and packed then
-    list.packed = math.max(tonumber(packed) or 0, 0)
-  elseif list.length > 0 then
-    read_messages(list)
-  end
-  return list
-end
-
--- Returns whether to apply the settle of `n` that started at `cursor`. It is false if the settle was applied before,
--- and nil if the caller's view of its state is wrong.
-local function to_settle(stored, cursor, n, held)
-  if stored == cursor + n then
-    return false
-  elseif stored == cursor and held >= n then
-    return true
-  end
-  return nil
-end
-
--- Removes the first `n` messages of a list. Either `n` is the whole list, or the caller has read its messages.
-local function settle(list, n)
-  redis.call('DEL', list.key)
-  push_all('RPUSH', list.key, list.messages or {}, n + 1)
-  list.length, list.packed = count_of(list) - n, 0
-end
-
--- Returns how many of the `want` messages the lane may claim. A message with deaths is claimed alone, and so is a
--- foreign element at the head of the queue. If it kills its handlers, it takes no other messages along. A message with
--- deaths may stand anywhere in the queue. As long as there is one, a claim ends before the first of them.
-local function allowed(queue, want)
-  if want == 0 or queue.length == 0 or (queue.alone == 0 and (want == 1 or queue.length == 1)) then
-    return want
-  end
-  local deadly = '^%d+ %d+ %d+ %d+ %d+ 0*[1-9]%d* %d+ %d+ '
-  queue.head = redis.call('LINDEX', queue.key, 0)
-  if string.find(queue.head, deadly) then
-    queue.alone = math.max(queue.alone - 1, 0)
-    return 1
-  elseif not string.find(queue.head, '^%*') and not string.find(queue.head, '^%d+ %d+ %d+ %d+ %d+ 0+ %d+ %d+ ') then
-    return 1
-  elseif queue.alone == 0 then
-    return want
-  end
-  local element, elements, messages, bytes, size_of = queue.head, 0, 0, 0, packs().size_of
-  while element and messages < want and elements < looks and bytes <= budget and not string.find(element, deadly) do
-    messages = messages + (queue.packed > 0 and elements >= queue.loose and size_of(element) or 1)
-    elements, bytes = elements + 1, bytes + #element
-    element = redis.call('LINDEX', queue.key, elements)
-  end
-  return math.min(want, messages)
-end
-
--- Moves up to `want` messages into the caller's empty list. Returns the number of elements, and how many more messages
--- than elements those hold. Elements pass through Lua only if that is unavoidable: converting them to Lua strings and
--- back costs more than all the rest. Callers ask for about 1 MiB, by the size of what they had before. If that guess is
--- wrong, they get only a few elements, so that their memory use does not depend on the content of the queue.
+-- Removes up to `want` messages from the head of the queue, and `reserve` more. One lane gets `each` of those that are
+-- wanted. Returns their elements, how many messages they hold, and the size of each pack by its position.
 --
--- Afterwards `queue` describes what is left.
-local function claim(queue, inflight, want)
-  local from, length, surplus = queue.key, queue.length, queue.packed
-  if math.min(want, length) == 0 then
-    return 0, 0
+-- A lane that wants many messages may get a few more, so that a pack stays whole. Otherwise a pack that does not fit
+-- stays where it is if enough is there without it, or it is opened. A message that a member died with takes the share
+-- of a whole lane, and so does a foreign element. There is no reserve then. If it kills its handler, it takes as few
+-- other messages along as possible.
+local function claim(queue, want, each, reserve)
+  local pack, got, sizes, used, messages, bytes, next_run = nil, {}, {}, 0, 0, 0, few
+  local limit = want + reserve
+  while used < limit and queue.length > 0 and bytes < budget do
+    local estimate = math.ceil((limit - used) * queue.length / count_of(queue))
+    local elements = redis.call('LPOP', queue.key, math.min(estimate, next_run))
+    queue.length = queue.length - #elements
+    local back = {}
+    for _, element in ipairs(elements) do
+      local size, share = 1, 1
+      if string.byte(element) == 42 then
+        pack = pack or packs()
+        size = pack.size_of(element)
+        share = size
+      end
+      local is_checked = size == 1 and (each > 1 or reserve > 0)
+      if is_checked and not string.find(element, '^%d+ %d+ %d+ %d+ %d+ 0+ %d+ %d+ ') then
+        share, limit = each, math.min(limit, want)
+      end
+      local room = limit - used
+      local fits = share <= room or (used == 0 and size == 1) or (size > 1 and each > 1 and size <= 2 * room)
+      if #back > 0 or used >= limit or bytes >= budget then
+        back[#back + 1] = element
+      elseif fits then
+        got[#got + 1], bytes = element, bytes + #element
+        used, messages = used + share, messages + size
+        if size > 1 then
+          sizes[#got], queue.packed = size, queue.packed - size + 1
+        end
+      else
+        local opens = size > 1 and (used == 0 or (each == 1 and 2 * used < limit))
+        local singles = opens and pack.open(element)
+        if singles then
+          queue.packed = queue.packed - size + 1
+          for _, message in ipairs(singles) do
+            if used < limit then
+              got[#got + 1], used, messages = message, used + 1, messages + 1
+            else
+              back[#back + 1] = message
+            end
+          end
+          bytes = bytes + #element
+        elseif size > 1 and used == 0 then
+          -- It cannot be opened, so no member will read it as a pack either.
+          got[1], used, messages, bytes = element, limit, 1, #element
+        else
+          back[#back + 1] = element
+        end
+      end
+    end
+    if #back > 0 then
+      push_all('LPUSH', queue.key, reversed(back))
+      queue.length, limit = queue.length + #back, used
+    end
+    -- Twice as many as before, but no more than fit into what is left of the budget, by the size of the others.
+    local room = math.floor((budget - bytes) * #got / math.max(bytes, 1))
+    next_run = math.max(math.min(2 * next_run, room, 1000), 1)
   end
-  if length + surplus <= want and (length <= few or redis.call('MEMORY', 'USAGE', from, 'SAMPLES', 0) <= budget) then
-    redis.call('RENAME', from, inflight)
-    queue.length, queue.packed, queue.loose = 0, 0, 0
-    return length, surplus
+  queue.packed = queue.length > 0 and math.max(queue.packed, 0) or 0
+  return got, messages, sizes
+end
+
+-- The name of a claim in its member's hand. `size` is given for a pack.
+local function claim_name(number, size)
+  return size and text(number) .. '*' .. size or text(number)
+end
+
+-- Reads the elements of a hand with these names. Returns them by name, and a function that returns the messages of a
+-- name. Returns nil if one of the names is not in the hand.
+local function read_hand(member, names)
+  local elements, messages, open = {}, {}, packs().open
+  for first = 1, #names, 1000 do
+    local last = math.min(first + 999, #names)
+    for i, element in ipairs(redis.call('HMGET', member, unpack(names, first, last))) do
+      if not element then
+        return nil
+      end
+      elements[names[first + i - 1]] = element
+    end
   end
-  local count, messages = math.min(want, length), nil
-  if queue.packed > 0 then
-    count, messages = packs().fit(queue, want)
-  elseif count > few and redis.call('MEMORY', 'USAGE', from) / length * count > budget then
-    -- A sample of the queue's head is measured before anything large is copied. What was copied is then measured
-    -- exactly.
-    count = few
+  return elements, function(name)
+    messages[name] = messages[name] or open(elements[name]) or { elements[name] }
+    return messages[name]
   end
-  -- SORT without an order copies a range of the list. LMOVE would return what it moves, and that costs more.
-  redis.call('SORT', from, 'BY', 'nosort', 'LIMIT', 0, count, 'STORE', inflight)
-  if not messages and count > few and redis.call('MEMORY', 'USAGE', inflight, 'SAMPLES', 0) > budget then
-    count = few
-    redis.call('SORT', from, 'BY', 'nosort', 'LIMIT', 0, count, 'STORE', inflight)
+end
+
+-- All claims of a hand after the claim `seen`, in order. `fields` is all that the member's hash holds.
+local function claims_after(seen, fields)
+  local claims = {}
+  for i = 1, #fields, 2 do
+    local number = tonumber(string.match(fields[i], '^%d+'))
+    if number and number > seen then
+      claims[#claims + 1] = { number = number, name = fields[i], element = fields[i + 1] }
+    end
   end
-  redis.call('LTRIM', from, count, -1)
-  surplus = math.max((messages or count) - count, 0)
-  queue.length, queue.loose = queue.length - count, math.max(queue.loose - count, 0)
-  queue.packed = queue.length > 0 and math.max(queue.packed - surplus, 0) or 0
-  return count, surplus
+  table.sort(claims, function(one, other)
+    return one.number < other.number
+  end)
+  return claims
 end

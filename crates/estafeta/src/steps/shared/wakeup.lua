@@ -1,6 +1,25 @@
--- Leaves a wakeup token if messages wait and the wakeup list is empty. One token wakes one idle lane.
-local function wake_one(ready, wakeup)
-  if redis.call('LLEN', ready) > 0 and redis.call('LLEN', wakeup) == 0 then
-    redis.call('RPUSH', wakeup, '1')
+-- The line of idle members is a field of the ledger: `incarnation` and a space for each, the longest idle first. A
+-- member stands in it if it has a free lane, found the queue empty, and can be called. Seeing the queue empty and
+-- standing in line are one step, so no call is missed.
+
+-- Takes a member out of the line, or puts it at the end unless it is in the line already.
+local function stand_in_line(queue, member, is_idle)
+  local first, last = string.find(queue.idle, member .. ' ', 1, true)
+  if is_idle and not first then
+    queue.idle = queue.idle .. member .. ' '
+  elseif first and not is_idle then
+    queue.idle = string.sub(queue.idle, 1, first - 1) .. string.sub(queue.idle, last + 1)
+  end
+end
+
+-- Calls the first member in line, if messages wait. A member whose channel has no subscriber is passed over: it is dead
+-- or about to reconnect, and a member that reconnects looks at the queue by itself.
+local function wake_one(queue, channels)
+  while queue.length > 0 and queue.idle ~= '' do
+    local first, rest = string.match(queue.idle, '^(%S*)%s?(.*)$')
+    queue.idle = rest
+    if redis.call('PUBLISH', channels .. first, 'work') > 0 then
+      return
+    end
   end
 end

@@ -3,15 +3,15 @@
 use super::*;
 
 #[tokio::test]
-async fn a_burial_returns_the_messages_of_all_lanes_in_order_and_gives_up_after_the_last_death() {
+async fn a_burial_returns_all_messages_in_order_and_gives_up_after_the_last_death() {
     let bench = TestBench::new().await;
     let generator = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c", "d", "e"]).await;
     for death in 1..=3_u64 {
         let handler = bench.join(MemberKind::Node, 4).await;
-        for lane in [2, 0, 3, 1] {
-            bench.claim(handler, lane, 1).await;
+        for _ in 0..4 {
+            bench.claim(handler, 1).await;
         }
         assert!(matches!(bench.bury(handler).await, Bury::Alive), "a member that looks well");
         bench.expire(handler);
@@ -48,9 +48,9 @@ async fn a_burial_writes_to_the_journal_only_if_the_dead_member_kept_one() {
         let incarnation = Incarnation::random();
         let me = Introduction { journal, ..introduction(incarnation, MemberKind::Node, 1, false) };
         let number = bench.store.join(&me).await.unwrap();
-        let list = bench.store.keys().inflight(incarnation, 0);
-        bench.ask::<()>(&["RPUSH", &list, "1 1 7 2 0 2 0 0 its last delivery"]);
-        let dead = Actor { incarnation, number, lanes: 1 };
+        let hand = bench.store.keys().member(incarnation);
+        bench.ask::<()>(&["HSET", &hand, "1", "1 1 7 2 0 2 0 0 its last delivery"]);
+        let dead = Actor { incarnation, number };
         bench.expire(dead);
         assert!(matches!(bench.bury(dead).await, Bury::Buried { gave_up: 1, .. }));
         assert_eq!(bench.ask::<u64>(&["XLEN", "{estafeta}:journal"]), u64::from(journal));
@@ -63,9 +63,9 @@ async fn returned_messages_are_claimed_first_and_with_one_more_delivery() {
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c"]).await;
-    bench.claim(handler, 0, 2).await;
-    assert_eq!(bench.store.leave(handler.incarnation, 1).await.unwrap(), 2);
-    assert_eq!(bench.claims_of_a_new_member().await, [(0, 1, 2, 0), (0, 2, 2, 0), (0, 3, 1, 0)]);
+    bench.claim_for(handler, 2, 1).await;
+    assert_eq!(bench.store.leave(handler.incarnation).await.unwrap(), 2);
+    assert_eq!(bench.claims_of_new_members().await, [(0, 1, 2, 0), (0, 2, 2, 0), (0, 3, 1, 0)]);
 }
 
 #[tokio::test]
@@ -74,10 +74,10 @@ async fn messages_of_a_dead_member_are_claimed_first_and_each_alone() {
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c"]).await;
-    bench.claim(handler, 0, 2).await;
+    bench.claim_for(handler, 2, 1).await;
     bench.expire(handler);
     bench.bury(handler).await;
-    assert_eq!(bench.claims_of_a_new_member().await, [(0, 1, 2, 1), (1, 2, 2, 1), (2, 3, 1, 0)]);
+    assert_eq!(bench.claims_of_new_members().await, [(0, 1, 2, 1), (1, 2, 2, 1), (2, 3, 1, 0)]);
 }
 
 #[tokio::test]
@@ -87,15 +87,13 @@ async fn a_claim_ends_before_a_message_with_deaths_wherever_it_stands() {
     let (leaver, victim) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b", "c", "d"]).await;
-    bench.claim(leaver, 0, 1).await;
-    bench.claim(victim, 0, 1).await;
+    bench.claim(leaver, 1).await;
+    bench.claim(victim, 1).await;
     bench.expire(victim);
     bench.bury(victim).await;
-    bench.store.leave(leaver.incarnation, 1).await.unwrap();
-    assert_eq!(bench.ledger("alone"), 1);
-    let claims = bench.claims_of_a_new_member().await;
+    bench.store.leave(leaver.incarnation).await.unwrap();
+    let claims = bench.claims_of_new_members().await;
     assert_eq!(claims, [(0, 1, 2, 0), (1, 2, 2, 1), (2, 3, 1, 0), (2, 4, 1, 0)]);
-    assert_eq!(bench.ledger("alone"), 0);
 }
 
 #[tokio::test]
@@ -105,27 +103,25 @@ async fn a_message_with_deaths_keeps_them_when_its_handler_leaves() {
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a", "b"]).await;
     let victim = bench.join(MemberKind::Node, 1).await;
-    bench.claim(victim, 0, 1).await;
+    bench.claim(victim, 1).await;
     bench.expire(victim);
     bench.bury(victim).await;
     for _ in 0..2 {
         let leaver = bench.join(MemberKind::Node, 1).await;
-        bench.claim(leaver, 0, 1).await;
-        assert_eq!(bench.ledger("alone"), 0);
-        bench.store.leave(leaver.incarnation, 1).await.unwrap();
-        assert_eq!(bench.ledger("alone"), 1);
+        bench.claim(leaver, 1).await;
+        bench.store.leave(leaver.incarnation).await.unwrap();
     }
-    assert_eq!(bench.claims_of_a_new_member().await, [(0, 1, 4, 1), (1, 2, 1, 0)]);
+    assert_eq!(bench.claims_of_new_members().await, [(0, 1, 4, 1), (1, 2, 1, 0)]);
 }
 
 impl TestBench {
-    /// Each lane of a new member claims up to three messages. Returns lane, id, delivery and deaths of each message.
-    async fn claims_of_a_new_member(&self) -> Vec<(usize, u64, u32, u32)> {
-        let next = self.join(MemberKind::Node, 3).await;
+    /// Three new members claim up to three messages each. Returns member, id, delivery and deaths of each message.
+    async fn claims_of_new_members(&self) -> Vec<(usize, u64, u32, u32)> {
         let mut seen = Vec::new();
-        for lane in 0..3 {
-            let claimed = self.claim(next, lane, 3).await;
-            let facts = |message: &Message| (lane, message.id, message.delivery, message.deaths);
+        for next in 0..3 {
+            let member = self.join(MemberKind::Node, 1).await;
+            let claimed = self.claim(member, 3).await;
+            let facts = |message: &Message| (next, message.id, message.delivery, message.deaths);
             seen.extend(claimed.iter().map(facts));
         }
         seen
@@ -164,7 +160,7 @@ async fn the_first_election_after_the_last_node_has_gone_is_no_take_over() {
                 bench.expire(node);
                 bench.bury(node).await;
             } else {
-                bench.store.leave(node.incarnation, 1).await.unwrap();
+                bench.store.leave(node.incarnation).await.unwrap();
             }
         }
         let next = bench.join(MemberKind::Node, 1).await;
@@ -178,9 +174,9 @@ async fn a_generator_that_has_gone_is_remembered_while_a_node_is_left() {
     let bench = TestBench::new().await;
     let (one, other) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     bench.lead(one).await;
-    bench.store.leave(one.incarnation, 1).await.unwrap();
+    bench.store.leave(one.incarnation).await.unwrap();
     let third = bench.join(MemberKind::Node, 1).await;
-    bench.store.leave(other.incarnation, 1).await.unwrap();
+    bench.store.leave(other.incarnation).await.unwrap();
     assert_eq!(bench.lead(third).await.predecessor, Some(one.number));
     assert_eq!(bench.ledger("takeovers"), 1);
 }
@@ -207,21 +203,18 @@ async fn a_member_with_presence_is_buried_only_after_an_absence_of_one_grace_per
     let bench = TestBench::new().await;
     let incarnation = Incarnation::random();
     bench.store.join(&introduction(incarnation, MemberKind::Node, 1, true)).await.unwrap();
-    let facts = bench.store.facts(incarnation).await.unwrap().unwrap();
     let now = bench.store.suspects(LEASE).await.unwrap().now_ms;
     for since in [0, now, now - 50] {
-        let answer =
-            bench.store.bury(incarnation, &facts, since, Duration::from_secs(5), None).await.unwrap();
+        let answer = bench.store.bury(incarnation, since, Duration::from_secs(5), None).await.unwrap();
         assert!(matches!(answer, Bury::Alive), "missed since {since}");
     }
     assert!(bench.store.show_presence(incarnation).await.unwrap());
-    let answer = bench.store.bury(incarnation, &facts, now - 200, GRACE, None).await.unwrap();
+    let answer = bench.store.bury(incarnation, now - 200, GRACE, None).await.unwrap();
     assert!(matches!(answer, Bury::Alive), "it is back");
 
     let gone = Incarnation::random();
     bench.store.join(&introduction(gone, MemberKind::Node, 1, true)).await.unwrap();
-    let facts = bench.store.facts(gone).await.unwrap().unwrap();
-    let answer = bench.store.bury(gone, &facts, now - 200, GRACE, None).await.unwrap();
+    let answer = bench.store.bury(gone, now - 200, GRACE, None).await.unwrap();
     assert!(matches!(answer, Bury::Buried { .. }), "it was missed for two graces");
 }
 
@@ -233,15 +226,15 @@ async fn the_errors_that_a_dead_reader_held_return_to_the_head_of_the_errors() {
     }
     bench.ask::<()>(&["HSET", "{estafeta}:ledger", "published", "4", "failed", "4"]);
     let reader = bench.join(MemberKind::Reader, 1).await;
-    let take = |cursor, settled, want| Settlement { cursor, settled, want, ..Settlement::default() };
-    let Turn::Holds { held, .. } = bench.store.take(reader.identity(), &take(0, 0, 2)).await.unwrap() else {
+    let take = |cursor, count, want| Shown { cursor, count, want };
+    let Take::Holds { held, .. } = bench.store.take(reader.identity(), &take(0, 0, 2)).await.unwrap() else {
         panic!("lost")
     };
     assert_eq!(held.len(), 2);
     bench.assert_balanced().await;
     for _ in 0..2 {
         let again = bench.store.take(reader.identity(), &take(0, 2, 1)).await.unwrap();
-        assert!(matches!(again, Turn::Holds { cursor: 2, held, .. } if held[0].message.id == 3));
+        assert!(matches!(again, Take::Holds { cursor: 2, held, .. } if held[0].message.id == 3));
     }
     assert_eq!(bench.ledger("taken"), 2);
     bench.expire(reader);
@@ -261,14 +254,13 @@ async fn a_message_that_kills_its_handlers_takes_no_other_messages_along() {
     let mut claimed = Vec::new();
     while bench.ledger("failed") == 0 {
         let handler = bench.join(MemberKind::Node, 1).await;
-        let held = bench.claim(handler, 0, 10).await;
+        let held = bench.claim(handler, 10).await;
         claimed.push(held.len());
         if held.iter().any(|message| message.body() == b"poison") {
             bench.expire(handler);
             bench.bury(handler).await;
         } else {
-            let settlement = Settlement { settled: held.len(), ..Settlement::default() };
-            bench.turn(handler, 0, settlement).await.unwrap();
+            bench.settle(handler, held.len(), &[], 0).await;
         }
     }
     assert_eq!(claimed, [3, 1, 1, 1], "all at first, then one by one");
@@ -285,8 +277,8 @@ async fn a_member_that_leaves_turns_no_message_into_an_error() {
     bench.publish(generator, &term, 0, &["a"]).await;
     for _ in 0..10 {
         let handler = bench.join(MemberKind::Node, 1).await;
-        assert_eq!(bench.claim(handler, 0, 1).await.len(), 1);
-        assert_eq!(bench.store.leave(handler.incarnation, 1).await.unwrap(), 1);
+        assert_eq!(bench.claim(handler, 1).await.len(), 1);
+        assert_eq!(bench.store.leave(handler.incarnation).await.unwrap(), 1);
     }
     assert_eq!((bench.ready().len(), bench.ledger("failed")), (1, 0));
 }
@@ -298,9 +290,7 @@ async fn a_member_whose_own_lease_ran_out_can_neither_bury_nor_take_over() {
     bench.lead(old).await;
     bench.expire(old);
     bench.expire(other);
-    let facts = bench.store.facts(old.incarnation).await.unwrap().unwrap();
-    let bury =
-        async || bench.store.bury(old.incarnation, &facts, 0, GRACE, Some(other.incarnation)).await.unwrap();
+    let bury = async || bench.store.bury(old.incarnation, 0, GRACE, Some(other.incarnation)).await.unwrap();
     assert!(matches!(bury().await, Bury::Alive));
     let answer = bench.store.lead(other.incarnation, LEASE, &candidacy()).await.unwrap();
     assert!(matches!(answer, Lead::Follows));
@@ -323,12 +313,12 @@ async fn a_member_that_is_missing_from_the_succession_still_returns_messages_and
     bench.publish(generator, &term, 0, &["a", "b"]).await;
     let (dead, leaving) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     for member in [dead, leaving] {
-        assert_eq!(bench.claim(member, 0, 1).await.len(), 1);
+        assert_eq!(bench.claim(member, 1).await.len(), 1);
         bench.ask::<()>(&["ZREM", "{estafeta}:succession", &member.incarnation.to_string()]);
     }
     bench.expire(dead);
     assert!(matches!(bench.bury(dead).await, Bury::Buried { returned: 1, .. }));
-    assert_eq!(bench.store.leave(leaving.incarnation, 1).await.unwrap(), 1);
+    assert_eq!(bench.store.leave(leaving.incarnation).await.unwrap(), 1);
     assert_eq!((bench.ready().len(), bench.store.error_count().await.unwrap()), (2, 0));
 }
 
@@ -343,8 +333,8 @@ async fn the_errors_of_a_dead_reader_return_unchanged_and_in_order_even_if_one_l
         "!1 1 2 no 4 1 1 0 0 0 0 0 d",
     ];
     bench.ask::<()>(&[&["RPUSH", "{estafeta}:errors"][..], &errors].concat());
-    let take = Settlement { want: 3, ..Settlement::default() };
-    let Turn::Holds { held, .. } = bench.store.take(reader.identity(), &take).await.unwrap() else {
+    let take = Shown { want: 3, ..Shown::default() };
+    let Take::Holds { held, .. } = bench.store.take(reader.identity(), &take).await.unwrap() else {
         panic!("lost")
     };
     assert_eq!(held.len(), 3);
@@ -361,7 +351,7 @@ async fn foreign_elements_of_a_dead_member_return_unchanged_and_before_its_messa
     bench.publish(generator, &term, 0, &["a"]).await;
     bench.ask::<()>(&["RPUSH", "{estafeta}:ready", "what is this", "and this"]);
     let handler = bench.join(MemberKind::Node, 1).await;
-    assert_eq!(bench.claim(handler, 0, 5).await.len(), 3);
+    assert_eq!(bench.claim_for(handler, 5, 1).await.len(), 3);
     bench.expire(handler);
     assert!(matches!(bench.bury(handler).await, Bury::Buried { returned: 3, gave_up: 0, .. }));
     let (mut foreign, ours) = (bench.ready(), format!("1 {} 7 1 0 1 0 0 a", term.epoch.0));

@@ -68,14 +68,12 @@ impl PreparedRing {
         bench.publish(leader, &term, 0, &["a", "b", "c", "d"]).await;
         // The leader never claims.
         for actor in [heir, dead] {
-            assert_eq!(bench.claim(actor, 0, 1).await.len(), 1);
+            assert_eq!(bench.claim(actor, 1).await.len(), 1);
         }
         bench.ask::<()>(&["RPUSH", "{estafeta}:errors", ERROR, ERROR]);
-        bench.store.take(reader.identity(), &Settlement { want: 1, ..Settlement::default() }).await.unwrap();
+        bench.store.take(reader.identity(), &Shown { want: 1, ..Shown::default() }).await.unwrap();
         bench.expire(dead);
-        for count in
-            ["done", "failed", "retried", "taken", "dropped", "returned", "buried", "takeovers", "alone"]
-        {
+        for count in ["done", "failed", "retried", "taken", "dropped", "returned", "buried", "takeovers"] {
             bench.ask::<()>(&["HINCRBY", "{estafeta}:ledger", count, "0"]);
         }
         match step {
@@ -92,19 +90,18 @@ impl PreparedRing {
 
     async fn make(&self, step: &str, bench: &TestBench) -> Result<()> {
         let (store, me, heir) = (&bench.store, self.leader.incarnation, self.heir.incarnation);
-        let settlement = Settlement { settled: 1, want: 1, ..Settlement::default() };
-        let failing = Settlement { failures: vec![(0, "x".into())], settled: 1, ..Settlement::default() };
+        let shown = Shown { count: 1, want: 1, ..Shown::default() };
+        let failing = bench.settlement(self.heir, 1, &[(0, "x")]);
         let next = messages(self.term.epoch, 5, &["e"]);
         let publish = batch(self.term.epoch, 1, &next);
-        let facts = Facts { lanes: 1, ..Facts::default() };
         let renewal = Candidacy { replaces: Some(self.term.epoch), known: self.known, ..candidacy() };
         match step {
             "join" => {
                 let another = introduction(Incarnation::random(), MemberKind::Node, 1, false);
                 store.join(&another).await.map(drop)
             }
-            "turn" => store.turn(self.heir.identity(), 0, &failing, true).await.map(drop),
-            "take" => store.take(self.reader.identity(), &settlement).await.map(drop),
+            "turn" => store.turn(self.heir.identity(), &failing, true).await.map(drop),
+            "take" => store.take(self.reader.identity(), &shown).await.map(drop),
             "publish" => store.publish(me, &publish).await.map(drop),
             "publish without interval" => {
                 store.publish(me, &Batch { interval: Duration::ZERO, ..publish }).await.map(drop)
@@ -117,12 +114,10 @@ impl PreparedRing {
             "beat of the leader" => store.beat(me, LEASE, Known::default()).await.map(drop),
             "beat of the heir" => store.beat(heir, LEASE, Known::default()).await.map(drop),
             "beat that counts a loss" => store.beat(heir, LEASE, self.known).await.map(drop),
-            "leave of the leader" => store.leave(me, 1).await.map(drop),
-            "leave of the reader" => store.leave(self.reader.incarnation, 1).await.map(drop),
-            "bury" | "bury, giving up" => {
-                store.bury(self.dead.incarnation, &facts, 0, GRACE, None).await.map(drop)
-            }
-            "bury the leader" => store.bury(me, &facts, 0, GRACE, None).await.map(drop),
+            "leave of the leader" => store.leave(me).await.map(drop),
+            "leave of the reader" => store.leave(self.reader.incarnation).await.map(drop),
+            "bury" | "bury, giving up" => store.bury(self.dead.incarnation, 0, GRACE, None).await.map(drop),
+            "bury the leader" => store.bury(me, 0, GRACE, None).await.map(drop),
             "retry" => store.resolve("retry", &[ERROR.as_bytes()]).await.map(drop),
             "drop" => store.resolve("drop", &[ERROR.as_bytes()]).await.map(drop),
             _ => unreachable!("{step}"),
@@ -132,9 +127,8 @@ impl PreparedRing {
     /// Every hash with numbers that Redis or Lua calculate with, and each field that it has before the step.
     fn fields(&self, bench: &TestBench) -> Vec<(String, String)> {
         let members = [self.leader, self.heir, self.dead, self.reader].map(|actor| bench.hash_of(actor));
-        let hashes = [&bench.store.keys().leader, &bench.store.keys().ledger];
         let fields = |key: &String| -> Vec<String> { bench.ask(&["HKEYS", key]) };
-        let all = hashes.into_iter().chain(&members);
+        let all = std::iter::once(&bench.store.keys().ledger).chain(&members);
         all.flat_map(|key| fields(key).into_iter().map(|field| (key.clone(), field))).collect()
     }
 }
@@ -211,22 +205,17 @@ async fn a_member_whose_hash_was_deleted_is_lost() {
     assert_eq!(bench.everything(), before);
 }
 
+/// The hash holds the hand as well, so there is nothing to hand back.
 #[tokio::test]
-async fn a_member_whose_hash_was_deleted_hands_back_what_it_held() {
+async fn a_member_whose_hash_was_deleted_can_leave() {
     let bench = TestBench::new().await;
-    let (one, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
-    let term = bench.lead(one).await;
-    bench.publish(one, &term, 0, &["a"]).await;
-    bench.claim(handler, 0, 1).await;
-    bench.ask::<()>(&["DEL", "{estafeta}:wakeup"]);
-    bench.forget(handler);
-    assert_eq!(bench.store.leave(handler.incarnation, 1).await.unwrap(), 1);
-    assert_eq!(bench.last_event()[..4], ["kind", "left", "member", "0"]);
-    assert_eq!(bench.ask::<u64>(&["LLEN", "{estafeta}:wakeup"]), 1);
+    let one = bench.join(MemberKind::Node, 1).await;
+    bench.lead(one).await;
     bench.forget(one);
-    bench.store.leave(one.incarnation, 1).await.unwrap();
+    assert_eq!(bench.store.leave(one.incarnation).await.unwrap(), 0);
+    assert_eq!(bench.last_event()[..4], ["kind", "left", "member", "0"]);
     assert_eq!(bench.ask::<u64>(&["ZCARD", "{estafeta}:members"]), 0);
-    bench.assert_balanced().await;
+    assert_eq!(bench.ask::<Option<String>>(&["HGET", "{estafeta}:ledger", "member"]), None);
 }
 
 #[tokio::test]
@@ -236,21 +225,21 @@ async fn the_errors_of_a_reader_whose_hash_was_deleted_stay_errors() {
         bench.ask::<()>(&["FLUSHALL"]);
         bench.ask::<()>(&["RPUSH", "{estafeta}:errors", ERROR]);
         let reader = bench.join(MemberKind::Reader, 1).await;
-        let settlement = Settlement { want: 1, ..Settlement::default() };
-        bench.store.take(reader.identity(), &settlement).await.unwrap();
+        let shown = Shown { want: 1, ..Shown::default() };
+        bench.store.take(reader.identity(), &shown).await.unwrap();
         bench.forget(reader);
         bench.expire(reader);
         if buried {
             bench.bury(reader).await;
         } else {
-            bench.store.leave(reader.incarnation, 1).await.unwrap();
+            bench.store.leave(reader.incarnation).await.unwrap();
         }
         let errors: Vec<String> = bench.ask(&["LRANGE", "{estafeta}:errors", "0", "-1"]);
         assert_eq!((errors, bench.ready()), (vec![ERROR.to_owned()], vec![]), "buried: {buried}");
     }
 }
 
-/// If the member is alive, it gets `lost` and hands back what it holds. No other member knows how many lanes it has.
+/// If the member is alive, it gets `lost` and joins again.
 #[tokio::test]
 async fn a_member_whose_hash_was_deleted_is_buried_only_when_its_lease_is_over() {
     let bench = TestBench::new().await;
@@ -279,7 +268,7 @@ async fn a_missing_field_does_not_stop_a_step_that_can_do_without_it() {
     assert_eq!(office_as_the_heir_sees_it().await, (leader, 0));
 
     // Without the lease of the leader, any deadline looks too far ahead. That is no reason to take over.
-    bench.ask::<()>(&["HDEL", "{estafeta}:leader", "lease"]);
+    bench.ask::<()>(&["HDEL", "{estafeta}:ledger", "lease"]);
     let leader = Office::Held { by: ring.leader.incarnation, health: Health::Ahead };
     assert_eq!(office_as_the_heir_sees_it().await, (leader, 0));
     let answer = bench.store.lead(ring.heir.incarnation, LEASE, &candidacy()).await.unwrap();
@@ -292,9 +281,9 @@ async fn a_missing_field_does_not_stop_a_step_that_can_do_without_it() {
 
     // The leader has no number when it resigns.
     bench.restore(&whole);
-    bench.ask::<()>(&["HDEL", "{estafeta}:leader", "number"]);
+    bench.ask::<()>(&["HDEL", "{estafeta}:ledger", "number"]);
     bench.store.resign(ring.leader.incarnation, ring.term.epoch).await.unwrap();
-    assert_eq!(bench.ask::<String>(&["HGET", "{estafeta}:leader", "last"]), "0");
+    assert_eq!(bench.ask::<String>(&["HGET", "{estafeta}:ledger", "last"]), "0");
 
     // The dead member has no limit of deaths, so its messages go back after any number of them.
     bench.restore(&whole);
@@ -308,18 +297,36 @@ async fn a_member_that_is_missing_from_the_member_list_is_lost_even_if_its_hash_
     let ring = PreparedRing::before("bury", &bench).await;
     bench.ask::<()>(&["DEL", "{estafeta}:members"]);
     let before = bench.everything();
-    let want = Settlement { want: 1, ..Settlement::default() };
+    let want = Shown { want: 1, ..Shown::default() };
     assert!(matches!(
         bench.store.beat(ring.heir.incarnation, LEASE, Known::default()).await.unwrap(),
         Beat::Lost
     ));
     let lead = bench.store.lead(ring.heir.incarnation, LEASE, &candidacy()).await.unwrap();
     assert!(matches!(lead, Lead::Lost));
-    assert!(bench.turn(ring.heir, 0, Settlement { want: 1, ..Settlement::default() }).await.is_none());
-    assert!(matches!(bench.store.take(ring.reader.identity(), &want).await.unwrap(), Turn::Lost));
+    assert!(matches!(bench.store.take(ring.reader.identity(), &want).await.unwrap(), Take::Lost));
     assert!(matches!(bench.bury(ring.dead).await, Bury::Gone));
-    assert_eq!(bench.store.leave(ring.heir.incarnation, 1).await.unwrap(), 0);
     assert_eq!(bench.everything(), before);
+}
+
+/// A node leaves when its beat is lost. Only its own hash still shows what it holds.
+#[tokio::test]
+async fn a_member_that_is_missing_from_the_member_list_hands_back_what_it_holds() {
+    let bench = TestBench::new().await;
+    let ring = PreparedRing::before("bury", &bench).await;
+    for member in [ring.heir, ring.reader] {
+        bench.ask::<()>(&["ZREM", "{estafeta}:members", &member.incarnation.to_string()]);
+    }
+    assert_eq!(bench.store.leave(ring.heir.incarnation).await.unwrap(), 1);
+    assert_eq!(bench.ready()[0], format!("1 {} 7 1 0 0 0 0 a", ring.term.epoch.0));
+    bench.store.leave(ring.reader.incarnation).await.unwrap();
+    assert_eq!(bench.ask::<u64>(&["LLEN", "{estafeta}:errors"]), 2);
+    for member in [ring.heir, ring.reader] {
+        let left: u64 =
+            bench.ask(&["EXISTS", &bench.hash_of(member), &bench.store.keys().inflight(member.incarnation)]);
+        assert_eq!(left, 0);
+        assert_eq!(bench.store.leave(member.incarnation).await.unwrap(), 0, "nothing is left");
+    }
 }
 
 #[tokio::test]
@@ -328,7 +335,7 @@ async fn counts_of_more_than_fifteen_digits_are_refused() {
     let ring = PreparedRing::before("publish", &bench).await;
     for (count, is_counted) in [("999999999999998", true), ("1000000000000000", false)] {
         bench.ask::<()>(&["HSET", "{estafeta}:ledger", "returned", count]);
-        assert_eq!(bench.store.leave(ring.reader.incarnation, 1).await.is_ok(), is_counted, "{count}");
+        assert_eq!(bench.store.leave(ring.reader.incarnation).await.is_ok(), is_counted, "{count}");
         bench.store.join(&introduction(ring.reader.incarnation, MemberKind::Reader, 1, false)).await.unwrap();
     }
 }

@@ -6,12 +6,12 @@ use super::*;
 /// reason}...` may occur several times. `kind(member|reader)` lists the values.
 fn named(script: &Script, what: &str) -> Vec<String> {
     let start = format!("-- {what} ");
-    let line = script.code().lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_default();
+    let lines = script.code().lines().filter_map(|line| line.strip_prefix(&start));
     let plain = |name: &str| -> String {
         let name = name.trim_end_matches("...").split('(').next().unwrap_or_default();
         name.chars().filter(|c| !"[]{}.".contains(*c)).collect()
     };
-    line.split_whitespace().map(plain).filter(|name| !name.is_empty()).collect()
+    lines.flat_map(str::split_whitespace).map(plain).filter(|name| !name.is_empty()).collect()
 }
 
 /// One call per step. Every key and argument that may be missing or repeated is there once.
@@ -19,22 +19,28 @@ fn every_call(keys: &Keys) -> Vec<(&'static Script, Call)> {
     let incarnation = Incarnation::random();
     let me = Identity { number: MemberId(1), incarnation };
     let messages = messages(Epoch(1), 1, &["body"]);
-    let settlement = Settlement { failures: vec![(0, "reason".into())], ..Settlement::default() };
-    let facts = Facts { lanes: 1, ..Facts::default() };
+    let part = Part { name: "1*3".into(), settled: vec![0], back: vec![1] };
+    let settlement = Settlement {
+        whole: vec!["2".into()],
+        returns: vec!["3".into()],
+        parts: vec![part],
+        failures: vec![FailedMessage { name: "1*3".into(), index: 0, reason: "reason".into() }],
+        ..Settlement::default()
+    };
     vec![
         (&join::SCRIPT, join::call(keys, &introduction(incarnation, MemberKind::Node, 1, true))),
         (&beat::SCRIPT, beat::call(keys, incarnation, LEASE, Known::default())),
         (&lead::SCRIPT, lead::call(keys, incarnation, LEASE, &candidacy())),
         (&resign::SCRIPT, resign::call(keys, incarnation, Epoch(1))),
         (&publish::SCRIPT, publish::call(keys, incarnation, &batch(Epoch(1), 0, &messages))),
-        (&turn::SCRIPT, turn::call(keys, me, 0, 1, &settlement, true)),
-        (&take::SCRIPT, take::call(keys, me, &settlement)),
+        (&turn::SCRIPT, turn::call(keys, me, 1, &settlement, true)),
+        (&take::SCRIPT, take::call(keys, me, &Shown::default())),
         (&suspects::SCRIPT, suspects::call(keys, LEASE)),
-        (&bury::SCRIPT, bury::call(keys, incarnation, &facts, 0, GRACE, None)),
-        (&leave::SCRIPT, leave::call(keys, incarnation, 1)),
+        (&bury::SCRIPT, bury::call(keys, incarnation, 0, GRACE, None)),
+        (&leave::SCRIPT, leave::call(keys, incarnation)),
         (&wake::SCRIPT, wake::call(keys)),
         (&resolve::SCRIPT, resolve::call(keys, "retry", &[b"element"])),
-        (&snapshot::SCRIPT, snapshot::call(keys, 1, &[(incarnation, 1)], 1)),
+        (&snapshot::SCRIPT, snapshot::call(keys, 1, &[incarnation], 1)),
     ]
 }
 

@@ -27,7 +27,7 @@ impl TestBench {
     async fn join_with_presence(&self) -> Actor {
         let incarnation = Incarnation::random();
         let number = self.store.join(&introduction(incarnation, MemberKind::Node, 1, true)).await.unwrap();
-        Actor { incarnation, number, lanes: 1 }
+        Actor { incarnation, number }
     }
 
     async fn wait_for_redis_time(&self, ms: u64) {
@@ -115,16 +115,22 @@ async fn a_sweep_lasts_until_every_missed_member_is_buried_unless_it_is_cancelle
     assert_eq!(bench.detector(None).await.sweep(&end).await.unwrap(), []);
 }
 
+/// A member that was called may be frozen. The next look calls another one.
 #[tokio::test]
-async fn a_lost_wakeup_is_replaced_by_the_next_look() {
+async fn a_call_that_was_not_followed_is_replaced_by_the_next_look() {
     let bench = TestBench::new().await;
     let generator = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(generator).await;
+    let (frozen, other) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
+    let mut calls = bench.ears(&[frozen, other]);
+    for member in [frozen, other] {
+        bench.stand_in_line(member).await;
+    }
     bench.publish(generator, &term, 0, &["a"]).await;
-    let tokens = || -> u64 { bench.ask(&["LLEN", "{estafeta}:wakeup"]) };
-    bench.ask::<()>(&["DEL", "{estafeta}:wakeup"]);
+    assert_eq!(calls.next(), frozen.incarnation);
     bench.detector(None).await.look().await.unwrap();
-    assert_eq!(tokens(), 1);
+    assert_eq!(calls.next(), other.incarnation);
+    assert!(bench.line().is_empty());
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@
 //! of the same steps.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use super::*;
 use crate::error::{Error, Result};
 use crate::headers::Headers;
 use crate::identity::{Epoch, Identity, Incarnation, MemberId};
-use crate::inspect::snapshot::{KnownLanes, MemberView, Snapshot, read as read_snapshot};
+use crate::inspect::snapshot::{MemberView, Snapshot, read as read_snapshot};
 use crate::keys::{Keys, RingName};
 use crate::message::{DeadLetter, Message};
 use crate::redis::{CallError, Keeper, ManagedConnection, Reply, Store};
@@ -25,6 +26,7 @@ mod burials;
 mod damage;
 mod headers;
 mod judging;
+mod lines;
 mod links;
 mod looks;
 mod packs;
@@ -46,6 +48,124 @@ struct TestBench {
     redis: RedisServer,
     store: Store,
     _keeper: Keeper,
+    /// What each member knows of its own hand.
+    hands: RefCell<HashMap<Incarnation, Hand>>,
+}
+
+/// What a member knows of its own hand, from the answers that it received.
+#[derive(Clone, Default)]
+struct Hand {
+    cursor: u64,
+    seen: u64,
+    held: Vec<HeldMessage>,
+}
+
+#[derive(Clone)]
+struct HeldMessage {
+    /// The name of its element.
+    name: String,
+    /// The number of messages that Redis counts in that element.
+    size: usize,
+    index: usize,
+    message: Message,
+}
+
+/// What becomes of a message in a hand.
+#[derive(Clone, Debug)]
+enum Fate {
+    Stays,
+    Done,
+    Fails(String),
+    /// It returns to the queue, because no lane has started it.
+    Returns,
+}
+
+/// What a turn brought.
+#[derive(Debug, PartialEq)]
+struct Applied {
+    cursor: u64,
+    claimed: u64,
+    waits: bool,
+    claims: Vec<(String, Vec<u8>)>,
+}
+
+impl Applied {
+    fn messages(&self) -> Vec<Message> {
+        self.held().into_iter().map(|held| held.message).collect()
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.claims.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    fn held(&self) -> Vec<HeldMessage> {
+        let mut all = Vec::new();
+        for (name, element) in &self.claims {
+            let mut messages = Vec::new();
+            crate::pack::read(&RingName::sample(), element.clone(), &mut messages);
+            let size = name.split_once('*').map_or(1, |(_, size)| size.parse().unwrap());
+            let held = |(index, message)| HeldMessage { name: name.clone(), size, index, message };
+            all.extend(messages.into_iter().enumerate().map(held));
+        }
+        all
+    }
+}
+
+impl Hand {
+    /// A turn that lets go of each message as `fate` says. Its position is that in the hand.
+    fn settlement(&self, fate: impl Fn(usize) -> Fate) -> Settlement {
+        let mut settlement = Settlement { cursor: self.cursor, seen: self.seen, ..Settlement::default() };
+        let elements = self.held.chunk_by(|one, next| one.name == next.name);
+        let mut at = 0;
+        for element in elements {
+            let HeldMessage { name, size, .. } = &element[0];
+            let fates: Vec<(usize, Fate)> =
+                element.iter().enumerate().map(|(i, held)| (held.index, fate(at + i))).collect();
+            at += element.len();
+            let mut part = Part { name: name.clone(), ..Part::default() };
+            for (index, fate) in fates {
+                match fate {
+                    Fate::Stays => continue,
+                    Fate::Returns => part.back.push(index),
+                    Fate::Done => part.settled.push(index),
+                    Fate::Fails(reason) => {
+                        part.settled.push(index);
+                        settlement.failures.push(FailedMessage { name: name.clone(), index, reason });
+                    }
+                }
+            }
+            let gone = part.settled.len() + part.back.len();
+            if part.settled.len() == element.len() {
+                settlement.whole.push(part.name);
+                settlement.count += size;
+            } else if part.back.len() == element.len() {
+                settlement.returns.push(part.name);
+                settlement.count += size;
+            } else if gone > 0 {
+                settlement.parts.push(part);
+                settlement.count += gone;
+            }
+        }
+        settlement
+    }
+
+    /// Updates the hand after a turn that was applied.
+    fn apply(&mut self, settlement: &Settlement, applied: &Applied) {
+        let is_whole = |held: &HeldMessage| {
+            settlement.whole.contains(&held.name) || settlement.returns.contains(&held.name)
+        };
+        self.held.retain(|held| !is_whole(held));
+        for Part { name, settled, back } in &settlement.parts {
+            let left = |held: &HeldMessage| settled.contains(&held.index) || back.contains(&held.index);
+            self.held.retain(|held| held.name != *name || !left(held));
+            for held in self.held.iter_mut().filter(|held| held.name == *name) {
+                let claim = name.split('*').next().unwrap();
+                (held.name, held.size, held.index) = (format!("{claim}.{}", held.index), 1, 0);
+            }
+        }
+        (self.cursor, self.seen) = (applied.cursor, applied.claimed);
+        self.held.extend(applied.held());
+    }
 }
 
 /// A member without presence, so that tests decide when it dies.
@@ -53,7 +173,6 @@ struct TestBench {
 struct Actor {
     incarnation: Incarnation,
     number: MemberId,
-    lanes: usize,
 }
 
 impl Actor {
@@ -68,13 +187,14 @@ impl TestBench {
         let endpoint = redis.url().parse().unwrap();
         let (connection, keeper) = ManagedConnection::open(endpoint, Duration::from_secs(10)).await.unwrap();
         let store = Store::new(Arc::new(connection), RingName::sample());
-        Self { connection: redis.connect().into(), redis, store, _keeper: keeper }
+        let hands = RefCell::default();
+        Self { connection: redis.connect().into(), redis, store, _keeper: keeper, hands }
     }
 
     async fn join(&self, kind: MemberKind, lanes: usize) -> Actor {
         let incarnation = Incarnation::random();
         let number = self.store.join(&introduction(incarnation, kind, lanes, false)).await.unwrap();
-        Actor { incarnation, number, lanes }
+        Actor { incarnation, number }
     }
 
     async fn lead(&self, actor: Actor) -> Term {
@@ -96,21 +216,72 @@ impl TestBench {
         self.store.publish(actor.incarnation, &batch(term.epoch, n, &messages)).await.unwrap()
     }
 
-    async fn turn(&self, actor: Actor, lane: usize, settlement: Settlement) -> Option<(u64, Vec<Message>)> {
-        match self.store.turn(actor.identity(), lane, &settlement, true).await.unwrap() {
-            Turn::Holds { cursor, held, .. } => Some((cursor, held)),
+    /// Makes a turn that the test has built. What the member knows of its hand stays as it is.
+    async fn turn(&self, actor: Actor, settlement: &Settlement) -> Option<Applied> {
+        match self.store.turn(actor.identity(), settlement, true).await.unwrap() {
+            Turn::Applied { cursor, claimed, waits, claims } => {
+                Some(Applied { cursor, claimed, waits, claims })
+            }
             Turn::Lost => None,
         }
     }
 
-    async fn claim(&self, actor: Actor, lane: usize, want: usize) -> Vec<Message> {
-        let settlement = Settlement { want, ..Settlement::default() };
-        self.turn(actor, lane, settlement).await.expect("a member").1
+    /// Makes a turn, after which the member knows its hand.
+    async fn make(&self, actor: Actor, settlement: &Settlement) -> Option<Applied> {
+        let applied = self.turn(actor, settlement).await?;
+        self.hands.borrow_mut().entry(actor.incarnation).or_default().apply(settlement, &applied);
+        Some(applied)
+    }
+
+    /// Claims up to `want` messages for one lane.
+    async fn claim(&self, actor: Actor, want: usize) -> Vec<Message> {
+        self.claim_for(actor, 1, want).await
+    }
+
+    /// Claims messages for this number of free lanes, of which each wants `each`.
+    async fn claim_for(&self, actor: Actor, lanes: usize, each: usize) -> Vec<Message> {
+        let settlement = Settlement { want: lanes * each, each, ..self.settlement(actor, 0, &[]) };
+        self.make(actor, &settlement).await.expect("a member").messages()
+    }
+
+    /// Settles the first `count` messages of a hand, of which some failed, and claims up to `want` for one lane.
+    async fn settle(
+        &self,
+        actor: Actor,
+        count: usize,
+        failures: &[(usize, &str)],
+        want: usize,
+    ) -> Vec<Message> {
+        let settlement = Settlement { want, each: want, ..self.settlement(actor, count, failures) };
+        self.make(actor, &settlement).await.expect("a member").messages()
+    }
+
+    /// A turn that settles the first `count` messages of a hand, of which some failed.
+    fn settlement(&self, actor: Actor, count: usize, failures: &[(usize, &str)]) -> Settlement {
+        self.hand(actor).settlement(|at| match failures.iter().find(|(failed, _)| *failed == at) {
+            _ if at >= count => Fate::Stays,
+            Some((_, reason)) => Fate::Fails((*reason).to_owned()),
+            None => Fate::Done,
+        })
+    }
+
+    fn hand(&self, actor: Actor) -> Hand {
+        self.hands.borrow().get(&actor.incarnation).cloned().unwrap_or_default()
+    }
+
+    /// The ids of the messages that a member knows to be in its hand.
+    fn held(&self, actor: Actor) -> Vec<u64> {
+        self.hand(actor).held.iter().map(|held| held.message.id).collect()
+    }
+
+    /// The line of idle members.
+    fn line(&self) -> Vec<String> {
+        let line: Option<String> = self.ask(&["HGET", "{estafeta}:ledger", "idle"]);
+        line.unwrap_or_default().split_whitespace().map(ToOwned::to_owned).collect()
     }
 
     async fn bury(&self, actor: Actor) -> Bury {
-        let facts = Facts { lanes: actor.lanes, ..Facts::default() };
-        self.store.bury(actor.incarnation, &facts, 0, GRACE, None).await.unwrap()
+        self.store.bury(actor.incarnation, 0, GRACE, None).await.unwrap()
     }
 
     fn expire(&self, actor: Actor) {
@@ -162,7 +333,7 @@ impl TestBench {
     }
 
     async fn snapshot(&self) -> Snapshot {
-        read_snapshot(&self.store, &RingName::sample(), &KnownLanes::default(), 0).await.unwrap()
+        read_snapshot(&self.store, &RingName::sample(), 0).await.unwrap()
     }
 
     async fn assert_balanced(&self) {

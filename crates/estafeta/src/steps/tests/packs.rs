@@ -16,17 +16,19 @@ async fn fill(bench: &TestBench, generator: Actor, term: &Term, n: u64, count: u
     bench.store.publish(generator.incarnation, &batch).await.unwrap()
 }
 
-/// Claims and settles up to `want` messages at a time until the queue is empty. Returns the ids of each claim.
+/// Claims and settles up to `want` messages at a time until the queue is empty. Foreign messages fail. Returns the ids
+/// of each claim.
 async fn settle_all(bench: &TestBench, handler: Actor, want: usize) -> Vec<Vec<u64>> {
-    let (mut cursor, mut settled, mut claims) = (0, 0, Vec::new());
+    let mut claims = Vec::new();
     loop {
-        let settlement = Settlement { cursor, settled, want, ..Settlement::default() };
-        let (now, held) = bench.turn(handler, 0, settlement).await.unwrap();
-        if held.is_empty() {
+        let held = bench.held(handler);
+        let foreign = held.iter().enumerate().filter(|(_, id)| **id == 0);
+        let failures: Vec<_> = foreign.map(|(index, _)| (index, "foreign")).collect();
+        let claimed = bench.settle(handler, held.len(), &failures, want).await;
+        if claimed.is_empty() {
             return claims;
         }
-        (cursor, settled) = (now, held.len());
-        claims.push(held.iter().map(|message| message.id).collect());
+        claims.push(claimed.iter().map(|message| message.id).collect());
     }
 }
 
@@ -54,7 +56,7 @@ async fn a_claim_takes_as_many_whole_packs_as_fit() {
 async fn a_claim_of_less_than_a_pack_opens_the_pack() {
     let bench = TestBench::new().await;
     let (.., handler) = ring_with(&bench, 250).await;
-    let first = bench.claim(handler, 0, 30).await;
+    let first = bench.claim(handler, 30).await;
     assert_eq!(first.iter().map(|message| message.id).collect::<Vec<_>>(), (1..=30).collect::<Vec<u64>>());
     assert_eq!((bench.ready().len(), bench.snapshot().await.waiting), (72, 220));
     let other = bench.join(MemberKind::Node, 1).await;
@@ -67,14 +69,13 @@ async fn a_claim_of_less_than_a_pack_opens_the_pack() {
 async fn the_rest_of_a_partly_settled_pack_returns_in_order() {
     let bench = TestBench::new().await;
     let (.., handler) = ring_with(&bench, 20).await;
-    assert_eq!(bench.claim(handler, 0, 1000).await.len(), 20);
+    assert_eq!(bench.claim(handler, 1000).await.len(), 20);
     assert_eq!(bench.snapshot().await.in_flight, 20);
-    // The lane stops halfway, with one failure among the settled messages.
-    let settlement = Settlement { settled: 8, failures: vec![(2, "no".into())], ..Settlement::default() };
-    let (cursor, held) = bench.turn(handler, 0, settlement).await.unwrap();
-    assert_eq!((cursor, held.len(), held[0].id), (8, 12, 9));
+    // The node stops halfway, with one failure among the settled messages.
+    bench.settle(handler, 8, &[(2, "no")], 0).await;
+    assert_eq!((bench.hand(handler).cursor, bench.held(handler)), (8, (9..=20).collect()));
     assert_eq!(bench.store.errors(0, 9).await.unwrap()[0].message.id, 3);
-    assert_eq!(bench.store.leave(handler.incarnation, 1).await.unwrap(), 12);
+    assert_eq!(bench.store.leave(handler.incarnation).await.unwrap(), 12);
     let other = bench.join(MemberKind::Node, 1).await;
     let claims = settle_all(&bench, other, 1000).await;
     assert_eq!(sizes(&claims), [12], "their handler left and did not die");
@@ -108,56 +109,31 @@ async fn a_broken_pack_is_one_foreign_message_to_scripts_and_lanes() {
         let ours: Vec<u64> = ids.iter().copied().filter(|id| *id > 0).collect();
         assert_eq!(ours, (1..=8).collect::<Vec<u64>>(), "claims of {want}: {ids:?}");
         assert_eq!(ids.len() - ours.len(), broken.len(), "claims of {want}: {ids:?}");
-        assert_eq!(bench.snapshot().await.waiting, 0);
+        let snapshot = bench.snapshot().await;
+        assert_eq!((snapshot.waiting, snapshot.in_flight), (0, 0), "claims of {want}");
+        assert_eq!((bench.ledger("done"), bench.ledger("failed")), (8, 11), "claims of {want}");
     }
 }
 
+/// If a count is wrong, a member gets as many messages as it wants all the same, and none is lost.
 #[tokio::test]
-async fn a_lost_count_loses_no_message() {
-    let bench = TestBench::new().await;
-    let (.., handler) = ring_with(&bench, 250).await;
-    bench.ask::<()>(&["HDEL", "{estafeta}:ledger", "packed"]);
-    assert_eq!(bench.claim(handler, 0, 2).await.len(), 200, "two elements, for all that Redis knows");
-    let member = bench.store.keys().member(handler.incarnation);
-    bench.ask::<()>(&["HDEL", &member, "packed:0"]);
-    assert_eq!(bench.snapshot().await.in_flight, 200);
-    assert_eq!(bench.claim(handler, 0, 2).await.len(), 200, "a repeated claim counts them anew");
-    assert_eq!(bench.snapshot().await.in_flight, 200);
-    let claims = settle_all(&bench, handler, 1000).await;
-    assert_eq!(claims.concat(), (1..=250).collect::<Vec<u64>>());
-    assert_eq!(bench.ledger("done"), 250);
-    bench.assert_balanced().await;
-}
-
-/// If a count is wrong, a lane gets more messages than Redis knows of. It then settles as many as Redis thinks it
-/// holds.
-#[tokio::test]
-async fn messages_that_were_never_counted_are_not_taken_for_settled() {
-    for wrong in [["packed", "0"], ["loose", "5"]] {
+async fn wrong_counts_of_the_queue_lose_no_message() {
+    for damage in [
+        &["HDEL", "{estafeta}:ledger", "packed"][..],
+        &["HSET", "{estafeta}:ledger", "packed", "-1"],
+        &["HSET", "{estafeta}:ledger", "packed", "1"],
+        &["HSET", "{estafeta}:ledger", "packed", "99999"],
+    ] {
         let bench = TestBench::new().await;
-        let (.., handler) = ring_with(&bench, 100).await;
-        bench.ask::<()>(&[&["HSET", "{estafeta}:ledger"], &wrong[..]].concat());
-        assert_eq!(bench.claim(handler, 0, 1).await.len(), 100, "one element, for all that Redis knows");
-        // There is no journal, because for a journal the script reads the messages in any case.
-        let settlement = Settlement { settled: 1, ..Settlement::default() };
-        let turn = bench.store.turn(handler.identity(), 0, &settlement, false).await.unwrap();
-        assert!(matches!(turn, Turn::Holds { cursor: 1, held, .. } if held.len() == 99), "{wrong:?}");
-        bench.store.leave(handler.incarnation, 1).await.unwrap();
+        let (.., handler) = ring_with(&bench, 250).await;
+        bench.ask::<()>(damage);
+        assert_eq!(bench.claim(handler, 2).await.len(), 2, "{damage:?}");
+        assert_eq!(bench.snapshot().await.in_flight, 2, "{damage:?}");
+        let claims = settle_all(&bench, handler, 1000).await;
+        assert_eq!(claims.concat(), (3..=250).collect::<Vec<u64>>(), "{damage:?}");
+        assert_eq!((bench.ledger("done"), bench.ledger("packed")), (250, 0), "{damage:?}");
         bench.assert_balanced().await;
     }
-}
-
-#[tokio::test]
-async fn a_count_below_zero_does_not_let_a_lane_claim_over_what_it_holds() {
-    let bench = TestBench::new().await;
-    let (.., handler) = ring_with(&bench, 1).await;
-    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "packed", "-1"]);
-    let held = bench.claim(handler, 0, 1).await;
-    let member = bench.store.keys().member(handler.incarnation);
-    bench.ask::<()>(&["HSET", &member, "packed:0", "-1"]);
-    bench.ask::<()>(&["RPUSH", "{estafeta}:ready", "2 1 7 0 0 0 0 0 y"]);
-    assert_eq!(bench.claim(handler, 0, 1).await, held, "a repeated claim");
-    assert_eq!(bench.snapshot().await.in_flight, 1, "and the count is right again");
 }
 
 /// A script that may call any function of the pieces about messages.
@@ -388,51 +364,23 @@ async fn a_deleted_queue_is_not_full() {
     assert_eq!(bench.snapshot().await.waiting, 10);
 }
 
-/// Two of a thousand messages are not in the queue when it is deleted: a lane holds one, and the other is an error.
+/// Two of a thousand messages are not in the queue when it is deleted: a node holds one, and the other is an error.
 #[tokio::test]
 async fn a_message_that_returns_to_a_deleted_queue_is_the_only_one_counted_there() {
     for by_retry in [false, true] {
         let bench = TestBench::new().await;
         let (.., handler) = ring_with(&bench, 1000).await;
-        bench.claim(handler, 0, 1).await;
-        let fails =
-            Settlement { settled: 1, failures: vec![(0, "no".into())], want: 1, ..Settlement::default() };
-        bench.turn(handler, 0, fails).await.unwrap();
+        bench.claim(handler, 1).await;
+        bench.settle(handler, 1, &[(0, "no")], 1).await;
         bench.ask::<()>(&["DEL", "{estafeta}:ready"]);
         if by_retry {
             let errors: Vec<String> = bench.ask(&["LRANGE", "{estafeta}:errors", "0", "-1"]);
             assert_eq!(bench.store.resolve("retry", &[errors[0].as_bytes()]).await.unwrap(), 1);
         } else {
-            bench.store.leave(handler.incarnation, 1).await.unwrap();
+            bench.store.leave(handler.incarnation).await.unwrap();
         }
         assert_eq!(bench.snapshot().await.waiting, 1, "by retry: {by_retry}");
-        assert_eq!(bench.ledger("loose"), 0, "by retry: {by_retry}");
     }
-}
-
-#[tokio::test]
-async fn a_turn_reports_no_more_elements_than_there_are() {
-    let bench = TestBench::new().await;
-    let (.., handler) = ring_with(&bench, 1).await;
-    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "packed", "999", "loose", "5"]);
-    bench.ask::<()>(&["DEL", "{estafeta}:wakeup"]);
-    let settlement = Settlement { want: 100, ..Settlement::default() };
-    let call = turn::call(bench.store.keys(), handler.identity(), 0, 1, &settlement, false);
-    let reply = bench.store.run(&turn::SCRIPT, &call).await.unwrap();
-    assert_eq!(turn::read(reply).unwrap(), Some((0, 1)), "nothing was settled, and one is held");
-    assert_eq!(bench.ask::<String>(&["HGET", "{estafeta}:ledger", "packed"]), "0");
-    assert_eq!(bench.ask::<u64>(&["LLEN", "{estafeta}:wakeup"]), 0, "nothing is left to wake anybody for");
-}
-
-/// A lane must not block Redis by a search through a long queue.
-#[tokio::test]
-async fn a_claim_from_a_queue_with_a_pack_looks_at_no_more_than_100_elements() {
-    let bench = TestBench::new().await;
-    let (generator, term, handler) = ring_with(&bench, 2).await;
-    for n in 1..=300 {
-        fill(&bench, generator, &term, n, 1).await;
-    }
-    assert_eq!(sizes(&settle_all(&bench, handler, 250).await), [101, 201]);
 }
 
 #[tokio::test]
@@ -446,64 +394,67 @@ async fn a_publish_repairs_damaged_counts() {
         fill(&bench, generator, &term, 1, 3).await;
         assert_eq!((bench.ledger("packed"), bench.snapshot().await.waiting), (2, 4), "{damage:?}");
     }
-    // An emptied queue has no loose messages.
-    let bench = TestBench::new().await;
-    let (generator, term, _) = ring_with(&bench, 1).await;
-    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "loose", "5"]);
-    bench.ask::<()>(&["DEL", "{estafeta}:ready"]);
-    fill(&bench, generator, &term, 1, 3).await;
-    assert_eq!(bench.ledger("loose"), 0);
 }
 
 /// A message with deaths waits behind two packs, of which one is opened by the first claim.
 #[tokio::test]
-async fn a_claim_of_packs_ends_before_a_message_with_deaths() {
+async fn a_message_with_deaths_takes_the_share_of_a_whole_lane() {
     let bench = TestBench::new().await;
     let (generator, term, handler) = ring_with(&bench, 20).await;
     fill(&bench, generator, &term, 1, 3).await;
     bench.ask::<()>(&["RPUSH", "{estafeta}:ready", "24 9 7 1 0 1 0 0 x", "25 9 7 1 0 0 0 0 x"]);
-    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "alone", "1", "published", "25"]);
-    assert_eq!(bench.claim(handler, 0, 5).await.len(), 5);
+    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "published", "25"]);
+    assert_eq!(bench.claim(handler, 5).await.len(), 5);
+    // One lane gets what stands before it, then the message alone, then what stands behind it.
     let other = bench.join(MemberKind::Node, 1).await;
     assert_eq!(sizes(&settle_all(&bench, other, 1000).await), [18, 1, 1]);
-    assert_eq!((bench.ledger("alone"), bench.ledger("packed")), (0, 0));
     bench.assert_balanced().await;
 }
 
-/// If the count is too high, lanes search for messages with deaths that are not there.
 #[tokio::test]
-async fn a_search_for_messages_with_deaths_is_short() {
+async fn several_lanes_get_a_message_with_deaths_and_the_shares_of_the_others() {
     let bench = TestBench::new().await;
     let (generator, term, handler) = ring_with(&bench, 1).await;
-    for n in 1..250 {
+    bench.ask::<()>(&["LPUSH", "{estafeta}:ready", "8 9 7 1 0 1 0 0 x", "what is this", "7 9 7 1 0 1 0 0 x"]);
+    for n in 1..20 {
         fill(&bench, generator, &term, n, 1).await;
     }
-    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "alone", "3"]);
-    assert_eq!(sizes(&settle_all(&bench, handler, 200).await), [100, 100, 50]);
-    // An empty queue has none.
-    fill(&bench, generator, &term, 250, 1).await;
-    assert_eq!(bench.ledger("alone"), 0);
-
+    // Four lanes want ten messages each. Three of these shares are used up by one element each.
+    let claimed = bench.claim_for(handler, 4, 10).await;
+    let ids: Vec<u64> = claimed.iter().map(|message| message.id).collect();
+    assert_eq!(ids, [vec![7, 0, 8], (1..=10).collect()].concat());
+    // If lanes want one each, all messages are equal.
     let bench = TestBench::new().await;
-    let (generator, term, handler) = ring_with(&bench, 1).await;
-    let large = "x".repeat(1_000_000);
-    let messages = messages(term.epoch, 2, &[&large[..]; 5]);
-    bench.store.publish(generator.incarnation, &batch(term.epoch, 1, &messages)).await.unwrap();
-    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "alone", "3"]);
-    assert_eq!(bench.claim(handler, 0, 6).await.len(), 4, "it stops after 2 MiB");
+    let (.., handler) = ring_with(&bench, 5).await;
+    bench.ask::<()>(&["LPUSH", "{estafeta}:ready", "7 9 7 1 0 1 0 0 x"]);
+    assert_eq!(bench.claim_for(handler, 4, 1).await.len(), 4);
 }
 
+/// A pack stays whole for a lane that wants many messages, even if it is somewhat larger. Lanes that want one message
+/// each get single ones.
 #[tokio::test]
-async fn a_count_of_deaths_below_zero_is_repaired() {
+async fn a_pack_is_opened_only_for_lanes_that_want_few_messages() {
+    for (lanes, each, names, waiting) in [
+        (1, 100, vec!["1*100"], 150),
+        (1, 50, vec!["1*100"], 150),
+        (2, 25, vec!["1*100"], 150),
+        (1, 120, vec!["1*100"], 150),
+        (1, 151, vec!["1*100", "2*100"], 50),
+        (3, 1, vec!["1", "2", "3"], 247),
+    ] {
+        let bench = TestBench::new().await;
+        let (.., handler) = ring_with(&bench, 250).await;
+        let want = Settlement { want: lanes * each, each, ..Settlement::default() };
+        let applied = bench.make(handler, &want).await.unwrap();
+        assert_eq!(applied.names(), names, "{lanes} lanes want {each} each");
+        assert_eq!(bench.snapshot().await.waiting, waiting, "{lanes} lanes want {each} each");
+        bench.assert_balanced().await;
+    }
+    // A lane that wants much less than the pack has opens it.
     let bench = TestBench::new().await;
-    let (generator, term, handler) = ring_with(&bench, 3).await;
-    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "alone", "-2"]);
-    fill(&bench, generator, &term, 1, 1).await;
-    assert_eq!(bench.ask::<String>(&["HGET", "{estafeta}:ledger", "alone"]), "0");
-    // A message with deaths that was never counted is still claimed alone, at the head of the queue.
-    bench.ask::<()>(&["LPUSH", "{estafeta}:ready", "9 9 7 1 0 1 0 0 x"]);
-    assert_eq!(bench.claim(handler, 0, 9).await.len(), 1);
-    assert_eq!(bench.ask::<String>(&["HGET", "{estafeta}:ledger", "alone"]), "0");
+    let (.., handler) = ring_with(&bench, 250).await;
+    assert_eq!(bench.claim(handler, 49).await.len(), 49);
+    assert_eq!(bench.ready().len(), 53);
 }
 
 /// One header names nine messages, which is more than the lane wants. The other one names none.
@@ -515,85 +466,68 @@ async fn a_broken_pack_is_claimed_as_one_message_whatever_number_its_header_name
         let (.., handler) = ring_with(&bench, 4).await;
         bench.ask::<()>(&["LPUSH", "{estafeta}:ready", foreign]);
         // Together with the pack of four behind it, the claim would be too large.
-        let held = bench.claim(handler, 0, 4).await;
+        let held = bench.claim(handler, 4).await;
         assert_eq!((held.len(), held[0].id, held[0].body()), (1, 0, foreign.as_bytes()));
-        let member = bench.store.keys().member(handler.incarnation);
-        assert_eq!(bench.ask::<u64>(&["HGET", &member, "packed:0"]), 0);
+        assert_eq!(bench.snapshot().await.in_flight, 1);
         assert_eq!(bench.ledger("packed"), 3);
     }
 }
 
 #[tokio::test]
-async fn a_count_that_is_too_low_does_not_fall_below_zero() {
+async fn the_parts_of_a_pack_are_settled_in_any_order() {
     let bench = TestBench::new().await;
-    let (.., handler) = ring_with(&bench, 300).await;
-    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "packed", "1"]);
-    assert_eq!(bench.claim(handler, 0, 3).await.len(), 3);
-    assert_eq!(bench.ask::<String>(&["HGET", "{estafeta}:ledger", "packed"]), "0");
-}
-
-#[tokio::test]
-async fn a_claim_that_leaves_a_part_of_a_pack_leaves_a_wakeup() {
-    let bench = TestBench::new().await;
-    let (.., handler) = ring_with(&bench, 2).await;
-    bench.ask::<()>(&["DEL", "{estafeta}:wakeup"]);
-    assert_eq!(bench.claim(handler, 0, 1).await.len(), 1);
-    assert_eq!(bench.ask::<u64>(&["LLEN", "{estafeta}:wakeup"]), 1);
-}
-
-/// A list is removed as a whole only if the settled messages, the elements and the stored count all agree.
-#[tokio::test]
-async fn a_partly_settled_pack_keeps_its_rest_even_if_the_call_or_the_count_is_wrong() {
-    let mistakes =
-        [("the lane says that it settles all", 1, 5, "2"), ("the count says that there are two", 0, 1, "1")];
-    for (mistake, elements, want, packed) in mistakes {
-        let bench = TestBench::new().await;
-        let (.., handler) = ring_with(&bench, 3).await;
-        assert_eq!(bench.claim(handler, 0, 3).await.len(), 3);
-        bench.ask::<()>(&["HSET", &bench.store.keys().member(handler.incarnation), "packed:0", packed]);
-        let settlement = Settlement { settled: 2, elements, want, ..Settlement::default() };
-        let turn = bench.store.turn(handler.identity(), 0, &settlement, false).await.unwrap();
-        let Turn::Holds { cursor: 2, held, .. } = turn else { panic!("{mistake}") };
-        assert_eq!(held.iter().map(|message| message.id).collect::<Vec<_>>(), [3], "{mistake}");
-        assert_eq!(bench.ledger("done"), 2, "{mistake}");
+    let (.., handler) = ring_with(&bench, 10).await;
+    assert_eq!(bench.claim(handler, 10).await.len(), 10);
+    // Some messages of the pack are settled, one of them failed, and one goes back.
+    let fate = |at: usize| match at {
+        7 | 2 => Fate::Done,
+        4 => Fate::Fails("no".into()),
+        9 => Fate::Returns,
+        _ => Fate::Stays,
+    };
+    let first = bench.hand(handler).settlement(fate);
+    assert_eq!((first.count, first.parts[0].settled.len(), first.parts[0].back.len()), (4, 3, 1));
+    for _ in 0..2 {
+        assert_eq!(bench.turn(handler, &first).await.unwrap().cursor, 4);
     }
+    bench.make(handler, &first).await.unwrap();
+    let member = bench.store.keys().member(handler.incarnation);
+    let mut fields: Vec<String> = bench.ask(&["HKEYS", &member]);
+    fields.retain(|field| field.starts_with(|first: char| first.is_ascii_digit()));
+    fields.sort();
+    assert_eq!(fields, ["1.0", "1.1", "1.3", "1.5", "1.6", "1.8"]);
+    assert_eq!(bench.ready(), [format!("10 {} 7 0 0 0 0 0 x", first_epoch(&bench))]);
+    assert_eq!((bench.ledger("done"), bench.ledger("failed")), (2, 1));
+    assert_eq!(bench.snapshot().await.in_flight, 6);
+    bench.assert_balanced().await;
+    // The rest is settled from its end.
+    let last = bench.hand(handler).settlement(|at| if at >= 3 { Fate::Done } else { Fate::Stays });
+    bench.make(handler, &last).await.unwrap();
+    bench.settle(handler, 3, &[(1, "no")], 0).await;
+    assert_eq!((bench.ledger("done"), bench.ledger("failed")), (7, 2));
+    assert_eq!(bench.snapshot().await.in_flight, 0);
+    bench.assert_balanced().await;
 }
 
-#[tokio::test]
-async fn messages_deleted_from_the_list_of_a_lane_are_not_settled() {
-    let bench = TestBench::new().await;
-    let (.., handler) = ring_with(&bench, 5).await;
-    assert_eq!(bench.claim(handler, 0, 5).await.len(), 5);
-    bench.ask::<()>(&["DEL", &bench.store.keys().inflight(handler.incarnation, 0)]);
-    for (settled, elements) in [(4, 0), (4, 1), (5, 1)] {
-        let settlement = Settlement { settled, elements, ..Settlement::default() };
-        let turn = bench.store.turn(handler.identity(), 0, &settlement, false).await.unwrap();
-        assert!(matches!(turn, Turn::Lost), "{settled} in {elements}");
-    }
-    assert_eq!(bench.ledger("done"), 0);
+fn first_epoch(bench: &TestBench) -> String {
+    bench.ask(&["HGET", "{estafeta}:ledger", "epoch"])
 }
 
+/// With a journal, the script reads what it settles and refuses. Without one, it counts only what was there.
 #[tokio::test]
-async fn damaged_counts_of_the_queue_never_give_a_lane_more_than_it_wants() {
-    // The first queue has three single messages. The second has a pack of three and a single message behind it.
-    for damage in
-        [&["HSET", "{estafeta}:ledger", "packed", "-1"][..], &["HSET", "{estafeta}:ledger", "loose", "-3"]]
-    {
+async fn messages_deleted_from_a_hand_are_not_settled() {
+    for (each, journal) in [(1, false), (1, true), (5, false), (5, true)] {
         let bench = TestBench::new().await;
-        let (generator, term, handler) = ring_with(&bench, 1).await;
-        fill(&bench, generator, &term, 1, 1).await;
-        fill(&bench, generator, &term, 2, 1).await;
-        bench.ask::<()>(damage);
-        assert_eq!(bench.claim(handler, 0, 2).await.len(), 2, "{damage:?}");
-    }
-    for damage in [&["HDEL", "{estafeta}:ledger", "loose"][..], &["HSET", "{estafeta}:ledger", "loose", "-3"]]
-    {
-        let bench = TestBench::new().await;
-        let (generator, term, handler) = ring_with(&bench, 3).await;
-        fill(&bench, generator, &term, 1, 1).await;
-        bench.ask::<()>(damage);
-        assert_eq!(bench.claim(handler, 0, 2).await.len(), 2, "{damage:?}");
-        bench.assert_balanced().await;
+        let (.., handler) = ring_with(&bench, 5).await;
+        for _ in 0..5 / each {
+            assert_eq!(bench.claim(handler, each).await.len(), each);
+        }
+        let settlement = bench.settlement(handler, 5, &[]);
+        bench.ask::<()>(&["HDEL", &bench.store.keys().member(handler.incarnation), &settlement.whole[0]]);
+        let turn = bench.store.turn(handler.identity(), &settlement, journal).await.unwrap();
+        assert_eq!(matches!(turn, Turn::Lost), journal, "claims of {each}");
+        let done = if journal { 0 } else { 5 - each as u64 };
+        assert_eq!(bench.ledger("done"), done, "claims of {each}");
     }
 }
 
@@ -603,9 +537,8 @@ async fn a_message_with_an_empty_body_keeps_its_id_when_it_fails_and_when_its_ha
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["", ""]).await;
-    assert_eq!(bench.claim(handler, 0, 2).await.len(), 2);
-    let settlement = Settlement { settled: 1, failures: vec![(0, "no".into())], ..Settlement::default() };
-    bench.turn(handler, 0, settlement).await.unwrap();
+    assert_eq!(bench.claim(handler, 2).await.len(), 2);
+    bench.settle(handler, 1, &[(0, "no")], 0).await;
     let failed = bench.store.errors(0, 10).await.unwrap();
     assert_eq!(
         failed.iter().map(|error| (error.message.id, error.message.body())).collect::<Vec<_>>(),
@@ -614,7 +547,7 @@ async fn a_message_with_an_empty_body_keeps_its_id_when_it_fails_and_when_its_ha
     bench.expire(handler);
     bench.bury(handler).await;
     let heir = bench.join(MemberKind::Node, 1).await;
-    let returned = bench.claim(heir, 0, 1).await;
+    let returned = bench.claim(heir, 1).await;
     let seen: Vec<_> =
         returned.iter().map(|message| (message.id, message.delivery, message.body())).collect();
     assert_eq!(seen, [(2, 2, &b""[..])]);

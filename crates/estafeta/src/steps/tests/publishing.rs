@@ -63,7 +63,7 @@ async fn ticks_keep_their_phase_across_a_take_over_and_a_pause() {
 
     // A long overdue tick is skipped, in steps of the interval.
     let due: u64 = term.due_ms - 1_000_000 + 123;
-    bench.ask::<()>(&["HSET", "{estafeta}:leader", "due", &due.to_string()]);
+    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "due", &due.to_string()]);
     let term = bench.lead(new).await;
     let Publish::Published { due_ms, now_ms } = bench.publish(new, &term, 0, &["b"]).await else {
         panic!("not published")
@@ -78,7 +78,7 @@ async fn ticks_that_are_only_a_little_late_are_not_skipped() {
     let one = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(one).await;
     let due = term.now_ms - 50;
-    bench.ask::<()>(&["HSET", "{estafeta}:leader", "due", &due.to_string()]);
+    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "due", &due.to_string()]);
     let messages = messages(term.epoch, 1, &["a", "b", "c"]);
     let interval = Duration::from_millis(10);
     let late = Duration::from_secs(10);
@@ -126,7 +126,7 @@ async fn a_tick_too_far_ahead_after_a_clock_jump_is_brought_back() {
     let one = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(one).await;
     let far = term.now_ms + 3_600_000;
-    bench.ask::<()>(&["HSET", "{estafeta}:leader", "due", &far.to_string()]);
+    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "due", &far.to_string()]);
     let Publish::Published { due_ms, now_ms } = bench.publish(one, &term, 0, &["a"]).await else {
         panic!("not published")
     };
@@ -147,7 +147,7 @@ async fn a_limit_of_one_message_and_an_interval_of_one_millisecond_are_respected
     assert_eq!(bench.store.publish(one.incarnation, &second).await.unwrap(), Publish::Limit);
     // A tick too far ahead is brought back to one interval from now.
     let far = term.now_ms + 3_600_000;
-    bench.ask::<()>(&["HSET", "{estafeta}:leader", "due", &far.to_string()]);
+    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "due", &far.to_string()]);
     let answer = bench.store.publish(one.incarnation, &Batch { limit: 0, ..second }).await.unwrap();
     assert!(matches!(answer, Publish::Published { due_ms, now_ms } if due_ms == now_ms + 2), "{answer:?}");
 }

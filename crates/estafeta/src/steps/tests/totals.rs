@@ -25,20 +25,17 @@ async fn every_member_is_credited_once_with_what_it_published_and_settled() {
     }
     bench.publish(generator, &term, 1, &["d", "e"]).await;
 
-    bench.claim(handler, 0, 3).await;
-    bench.claim(handler, 1, 2).await;
-    let settlement = || Settlement { settled: 3, failures: vec![(1, "no".into())], ..Settlement::default() };
-    for _ in 0..2 {
-        bench.turn(handler, 0, settlement()).await.unwrap();
-    }
+    bench.claim(handler, 5).await;
+    let settlement = bench.settlement(handler, 3, &[(1, "no")]);
+    bench.turn(handler, &settlement).await.unwrap();
+    bench.make(handler, &settlement).await.unwrap();
     assert_eq!(totals(&bench, handler).await, [0, 3, 1]);
-    let both = vec![(0, "no".into()), (1, "no".into())];
-    bench.turn(handler, 1, Settlement { settled: 2, failures: both, ..Settlement::default() }).await.unwrap();
+    bench.settle(handler, 2, &[(0, "no"), (1, "no")], 0).await;
     assert_eq!(totals(&bench, handler).await, [0, 5, 3]);
     assert_eq!(totals(&bench, generator).await, [5, 0, 0]);
 
     let reader = bench.join(MemberKind::Reader, 1).await;
-    let take = |settled, want| Settlement { settled, want, ..Settlement::default() };
+    let take = |count, want| Shown { count, want, ..Shown::default() };
     bench.store.take(reader.identity(), &take(0, 2)).await.unwrap();
     bench.store.take(reader.identity(), &take(2, 0)).await.unwrap();
     assert_eq!(totals(&bench, reader).await, [0, 2, 0]);
@@ -61,7 +58,7 @@ async fn a_total_that_is_not_a_number_stops_a_step_before_it_writes() {
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let term = bench.lead(generator).await;
     bench.publish(generator, &term, 0, &["a"]).await;
-    bench.claim(handler, 0, 1).await;
+    bench.claim(handler, 1).await;
     bench.ask::<()>(&["HSET", &hash_of(generator), "generated", "many"]);
     bench.ask::<()>(&["HSET", &hash_of(handler), "failed", "some"]);
     assert_eq!(totals(&bench, generator).await, [0, 0, 0], "it can be looked at all the same");
@@ -70,9 +67,8 @@ async fn a_total_that_is_not_a_number_stops_a_step_before_it_writes() {
     let publish = async || bench.store.publish(generator.incarnation, &batch(term.epoch, 1, &next)).await;
     let before = bench.everything();
     publish().await.unwrap_err();
-    let failures = vec![(0, "no".into())];
-    let settlement = Settlement { settled: 1, failures, ..Settlement::default() };
-    assert!(bench.store.turn(handler.identity(), 0, &settlement, true).await.is_err());
+    let settlement = bench.settlement(handler, 1, &[(0, "no")]);
+    assert!(bench.store.turn(handler.identity(), &settlement, true).await.is_err());
     assert_eq!(bench.everything(), before);
 
     bench.plant_foreign(&hash_of(generator), "hash");

@@ -1,5 +1,4 @@
-//! What happens to a ring without a script call: time passes, a connection breaks, Redis forgets, a lane takes the
-//! wakeup token.
+//! What happens to a ring without a script call: time passes, a connection breaks, Redis forgets.
 
 use std::fmt;
 
@@ -19,14 +18,12 @@ pub(super) enum Accident {
     Disconnected(Persona),
     /// A deadline is further ahead than one lease, because Redis' clock jumped back.
     Ahead(Persona, u64),
-    /// The hash of a member is deleted. Its entry in the member list stays.
+    /// The hash of a member that holds no messages is deleted. Its entry in the member list stays.
     Forgotten(Persona),
     /// Another epoch, or none, is stored.
     Epoch(Option<u64>),
     /// The next tick is moved.
     Due(u64),
-    /// An idle lane took the wakeup token, and may never claim.
-    WakeupTaken,
     /// The ring has another version.
     Schema(Option<&'static str>),
 }
@@ -49,8 +46,7 @@ impl Accident {
             Self::Ahead(who, ms) => call.arg("ZADD").arg(&keys.members).arg("XX").arg(*ms).arg(who.name()),
             Self::Forgotten(who) => call.arg("DEL").arg(keys.member(who.incarnation())),
             Self::Epoch(epoch) => return set(&keys.epoch, epoch.map(|epoch| epoch.to_string())),
-            Self::Due(due) => call.arg("HSET").arg(&keys.leader).arg("due").arg(*due),
-            Self::WakeupTaken => call.arg("LPOP").arg(&keys.wakeup),
+            Self::Due(due) => call.arg("HSET").arg(&keys.ledger).arg("due").arg(*due),
             Self::Schema(schema) => return set(&keys.schema, schema.map(Into::into)),
         };
         call
@@ -69,7 +65,6 @@ impl Accident {
             Self::Forgotten(who) => ring.forget(*who),
             Self::Epoch(epoch) => ring.epoch = *epoch,
             Self::Due(due) => ring.office.due = Some(*due),
-            Self::WakeupTaken => ring.wakeup = false,
             Self::Schema(schema) => ring.schema = *schema,
         }
     }
@@ -84,7 +79,6 @@ impl Accident {
             Self::Epoch(None) => "epoch forgotten",
             Self::Epoch(Some(_)) => "epoch moved",
             Self::Due(_) => "due moved",
-            Self::WakeupTaken => "wakeup taken",
             Self::Schema(_) => "schema",
         }
     }
@@ -107,7 +101,6 @@ impl fmt::Display for Accident {
             Self::Epoch(None) => f.write_str("Redis forgets the last epoch"),
             Self::Epoch(Some(epoch)) => write!(f, "Redis comes back with epoch {epoch}"),
             Self::Due(due) => write!(f, "the next tick is now at {due}"),
-            Self::WakeupTaken => f.write_str("an idle lane takes the wakeup token"),
             Self::Schema(schema) => write!(f, "the ring's version is {}", schema.unwrap_or("unsaid")),
         }
     }

@@ -45,10 +45,10 @@ impl StoryRun<'_> {
                 |node| node.publish(count, room, flaw, interval(room)),
                 answered && flaw.is_none(),
             ),
-            StoryStep::Turn { node, lane, settles, fails, wants, flaw, answered } => {
+            StoryStep::Turn { node, fates, lanes, each, reserve, flaw, answered } => {
                 self.tries += 1;
-                let this_try = self.tries;
-                let turn = |node: &mut SimulatedNode| node.turn(lane, this_try, settles, fails, wants, flaw);
+                let (this_try, wants) = (self.tries, [lanes, each, reserve].map(usize::from));
+                let turn = |node: &mut SimulatedNode| node.turn(this_try, fates, wants, flaw);
                 self.by_kind(node, MemberKind::Node, turn, answered && flaw.is_none())
             }
             StoryStep::Take { node, settles, wants, flaw, answered } => {
@@ -215,14 +215,16 @@ impl StoryRun<'_> {
                 .filter(|who| who.presence)
                 .map(|who| if back { Accident::Connected(who) } else { Accident::Disconnected(who) }),
             StoryStep::Ahead { node } => one(node).map(|who| Accident::Ahead(who, now + 100 * 3_600_000)),
-            StoryStep::Forget { node } => one(node).map(Accident::Forgotten),
+            // What a member holds is in its hash, and would be lost with it.
+            StoryStep::Forget { node } => one(node)
+                .filter(|who| self.model.members[&who.index].hand.is_empty())
+                .map(Accident::Forgotten),
             StoryStep::LoseEpoch { how } => self.lost_epoch(how, now),
             StoryStep::MoveDue { ahead } => self
                 .model
                 .office
                 .due
                 .map(|_| Accident::Due(if ahead { now + 7_200_000 } else { now - 1_000_000 })),
-            StoryStep::TakeWakeup => self.model.wakeup.then_some(Accident::WakeupTaken),
             StoryStep::OtherVersion => {
                 let before = self.model.schema;
                 self.inject(Accident::Schema(Some("1")))?;

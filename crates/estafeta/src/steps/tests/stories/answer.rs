@@ -25,7 +25,8 @@ pub(super) enum Answer {
     Full,
     Limit,
     Fenced,
-    Turn { cursor: u64, held: Vec<Vec<u8>> },
+    Turn { cursor: u64, claimed: u64, waits: bool, claims: Vec<(String, Vec<u8>)> },
+    Took { cursor: u64, held: Vec<Vec<u8>> },
     Late,
     Lost,
     Suspects { needs_wakeup: bool, list: Vec<(String, String)> },
@@ -126,12 +127,20 @@ impl Answer {
             "limit" => Self::Limit,
             "fenced" => Self::Fenced,
             "turn" => {
+                let (cursor, claimed, waits) = (count(&mut reply)?, count(&mut reply)?, flag(&mut reply)?);
+                let mut claims = Vec::new();
+                while !reply.is_empty() {
+                    claims.push((reply.text()?, reply.bytes()?));
+                }
+                Self::Turn { cursor, claimed, waits, claims }
+            }
+            "took" => {
                 let (cursor, count) = (count(&mut reply)?, count(&mut reply)? as usize);
-                let held = turn::elements(list)?;
+                let held = take::elements(list)?;
                 if held.len() != count {
                     return Err(Error::Answer(format!("{count} held, but the list has {}", held.len())));
                 }
-                Self::Turn { cursor, held }
+                Self::Took { cursor, held }
             }
             "late" => Self::Late,
             "lost" => Self::Lost,
@@ -188,8 +197,10 @@ impl Answer {
             Self::Full => "full",
             Self::Limit => "limit",
             Self::Fenced => "fenced",
-            Self::Turn { held, .. } if held.is_empty() => "idle",
-            Self::Turn { .. } => "holds",
+            Self::Turn { claims, .. } if claims.is_empty() => "idle",
+            Self::Turn { .. } => "claims",
+            Self::Took { held, .. } if held.is_empty() => "idle",
+            Self::Took { .. } => "holds",
             Self::Late => "late",
             Self::Lost => "lost",
             Self::Suspects { .. } => "suspects",
@@ -269,7 +280,14 @@ impl fmt::Display for Answer {
             Self::Published { due } => write!(f, "published, due {due}"),
             Self::Already { due } => write!(f, "already, due {due}"),
             Self::Expected { next } => write!(f, "expected #{next}"),
-            Self::Turn { cursor, held } => {
+            Self::Turn { cursor, claimed, waits, claims } => {
+                write!(f, "cursor {cursor}, claimed {claimed}, waits {waits}")?;
+                for (name, element) in claims {
+                    write!(f, ", {name} is {}", listed(std::slice::from_ref(element)))?;
+                }
+                Ok(())
+            }
+            Self::Took { cursor, held } => {
                 let held = if held.is_empty() { "nothing".into() } else { listed(held) };
                 write!(f, "cursor {cursor}, holds {held}")
             }

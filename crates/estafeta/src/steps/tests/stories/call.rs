@@ -69,7 +69,7 @@ pub(super) enum StoryCall {
     Lead { me: Persona, replaces: u64, known: Known, interval: u64, silence: u64, absent_since: u64 },
     Resign { me: Persona, epoch: u64 },
     Publish(Publication),
-    Turn { me: Persona, number: u64, lane: usize, this_try: u64, settles: Settles },
+    Turn { me: Persona, number: u64, this_try: u64, asks: Asks },
     Take { me: Persona, number: u64, settles: Settles },
     Suspects { lease_ms: u64 },
     Bury { victim: Persona, detector: Option<Persona>, absent_since: u64 },
@@ -92,24 +92,29 @@ pub(super) struct Publication {
     pub limit: u64,
 }
 
+/// What a node lets go of, and what it wants.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Asks {
+    pub settlement: Settlement,
+    /// The messages that the sender means to let go of, unless the call is flawed. The call does not contain them, but
+    /// Redis must take exactly these out of the sender's hand.
+    pub means: Option<Vec<u64>>,
+}
+
+/// What a reader has shown, and how many more errors it wants.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Settles {
     pub cursor: u64,
     pub count: usize,
-    /// How many elements the sender holds, if it settles all of them.
-    pub elements: usize,
-    pub failures: Vec<(usize, &'static str)>,
     pub wants: usize,
-    /// The messages that the sender means to settle, unless the call is flawed. The call does not contain them, but
-    /// Redis must settle exactly these.
+    /// The errors that the sender means to settle, unless the call is flawed. The call does not contain them, but Redis
+    /// must settle exactly these.
     pub means: Option<Vec<u64>>,
 }
 
 impl Settles {
-    fn settlement(&self) -> Settlement {
-        let failures = self.failures.iter().map(|(index, reason)| (*index, (*reason).to_owned())).collect();
-        let Self { cursor, count, elements, wants, .. } = *self;
-        Settlement { cursor, settled: count, elements, failures, want: wants }
+    fn shown(&self) -> Shown {
+        Shown { cursor: self.cursor, count: self.count, want: self.wants }
     }
 }
 
@@ -145,26 +150,23 @@ impl StoryCall {
             }
             Self::Resign { me, epoch } => resign::call(keys, me.incarnation(), Epoch(*epoch)),
             Self::Publish(publication) => publication.build(keys),
-            Self::Turn { me, number, lane, this_try, settles } => {
-                turn::call(keys, me.identity(*number), *lane, *this_try, &settles.settlement(), me.journal)
+            Self::Turn { me, number, this_try, asks } => {
+                turn::call(keys, me.identity(*number), *this_try, &asks.settlement, me.journal)
             }
-            Self::Take { me, number, settles } => {
-                take::call(keys, me.identity(*number), &settles.settlement())
-            }
+            Self::Take { me, number, settles } => take::call(keys, me.identity(*number), &settles.shown()),
             Self::Suspects { lease_ms } => suspects::call(keys, Duration::from_millis(*lease_ms)),
             Self::Bury { victim, detector, absent_since } => {
-                let facts = Facts { lanes: victim.lanes, ..Facts::default() };
                 let detector = detector.map(Persona::incarnation);
-                bury::call(keys, victim.incarnation(), &facts, *absent_since, grace, detector)
+                bury::call(keys, victim.incarnation(), *absent_since, grace, detector)
             }
-            Self::Leave(me) => leave::call(keys, me.incarnation(), me.lanes),
+            Self::Leave(me) => leave::call(keys, me.incarnation()),
             Self::Wake => wake::call(keys),
             Self::Resolve { drops, elements } => {
                 let elements: Vec<&[u8]> = elements.iter().map(Vec::as_slice).collect();
                 resolve::call(keys, if *drops { "drop" } else { "retry" }, &elements)
             }
             Self::Snapshot { roll } => {
-                let roll: Vec<_> = roll.iter().map(|who| (who.incarnation(), who.lanes)).collect();
+                let roll: Vec<_> = roll.iter().map(|who| who.incarnation()).collect();
                 snapshot::call(keys, roll.len(), &roll, 1000)
             }
         }
@@ -191,12 +193,10 @@ impl StoryCall {
 
     /// The command by which the sender reads its list in the same round trip.
     pub fn build_reading(&self, keys: &Keys) -> Cmd {
-        let (me, number, lane) = match self {
-            Self::Turn { me, number, lane, .. } => (me, number, *lane),
-            Self::Take { me, number, .. } => (me, number, 0),
-            _ => return redis::cmd("PING"),
-        };
-        turn::held(keys, me.identity(*number), lane)
+        match self {
+            Self::Take { me, number, .. } => take::held(keys, me.identity(*number)),
+            _ => redis::cmd("PING"),
+        }
     }
 
     /// The member that sends the call, if a member does.
@@ -254,15 +254,15 @@ impl fmt::Display for StoryCall {
                 write!(f, "{me} sends publish(epoch {epoch}, n {n}, {messages} from #{first}")?;
                 write!(f, ", room {max_waiting}, limit {limit})")
             }
-            Self::Turn { me, lane, this_try, settles, .. } => {
-                write!(f, "{me} sends turn(lane {lane}, try {this_try}, {settles})")
+            Self::Turn { me, this_try, asks, .. } => {
+                write!(f, "{me} sends turn(try {this_try}, {asks})")
             }
             Self::Take { me, settles, .. } => write!(f, "{me} sends take({settles})"),
             Self::Suspects { .. } => f.write_str("a sweeper asks for suspects"),
             Self::Bury { victim, detector: Some(detector), .. } => write!(f, "{detector} buries {victim}"),
             Self::Bury { victim, detector: None, .. } => write!(f, "cleanTemp buries {victim}"),
             Self::Leave(me) => write!(f, "{me} leaves"),
-            Self::Wake => f.write_str("a lane is woken"),
+            Self::Wake => f.write_str("a sweeper calls an idle member"),
             Self::Resolve { drops, elements } => {
                 write!(f, "a user {} {}", if *drops { "drops" } else { "retries" }, listed(elements))
             }
@@ -273,15 +273,31 @@ impl fmt::Display for StoryCall {
     }
 }
 
+impl fmt::Display for Asks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Settlement { cursor, count, seen, whole, returns, parts, .. } = &self.settlement;
+        write!(f, "cursor {cursor}, seen {seen}, lets go of {count}")?;
+        if !whole.is_empty() {
+            write!(f, ", settles {}", whole.join(" "))?;
+        }
+        if !returns.is_empty() {
+            write!(f, ", returns {}", returns.join(" "))?;
+        }
+        for Part { name, settled, back } in parts {
+            write!(f, ", of {name} settles {settled:?} and returns {back:?}")?;
+        }
+        for FailedMessage { name, index, .. } in &self.settlement.failures {
+            write!(f, ", {name} at {index} failed")?;
+        }
+        let Settlement { want, each, reserve, listens, .. } = self.settlement;
+        write!(f, ", wants {want}, {each} each, reserve {reserve}, listens {listens}")
+    }
+}
+
 impl fmt::Display for Settles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cursor, count, failures, wants, .. } = self;
-        write!(f, "cursor {cursor}, settles {count}")?;
-        if !failures.is_empty() {
-            let which: Vec<_> = failures.iter().map(|(index, _)| index.to_string()).collect();
-            write!(f, " of which {} failed", which.join(" "))?;
-        }
-        write!(f, ", wants {wants}")
+        let Self { cursor, count, wants, .. } = self;
+        write!(f, "cursor {cursor}, settles {count}, wants {wants}")
     }
 }
 

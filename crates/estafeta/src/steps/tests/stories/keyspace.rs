@@ -90,12 +90,12 @@ pub(super) fn read(value: Value) -> Keyspace {
         .collect()
 }
 
-/// Removes counts of the ledger that are zero. They mean the same as missing counts.
+/// Removes counts of the ledger that are zero, and an empty line of idle members. They mean the same as missing fields.
 pub(super) fn without_zeros((key, mut content): (String, Content)) -> (String, Content) {
     if let Content::Table(pairs) = &mut content
         && key.ends_with(":ledger")
     {
-        pairs.retain(|_, count| count != "0");
+        pairs.retain(|_, count| count != "0" && !count.is_empty());
     }
     (key, content)
 }

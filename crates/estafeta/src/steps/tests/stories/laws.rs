@@ -1,7 +1,7 @@
 //! What must be true after every step, read from Redis alone. The laws are a second opinion, in case the model and the
 //! scripts share an error.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::answer::Answer;
 use super::call::{StoryCall, ids_in};
@@ -10,7 +10,7 @@ use crate::keys::Keys;
 
 /// Everything that members hold, by kind of member.
 struct Held {
-    /// What each lane of a handler holds.
+    /// What each handler holds.
     handlers: Vec<Vec<Element>>,
     readers: Vec<Element>,
 }
@@ -18,8 +18,7 @@ struct Held {
 #[derive(Clone, Copy)]
 struct Element {
     id: u64,
-    /// How often it was delivered before, and how many members died with it.
-    deliveries: u64,
+    /// How many members died with it.
     deaths: u64,
 }
 
@@ -27,14 +26,14 @@ impl Element {
     /// The messages of an element. A pack has several.
     fn read(element: &[u8]) -> impl Iterator<Item = Self> {
         let text = String::from_utf8_lossy(element);
-        // The messages of a pack were never delivered, and those of errors are no longer.
+        // No member died with the messages of a pack, and those of errors are no longer delivered.
         let is_single = text.starts_with(|first: char| first.is_ascii_digit());
         let number = |at| {
             let number = text.split(' ').nth(at).filter(|_| is_single);
             number.and_then(|number| number.parse().ok()).unwrap_or(0)
         };
-        let (deliveries, deaths) = (number(3), number(5));
-        ids_in(element).into_iter().map(move |id| Self { id, deliveries, deaths })
+        let deaths = number(5);
+        ids_in(element).into_iter().map(move |id| Self { id, deaths })
     }
 
     fn read_all(elements: &[Vec<u8>]) -> Vec<Self> {
@@ -43,8 +42,15 @@ impl Element {
 }
 
 /// The laws that the keyspace breaks. Redis only counts errors that were taken, so `taken` lists their ids. If there is
-/// no journal, `done` lists the messages that were handled without an error.
-pub(super) fn broken(keys: &Keys, found: &Keyspace, taken: &[u64], done: Option<&[u64]>) -> Vec<String> {
+/// no journal, `done` lists the messages that were handled without an error. `claimed` lists every message that was ever
+/// claimed.
+pub(super) fn broken(
+    keys: &Keys,
+    found: &Keyspace,
+    taken: &[u64],
+    done: Option<&[u64]>,
+    claimed: &BTreeSet<u64>,
+) -> Vec<String> {
     let mut broken = Vec::new();
     let held = held_in(keys, found);
     let ready = Element::read_all(list(found, &keys.ready));
@@ -69,10 +75,24 @@ pub(super) fn broken(keys: &Keys, found: &Keyspace, taken: &[u64], done: Option<
         broken.push(format!("{packed} messages wait inside packs, and the ledger says {}", count("packed")));
     }
 
-    let alone = ready.iter().filter(|element| element.deaths > 0).count();
-    if elements > 0 && count("alone") != alone as u64 {
-        broken
-            .push(format!("{alone} messages that wait have deaths, and the ledger says {}", count("alone")));
+    for (member, content) in found.iter().filter(|(key, _)| key.contains(":member:")) {
+        let messages: u64 =
+            hand_in(content).iter().map(|(_, element)| ids_in(element.as_bytes()).len() as u64).sum();
+        let held = number(found, member, "held");
+        if held != messages {
+            broken.push(format!("{member} holds {messages} messages, and its hash says {held}"));
+        }
+        let last = hand_in(content).iter().map(|(name, _)| claim_of(name)).max().unwrap_or(0);
+        if last > number(found, member, "claimed") {
+            broken.push(format!("{member} holds claim {last}, which it never made"));
+        }
+    }
+    let idle: Vec<&str> = field(found, &keys.ledger, "idle").unwrap_or_default().split_whitespace().collect();
+    if idle.iter().any(|name| field(found, &keys.members, name).is_none()) {
+        broken.push(format!("only members stand in the line of idle members: {idle:?}"));
+    }
+    if idle.iter().collect::<BTreeSet<_>>().len() != idle.len() {
+        broken.push(format!("nobody stands twice in the line of idle members: {idle:?}"));
     }
 
     let done = done.map_or_else(|| done_in(list(found, &keys.journal)), <[u64]>::to_vec);
@@ -91,11 +111,9 @@ pub(super) fn broken(keys: &Keys, found: &Keyspace, taken: &[u64], done: Option<
             "ids from 1 to {published} without other gaps than the {lost} lost: {missing:?} are missing of {distinct:?}"
         ));
     }
-    if ready.windows(2).any(|pair| pair[0].deliveries == 0 && pair[1].deaths > 0) {
+    // A message that returned before it was started is not new either.
+    if ready.windows(2).any(|pair| !claimed.contains(&pair[0].id) && pair[1].deaths > 0) {
         broken.push("what came back stands before what is new in the queue".into());
-    }
-    if held.handlers.iter().any(|lane| lane.len() > 1 && lane.iter().any(|element| element.deaths > 0)) {
-        broken.push("a message whose handler died travels alone".into());
     }
     // The totals of former members are gone.
     let totals = |name| -> u64 {
@@ -107,10 +125,7 @@ pub(super) fn broken(keys: &Keys, found: &Keyspace, taken: &[u64], done: Option<
             broken.push(format!("no more {total} by members than in all: {} of {whole}", totals(total)));
         }
     }
-    if list(found, &keys.wakeup).len() > 1 {
-        broken.push("one wakeup token at most".into());
-    }
-    if let Some(leader) = field(found, &keys.leader, "member")
+    if let Some(leader) = field(found, &keys.ledger, "member")
         && field(found, &keys.succession, leader).is_none()
     {
         broken.push(format!("whoever leads is a member: {leader}"));
@@ -149,32 +164,91 @@ pub(super) fn written_by_refusal(
     differences.into_iter().map(|difference| format!("a refusal wrote {difference}")).collect()
 }
 
-/// Reports if a step settled other messages than its sender meant. It would record an outcome of a message that no node
-/// handled.
+/// Reports if a step let go of other messages than its sender meant. It would record an outcome of a message that no
+/// node handled.
 pub(super) fn settled_unseen(
     keys: &Keys,
     call: &StoryCall,
     before: &Keyspace,
     after: &Keyspace,
 ) -> Option<String> {
-    let (me, lane, settles) = match call {
-        StoryCall::Turn { me, lane, settles, .. } => (me.incarnation(), *lane, settles),
-        StoryCall::Take { me, settles, .. } => (me.incarnation(), 0, settles),
+    let (settled, means) = match call {
+        StoryCall::Turn { me, asks, .. } => {
+            let claims = |keyspace: &Keyspace| -> BTreeMap<u64, u64> {
+                let hand = keyspace.get(&keys.member(me.incarnation())).map(hand_in).unwrap_or_default();
+                let ids = |(name, element): &(&str, &str)| {
+                    let claim = claim_of(name);
+                    ids_in(element.as_bytes()).into_iter().map(move |id| (id, claim)).collect::<Vec<_>>()
+                };
+                hand.iter().flat_map(ids).collect()
+            };
+            // A message that returned to the queue may be claimed again in the same step, with another number.
+            let after = claims(after);
+            let gone = claims(before).into_iter().filter(|(id, claim)| after.get(id) != Some(claim));
+            (gone.map(|(id, _)| id).collect::<Vec<u64>>(), asks.means.as_ref()?)
+        }
+        StoryCall::Take { me, settles, .. } => {
+            let cursor = |keyspace| number(keyspace, &keys.member(me.incarnation()), "cursor");
+            let count = cursor(after).saturating_sub(cursor(before)) as usize;
+            let held = list(before, &keys.inflight(me.incarnation()));
+            let settled = held.iter().flat_map(|element| ids_in(element)).take(count).collect();
+            (settled, settles.means.as_ref()?)
+        }
         _ => return None,
     };
-    let means = settles.means.as_ref()?;
-    let cursor = |keyspace| number(keyspace, &keys.member(me), &format!("cursor:{lane}"));
-    let count = cursor(after).saturating_sub(cursor(before)) as usize;
-    let held = list(before, &keys.inflight(me, lane));
-    let settled: Vec<u64> = held.iter().flat_map(|element| ids_in(element)).take(count).collect();
-    let as_meant = settled.is_empty() || settled == *means;
+    let as_meant = settled.is_empty() || {
+        let mut means = means.clone();
+        means.sort_unstable();
+        let mut settled = settled.clone();
+        settled.sort_unstable();
+        settled == means
+    };
     (!as_meant).then(|| format!("{settled:?} were settled by a call that meant {means:?}"))
 }
 
-/// Whether there must be a wakeup token if messages wait after this step.
-pub(super) fn must_wake(call: &StoryCall, answer: &Answer) -> bool {
+/// Claims of a member are numbered without reuse. What is new in a hand has a new number, or is the rest of a pack.
+pub(super) fn reused_claims(before: &Keyspace, after: &Keyspace) -> Vec<String> {
+    let mut broken = Vec::new();
+    for (member, content) in after.iter().filter(|(key, _)| key.contains(":member:")) {
+        if field(before, member, "number") != field(after, member, "number") {
+            continue;
+        }
+        let (was, is) = (number(before, member, "claimed"), number(after, member, "claimed"));
+        if is < was {
+            broken.push(format!("the claims of {member} go back from {was} to {is}"));
+        }
+        let old = before.get(member).map(hand_in).unwrap_or_default();
+        for (name, element) in hand_in(content) {
+            let claim = claim_of(name);
+            let same = old.iter().find(|(old, _)| claim_of(old) == claim);
+            let ids = same.map(|(_, element)| ids_in(element.as_bytes())).unwrap_or_default();
+            let is_new = claim > was;
+            let in_old_pack = name.contains('.') && !ids.is_empty();
+            let is_same = old.contains(&(name, element));
+            if !is_new && !is_same && !in_old_pack {
+                broken.push(format!("{member} has something else under claim {name}"));
+            }
+        }
+    }
+    broken
+}
+
+/// A message that a member died with is claimed alone, if only one lane asks. It is never part of a reserve.
+pub(super) fn accompanied(call: &StoryCall, answer: &Answer) -> Option<String> {
+    let (StoryCall::Turn { asks, .. }, Answer::Turn { claims, .. }) = (call, answer) else { return None };
+    let settlement = &asks.settlement;
+    let one_lane = settlement.each > 0 && settlement.want <= settlement.each;
+    let deadly = |(_, element): &(String, Vec<u8>)| Element::read(element).any(|message| message.deaths > 0);
+    let broken = one_lane && claims.len() > settlement.want.min(1) && claims.iter().any(deadly);
+    broken.then(|| "a message whose handler died travels alone".into())
+}
+
+/// Whether somebody in line must be called if messages wait after this step.
+pub(super) fn must_wake(keys: &Keys, call: &StoryCall, answer: &Answer, before: &Keyspace) -> bool {
     match call {
-        StoryCall::Publish(_) => matches!(answer, Answer::Published { .. }),
+        StoryCall::Publish(_) => {
+            matches!(answer, Answer::Published { .. }) && list(before, &keys.ready).is_empty()
+        }
         StoryCall::Turn { .. } => matches!(answer, Answer::Turn { .. }),
         StoryCall::Bury { .. } => matches!(answer, Answer::Buried { .. }),
         StoryCall::Leave(_) => matches!(answer, Answer::Left { returned: 1.. }),
@@ -184,19 +258,32 @@ pub(super) fn must_wake(call: &StoryCall, answer: &Answer) -> bool {
     }
 }
 
+/// The claims in the hash of a member: their names and elements.
+fn hand_in(member: &Content) -> Vec<(&str, &str)> {
+    let Content::Table(fields) = member else { return Vec::new() };
+    let claims = fields.iter().filter(|(name, _)| name.starts_with(|first: char| first.is_ascii_digit()));
+    claims.map(|(name, element)| (name.as_str(), element.as_str())).collect()
+}
+
+/// The number of a claim with this name.
+fn claim_of(name: &str) -> u64 {
+    let digits = name.split(|c: char| !c.is_ascii_digit()).next();
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
 fn held_in(keys: &Keys, found: &Keyspace) -> Held {
     let mut held = Held { handlers: Vec::new(), readers: Vec::new() };
     for (key, content) in found {
-        // A list without a member belongs to no one, so its messages count as missing. The hash of a member may be
-        // deleted. Its place in the line of succession then distinguishes a handler from a reader.
-        let owner = key.split_once(":inflight:").and_then(|(_, rest)| rest.split(':').next());
-        if let (Some(owner), Content::Row(elements)) = (owner, content) {
-            let elements = Element::read_all(elements);
-            match [&keys.members, &keys.succession].map(|key| field(found, key, owner).is_some()) {
-                [true, true] => held.handlers.push(elements),
-                [true, false] => held.readers.extend(elements),
-                _ => {}
-            }
+        // A hand or a list without a member belongs to no one, so its messages count as missing.
+        let of = |prefix: &str| key.split_once(prefix).map(|(_, owner)| owner);
+        let is_member = |owner: &str| field(found, &keys.members, owner).is_some();
+        if of(":member:").is_some_and(is_member) {
+            let hand = hand_in(content);
+            held.handlers.push(hand.iter().flat_map(|(_, it)| Element::read(it.as_bytes())).collect());
+        } else if let (Some(owner), Content::Row(elements)) = (of(":inflight:"), content)
+            && is_member(owner)
+        {
+            held.readers.extend(Element::read_all(elements));
         }
     }
     held

@@ -1,11 +1,12 @@
 //! A simulated node: what it knows about itself from the answers that it received, and what it sends because of that.
 //! If an answer is lost, the node sends the same call again until it receives one, as the store does.
 
+use super::super::{Applied, Fate, Hand};
 use super::answer::Answer;
-use super::call::{Persona, Publication, Settles, StoryCall, ids_in};
+use super::call::{Asks, Persona, Publication, Settles, StoryCall, ids_in};
 use super::step::Flaw;
 use crate::identity::Epoch;
-use crate::steps::{Known, MemberKind};
+use crate::steps::{Known, MemberKind, Settlement};
 
 pub(super) struct SimulatedNode {
     pub persona: Persona,
@@ -15,7 +16,11 @@ pub(super) struct SimulatedNode {
     pub gone: bool,
     pub term: Option<KnownTerm>,
     known: Known,
-    lanes: Vec<KnownLane>,
+    /// The messages that it holds.
+    hand: Hand,
+    unanswered: Option<Asks>,
+    /// The errors that a reader holds.
+    shows: KnownErrors,
 }
 
 pub(super) struct KnownTerm {
@@ -26,12 +31,9 @@ pub(super) struct KnownTerm {
 }
 
 #[derive(Clone, Default)]
-struct KnownLane {
+struct KnownErrors {
     cursor: u64,
-    /// The ids of the messages that it holds.
-    holds: Vec<u64>,
-    /// How many elements contain these messages.
-    elements: usize,
+    ids: Vec<u64>,
     unanswered: Option<Settles>,
 }
 
@@ -42,8 +44,16 @@ const REASONS: [&str; 4] = ["no good", "", "2 no good", "!1 1 2 no body"];
 
 impl SimulatedNode {
     pub fn new(persona: Persona) -> Self {
-        let lanes = vec![KnownLane::default(); persona.lanes];
-        Self { persona, number: 0, gone: false, term: None, known: Known::default(), lanes }
+        Self {
+            persona,
+            number: 0,
+            gone: false,
+            term: None,
+            known: Known::default(),
+            hand: Hand::default(),
+            unanswered: None,
+            shows: KnownErrors::default(),
+        }
     }
 
     pub fn leads(&self) -> bool {
@@ -108,53 +118,74 @@ impl SimulatedNode {
         StoryCall::Publish(flawed)
     }
 
-    pub fn turn(
-        &mut self,
-        lane: u8,
-        this_try: u64,
-        settles: u8,
-        fails: u8,
-        wants: u8,
-        flaw: Flaw,
-    ) -> StoryCall {
-        let lane = usize::from(lane) % self.lanes.len();
-        let count = usize::from(settles) % (self.lanes[lane].holds.len() + 1);
-        let failures =
-            (0..count).filter(|index| fails >> (index % 8) & 1 == 1).map(|i| (i, REASONS[i % 4])).collect();
-        let settles = self.settles(lane, count, failures, wants, flaw);
-        StoryCall::Turn { me: self.persona, number: self.number, lane, this_try, settles }
+    /// `wants` is how many lanes are free, how many messages each of them wants, and how many more the node takes.
+    pub fn turn(&mut self, this_try: u64, fates: u64, wants: [usize; 3], flaw: Flaw) -> StoryCall {
+        let asks = self.asks(fates, wants, flaw);
+        StoryCall::Turn { me: self.persona, number: self.number, this_try, asks }
+    }
+
+    fn asks(&mut self, fates: u64, [lanes, each, reserve]: [usize; 3], flaw: Flaw) -> Asks {
+        if let Some(same) = &self.unanswered {
+            return same.clone();
+        }
+        let fate = |at: usize| match fates >> (3 * (at % 21)) & 7 {
+            0..=1 => Fate::Stays,
+            2..=4 => Fate::Done,
+            5..=6 => Fate::Fails(REASONS[at % 4].into()),
+            _ => Fate::Returns,
+        };
+        let gone = |at: &usize| !matches!(fate(*at), Fate::Stays);
+        let held = &self.hand.held;
+        let means = (0..held.len()).filter(gone).map(|at| held[at].message.id).collect();
+        let wishes = |settlement| Settlement {
+            want: lanes * each,
+            each,
+            reserve,
+            listens: self.persona.presence,
+            ..settlement
+        };
+        let fresh = wishes(self.hand.settlement(fate));
+        // A call with a wrong claim lets go of nothing, because its sender does not learn what becomes of it.
+        let wrong_claim = |seen| Settlement { seen, ..self.hand.settlement(|_| Fate::Stays) };
+        let flawed = match flaw {
+            Flaw::None => {
+                let asks = Asks { settlement: fresh, means: Some(means) };
+                self.unanswered = Some(asks.clone());
+                return asks;
+            }
+            Flaw::Behind if fates.is_multiple_of(2) => wrong_claim(self.hand.seen.saturating_sub(1)),
+            Flaw::Beyond if fates.is_multiple_of(2) => wrong_claim(self.hand.seen + 1),
+            Flaw::Behind if fresh.cursor == 0 => wrong_claim(self.hand.seen),
+            Flaw::Behind => Settlement { cursor: fresh.cursor - 1, ..fresh },
+            Flaw::Beyond => Settlement { cursor: fresh.cursor + 1, ..fresh },
+            // Its hand may hold some messages more than it knows of.
+            Flaw::TooMany => Settlement { count: held.len() + 1000, ..fresh },
+        };
+        Asks { settlement: flawed, means: None }
     }
 
     pub fn take(&mut self, settles: u8, wants: u8, flaw: Flaw) -> StoryCall {
-        let count = usize::from(settles) % (self.lanes[0].holds.len() + 1);
-        let settles = self.settles(0, count, Vec::new(), wants, flaw);
+        let count = usize::from(settles) % (self.shows.ids.len() + 1);
+        let settles = self.settles(count, wants, flaw);
         StoryCall::Take { me: self.persona, number: self.number, settles }
     }
 
-    fn settles(
-        &mut self,
-        lane: usize,
-        count: usize,
-        failures: Vec<(usize, &'static str)>,
-        wants: u8,
-        flaw: Flaw,
-    ) -> Settles {
-        let lane = &mut self.lanes[lane];
-        if let Some(same) = &lane.unanswered {
+    fn settles(&mut self, count: usize, wants: u8, flaw: Flaw) -> Settles {
+        let shows = &mut self.shows;
+        if let Some(same) = &shows.unanswered {
             return same.clone();
         }
-        let means = Some(lane.holds[..count].to_vec());
-        let elements = if count == lane.holds.len() { lane.elements } else { 0 };
-        let fresh = Settles { cursor: lane.cursor, count, elements, failures, wants: wants.into(), means };
+        let means = Some(shows.ids[..count].to_vec());
+        let fresh = Settles { cursor: shows.cursor, count, wants: wants.into(), means };
         let flawed = Settles { means: None, ..fresh.clone() };
         match flaw {
             Flaw::None => {
-                lane.unanswered = Some(fresh.clone());
+                shows.unanswered = Some(fresh.clone());
                 fresh
             }
             Flaw::Behind => Settles { cursor: fresh.cursor.saturating_sub(1), ..flawed },
             Flaw::Beyond => Settles { cursor: fresh.cursor + 1, ..flawed },
-            Flaw::TooMany => Settles { count: lane.holds.len() + 1, failures: Vec::new(), ..flawed },
+            Flaw::TooMany => Settles { count: shows.ids.len() + 1, ..flawed },
         }
     }
 
@@ -170,11 +201,14 @@ impl SimulatedNode {
                 self.term = Some(KnownTerm { epoch, n, next_id, unanswered: None });
             }
             (StoryCall::Lead { .. }, Answer::Lost) if self.persona.kind == MemberKind::Reader => {}
-            (StoryCall::Turn { .. } | StoryCall::Take { .. }, Answer::Turn { cursor, held }) => {
-                let lane = if let StoryCall::Turn { lane, .. } = call { *lane } else { 0 };
-                let holds = held.iter().flat_map(|element| ids_in(element)).collect();
-                let elements = held.len();
-                self.lanes[lane] = KnownLane { cursor: *cursor, holds, elements, unanswered: None };
+            (StoryCall::Turn { asks, .. }, Answer::Turn { cursor, claimed, waits, claims }) => {
+                let (cursor, claimed, waits, claims) = (*cursor, *claimed, *waits, claims.clone());
+                self.hand.apply(&asks.settlement, &Applied { cursor, claimed, waits, claims });
+                self.unanswered = None;
+            }
+            (StoryCall::Take { .. }, Answer::Took { cursor, held }) => {
+                let ids = held.iter().flat_map(|element| ids_in(element)).collect();
+                self.shows = KnownErrors { cursor: *cursor, ids, unanswered: None };
             }
             (StoryCall::Publish(publication), answer) => self.receive_publish(publication, answer),
             (StoryCall::Beat { .. }, Answer::Stands { office, epoch, counts: [published, _, born], .. }) => {

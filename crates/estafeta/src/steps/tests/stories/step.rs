@@ -52,10 +52,12 @@ pub(super) enum StoryStep {
     },
     Turn {
         node: u8,
-        lane: u8,
-        settles: u8,
-        fails: u8,
-        wants: u8,
+        /// What becomes of each message in its hand, three bits for each.
+        fates: u64,
+        /// How many lanes are free, how many messages each of them wants, and how many more the node takes.
+        lanes: u8,
+        each: u8,
+        reserve: u8,
         flaw: Flaw,
         answered: bool,
     },
@@ -118,8 +120,6 @@ pub(super) enum StoryStep {
     MoveDue {
         ahead: bool,
     },
-    /// An idle lane takes the wakeup token.
-    TakeWakeup,
     /// A node finds a ring of another version.
     OtherVersion,
 }
@@ -128,9 +128,9 @@ pub(super) enum StoryStep {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Flaw {
     None,
-    /// A number that is too low: epoch, cursor.
+    /// A number that is too low: epoch, cursor, last claim.
     Behind,
-    /// A number that is too high: first id, cursor.
+    /// A number that is too high: first id, cursor, last claim.
     Beyond,
     /// A count that is one too high: earlier publishes, settled messages.
     TooMany,
@@ -176,12 +176,12 @@ fn step() -> impl Strategy<Value = StoryStep> {
                 StoryStep::Publish { node, count, room, flaw, answered }
             }
         ),
-        34 => (one(), one(), one(), one(), 0..=5_u8, flaw(), answered()).prop_map(
-            |(node, lane, settles, fails, wants, flaw, answered)| {
-                StoryStep::Turn { node, lane, settles, fails, wants, flaw, answered }
+        40 => (one(), any::<u64>(), 0..=3_u8, 1..=3_u8, 0..=2_u8, flaw(), answered()).prop_map(
+            |(node, fates, lanes, each, reserve, flaw, answered)| {
+                StoryStep::Turn { node, fates, lanes, each, reserve, flaw, answered }
             }
         ),
-        10 => (one(), one(), 0..=3_u8, flaw(), answered()).prop_map(
+        14 => (one(), one(), 0..=3_u8, flaw(), answered()).prop_map(
             |(node, settles, wants, flaw, answered)| {
                 StoryStep::Take { node, settles, wants, flaw, answered }
             }
@@ -201,7 +201,6 @@ fn step() -> impl Strategy<Value = StoryStep> {
         1 => one().prop_map(|node| StoryStep::Forget { node }),
         1 => one().prop_map(|how| StoryStep::LoseEpoch { how }),
         1 => any::<bool>().prop_map(|ahead| StoryStep::MoveDue { ahead }),
-        4 => Just(StoryStep::TakeWakeup),
         1 => Just(StoryStep::OtherVersion),
     ]
 }

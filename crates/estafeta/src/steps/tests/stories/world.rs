@@ -12,17 +12,17 @@ use redis::{Cmd, FromRedisValue, Value};
 use super::super::*;
 use super::accident::Accident;
 use super::answer::Answer;
-use super::call::{Persona, StoryCall};
+use super::call::{Persona, StoryCall, ids_in};
 use super::keyspace::{self, Keyspace};
 use super::laws;
-use super::model::{ModelClock, ModelRing, Span};
+use super::model::{Called, ModelClock, ModelRing, Span};
 use super::simulated_node::SimulatedNode;
 use super::step::Story;
 
 /// A Redis server on which one story after another runs.
 pub(super) struct StoryEnv {
     connection: redis::Connection,
-    /// The connection through which all nodes of a story show presence and are called to the office.
+    /// The connection through which all nodes of a story show presence and are called.
     presence: redis::Connection,
     connected: BTreeSet<String>,
     _redis: RedisServer,
@@ -58,6 +58,8 @@ pub(super) struct StoryRun<'a> {
     pub tries: u64,
     /// The highest epoch that was given out.
     pub top_epoch: u64,
+    /// Every message that was ever claimed.
+    claimed: BTreeSet<u64>,
     found: Keyspace,
     /// How many changes Redis has counted so far.
     changes: u64,
@@ -92,6 +94,7 @@ impl StoryEnv {
             sent: Vec::new(),
             tries: 0,
             top_epoch: 0,
+            claimed: BTreeSet::new(),
             found: Keyspace::new(),
             changes: self.changes(),
             lines: Vec::new(),
@@ -128,15 +131,19 @@ impl StoryEnv {
     }
 
     fn connect(&mut self, who: Persona, is_there: bool) {
-        let channel = self.keys.alive(who.incarnation());
-        let changed =
-            if is_there { self.connected.insert(channel.clone()) } else { self.connected.remove(&channel) };
-        if changed {
-            self.subscription(if is_there { "SUBSCRIBE" } else { "UNSUBSCRIBE" }, &channel);
+        for channel in [self.keys.alive(who.incarnation()), self.keys.wakeup(who.incarnation())] {
+            let changed = if is_there {
+                self.connected.insert(channel.clone())
+            } else {
+                self.connected.remove(&channel)
+            };
+            if changed {
+                self.subscription(if is_there { "SUBSCRIBE" } else { "UNSUBSCRIBE" }, &channel);
+            }
         }
     }
 
-    /// The channels on which nodes were called to the office since the last look.
+    /// The channels on which nodes were called since the last look.
     fn calls(&mut self) -> Vec<String> {
         self.presence.send_packed_command(&redis::cmd("PING").get_packed_command()).unwrap();
         self.read_until("pong")
@@ -155,7 +162,8 @@ impl StoryEnv {
             };
             match &words[..] {
                 [word, channel, payload] if word == "message" => {
-                    assert_eq!(payload, "office");
+                    let expected = if channel.starts_with(&self.keys.wakeups) { "work" } else { "office" };
+                    assert_eq!(payload, expected);
                     called.push(channel.clone());
                 }
                 [word, ..] if word.eq_ignore_ascii_case(kind) => return called,
@@ -237,20 +245,37 @@ impl StoryRun<'_> {
         *self.tally.entry((script.name, answer.kind())).or_default() += 1;
         self.lines.push(line(Some(answer.clone())));
 
+        if let Answer::Turn { claims, .. } = &answer {
+            self.claimed.extend(claims.iter().flat_map(|(_, element)| ids_in(element)));
+        }
         let changes = changes_in(info);
         let wrote = changes != self.changes;
         self.changes = changes;
         let before = if wrote { Some(std::mem::replace(&mut self.found, self.env.dump())) } else { None };
         let mut broken = self.check(&call, &answer, now, span, before.as_ref());
-        if matches!(call, StoryCall::Resign { .. } | StoryCall::Leave(_)) {
-            let expected = std::mem::take(&mut self.model.called);
-            let expected: Vec<_> =
-                expected.iter().map(|who| self.env.keys.alive(who.incarnation())).collect();
+        if let Some(before) = &before {
+            let expected: Vec<_> = std::mem::take(&mut self.model.called)
+                .into_iter()
+                .map(|(who, what)| match what {
+                    Called::Office => self.env.keys.alive(who.incarnation()),
+                    Called::Work => self.env.keys.wakeup(who.incarnation()),
+                })
+                .collect();
             let called = self.env.calls();
             if called != expected {
-                broken.push(format!("called to the office: {called:?}, expected {expected:?}"));
+                broken.push(format!("called: {called:?}, expected {expected:?}"));
             }
-            *self.tally.entry(("effect", "heir called")).or_default() += called.len() as u64;
+            let heirs = called.iter().filter(|channel| channel.starts_with(&self.env.keys.channels));
+            *self.tally.entry(("effect", "heir called")).or_default() += heirs.count() as u64;
+            let keys = &self.env.keys;
+            let waits = !keyspace::list(&self.found, &keys.ready).is_empty();
+            let idle = keyspace::field(&self.found, &keys.ledger, "idle").is_some();
+            if waits && idle && laws::must_wake(keys, &call, &answer, before) && called.is_empty() {
+                broken.push("messages wait and a member is idle, and nobody was called".into());
+            }
+        }
+        for effect in std::mem::take(&mut self.model.effects) {
+            *self.tally.entry(("effect", effect)).or_default() += 1;
         }
         if matches!(answer, Answer::Buried { .. })
             && self.model.events.last().is_some_and(|event| event.contains("why|absent"))
@@ -290,16 +315,14 @@ impl StoryRun<'_> {
         broken.extend(keyspace::differences(&self.model.image(keys), &self.found));
         if let Some(before) = before {
             let done = (!self.journal).then_some(&self.model.done[..]);
-            broken.extend(laws::broken(keys, &self.found, &self.model.taken, done));
+            broken.extend(laws::broken(keys, &self.found, &self.model.taken, done, &self.claimed));
             broken.extend(laws::settled_unseen(keys, call, before, &self.found));
+            broken.extend(laws::reused_claims(before, &self.found));
             if answer.refuses() {
                 broken.extend(laws::written_by_refusal(keys, call, answer, before, &self.found));
             }
         }
-        let waits = !keyspace::list(&self.found, &keys.ready).is_empty();
-        if waits && laws::must_wake(call, answer) && keyspace::list(&self.found, &keys.wakeup).is_empty() {
-            broken.push("messages wait, and there is no wakeup token".into());
-        }
+        broken.extend(laws::accompanied(call, answer));
         if let Answer::Leads { epoch, .. } = answer {
             // A generator that repeats `lead` gets its own epoch again, and nothing is written.
             if before.is_some() && *epoch <= self.top_epoch {

@@ -22,7 +22,7 @@ impl ModelRing {
         let suspects =
             members.iter().filter_map(|member| Some((member.persona.name(), state(member)?.to_owned())));
         let list = suspects.collect();
-        Answer::Suspects { needs_wakeup: !self.ready.is_empty() && !self.wakeup, list }
+        Answer::Suspects { needs_wakeup: !self.ready.is_empty() && !self.idle.is_empty(), list }
     }
 
     /// Removes a member whose lease ran out, or that was missed for the grace period. A detector whose own lease ran out
@@ -86,8 +86,9 @@ impl ModelRing {
             self.office.last = None;
         }
         self.errors.splice(..0, member.shows);
+        self.idle.retain(|idle| *idle != who.index);
 
-        let mut held: Vec<ModelMessage> = member.lanes.into_iter().flat_map(|lane| lane.holds).collect();
+        let mut held: Vec<ModelMessage> = member.hand.into_iter().flat_map(|claim| claim.messages).collect();
         held.sort_by_key(|message| message.id);
         let is_spent = |message: &ModelMessage| max_deaths.is_some_and(|most| message.deaths + 1 >= most);
         let (spent, back): (Vec<_>, Vec<_>) = held.into_iter().partition(is_spent);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::super::call::{HOST, PUBLISHED_MS};
 use super::super::keyspace::{Content, Keyspace, field, number, without_zeros};
 use super::queue::packs;
-use super::{Failed, Member, ModelMessage, ModelRing, Span};
+use super::{Failed, Member, ModelClaim, ModelMessage, ModelRing, Span};
 use crate::keys::Keys;
 use crate::steps::MemberKind;
 
@@ -23,7 +23,7 @@ impl ModelRing {
             learn(&mut member.deadline, text.and_then(|text| text.parse().ok()));
         }
         if let Some(vacated) = &mut self.office.vacated {
-            learn(vacated, Some(number(found, &keys.leader, "vacated")));
+            learn(vacated, Some(number(found, &keys.ledger, "vacated")));
         }
     }
 
@@ -39,10 +39,8 @@ impl ModelRing {
         put(&keys.members, Content::table(deadlines));
         let heirs = members().filter(|member| member.persona.kind == MemberKind::Node);
         put(&keys.succession, Content::table(heirs.map(|heir| (heir.persona.name(), heir.number))));
-        put(&keys.leader, self.leader());
         put(&keys.epoch, Content::row(self.epoch.map(|epoch| epoch.to_string())));
         put(&keys.ready, Content::row(elements(&self.ready)));
-        put(&keys.wakeup, Content::row(self.wakeup.then_some("1")));
         put(&keys.errors, Content::row(self.errors.iter().map(Failed::element)));
         put(&keys.events, Content::row(self.events.iter().map(String::as_str)));
         put(&keys.journal, Content::row(self.journal.iter().map(String::as_str)));
@@ -51,25 +49,21 @@ impl ModelRing {
             if !member.is_forgotten {
                 put(&keys.member(who), member.image());
             }
-            for (index, lane) in member.lanes.iter().enumerate() {
-                let list = match member.persona.kind {
-                    MemberKind::Node => Content::row(elements(&lane.holds)),
-                    MemberKind::Reader => Content::row(member.shows.iter().map(Failed::element)),
-                };
-                put(&keys.inflight(who, index), list);
-            }
+            put(&keys.inflight(who), Content::row(member.shows.iter().map(Failed::element)));
         }
-        let alone = self.ready.iter().filter(|message| message.deaths > 0).count();
-        let queue = [("packed", surplus(&self.ready)), ("loose", self.loose as u64), ("alone", alone as u64)];
-        let counts = self.ledger.iter().map(|(name, count)| (*name, *count)).chain(queue);
-        let (ledger, counts) = without_zeros((keys.ledger.clone(), Content::table(counts)));
+        let mut fields = self.leader();
+        fields.extend(self.ledger.iter().map(|(name, count)| (*name, count.to_string())));
+        fields.push(("packed", surplus(&self.ready).to_string()));
+        let idle = self.idle.iter().map(|who| format!("{} ", self.members[who].persona.name()));
+        fields.push(("idle", idle.collect()));
+        let (ledger, counts) = without_zeros((keys.ledger.clone(), Content::table(fields)));
         put(&ledger, counts);
         image
     }
 
-    fn leader(&self) -> Content {
+    fn leader(&self) -> Vec<(&'static str, String)> {
         let office = &self.office;
-        let mut fields: Vec<(&str, String)> = Vec::new();
+        let mut fields: Vec<(&'static str, String)> = Vec::new();
         if let Some((holder, number)) = office.holder {
             let name = self.members.get(&holder).map(|member| member.persona.name());
             fields.push(("member", name.unwrap_or_default()));
@@ -86,7 +80,7 @@ impl ModelRing {
         fields.extend(office.due.map(|due| ("due", due.to_string())));
         fields.extend(office.last.map(|last| ("last", last.to_string())));
         fields.extend(office.vacated.map(|vacated| ("vacated", vacated.text())));
-        Content::table(fields)
+        fields
     }
 }
 
@@ -108,22 +102,35 @@ impl Member {
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into();
-        for (index, lane) in self.lanes.iter().enumerate() {
-            fields.extend(lane.cursor.map(|cursor| (format!("cursor:{index}"), cursor.to_string())));
-            if let Some(last) = lane.last_try {
-                fields.push((format!("try:{index}"), last.to_string()));
-                fields.push((format!("packed:{index}"), surplus(&lane.holds).to_string()));
-            }
+        if let Some(last) = self.last_try {
+            fields.push(("try".into(), last.to_string()));
+            fields.push(("claimed".into(), self.claimed.to_string()));
+            fields.push(("held".into(), self.held().to_string()));
         }
-        let totals = [("generated", self.generated), ("failed", self.failed)];
+        for claim in &self.hand {
+            let element = claim.element();
+            fields.push((claim.name(), String::from_utf8_lossy(&element).into_owned()));
+        }
+        let totals = [
+            ("cursor", self.cursor),
+            ("generated", self.generated),
+            ("failed", self.failed),
+            ("back", self.back),
+        ];
         fields.extend(totals.into_iter().filter_map(|(name, total)| Some((name.into(), total?.to_string()))));
         Content::table(fields)
     }
 }
 
 /// The elements that hold these messages: packs and single messages.
-pub(super) fn elements(messages: &[ModelMessage]) -> Vec<Vec<u8>> {
+fn elements(messages: &[ModelMessage]) -> Vec<Vec<u8>> {
     packs(messages).map(element).collect()
+}
+
+impl ModelClaim {
+    pub fn element(&self) -> Vec<u8> {
+        element(&self.messages)
+    }
 }
 
 /// How many more messages there are than elements.

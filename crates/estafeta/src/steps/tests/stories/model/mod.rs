@@ -28,10 +28,8 @@ pub(super) struct ModelRing {
     pub office: ModelOffice,
     pub epoch: Option<u64>,
     pub ready: Vec<ModelMessage>,
-    /// How many messages at the head of the queue are known to be single, because their pack was opened.
-    pub loose: usize,
-    /// Whether there is a wakeup token.
-    pub wakeup: bool,
+    /// The idle members, by their number in the story. The longest idle member is the first.
+    pub idle: Vec<usize>,
     pub errors: Vec<Failed>,
     pub ledger: BTreeMap<&'static str, u64>,
     pub events: Vec<String>,
@@ -42,8 +40,17 @@ pub(super) struct ModelRing {
     pub taken: Vec<u64>,
     /// The identities that are connected, by their number in the story, whether they are members or not.
     pub connected: BTreeSet<usize>,
-    /// The nodes that were called to the office since the last comparison.
-    pub called: Vec<Persona>,
+    /// The nodes that were called since the last comparison, and to what.
+    pub called: Vec<(Persona, Called)>,
+    /// What happened that no answer shows.
+    pub effects: Vec<&'static str>,
+}
+
+/// To what a node is called.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Called {
+    Office,
+    Work,
 }
 
 #[derive(Clone)]
@@ -54,19 +61,46 @@ pub(super) struct Member {
     pub deadline: Span,
     /// Its hash was deleted. Only its entry in the member list and what it holds are left.
     pub is_forgotten: bool,
-    pub lanes: Vec<ModelLane>,
+    /// How many messages or errors it has let go of.
+    pub cursor: Option<u64>,
+    pub last_try: Option<u64>,
+    /// The number of its last claim.
+    pub claimed: u64,
+    /// What a handler holds, in the order of its claims.
+    pub hand: Vec<ModelClaim>,
     /// The errors that a reader holds.
     pub shows: Vec<Failed>,
     /// Running totals. Each exists from the first message of its kind on.
     pub generated: Option<u64>,
     pub failed: Option<u64>,
+    pub back: Option<u64>,
 }
 
-#[derive(Clone, Default)]
-pub(super) struct ModelLane {
-    pub cursor: Option<u64>,
-    pub last_try: Option<u64>,
-    pub holds: Vec<ModelMessage>,
+/// One element in a hand.
+#[derive(Clone)]
+pub(super) struct ModelClaim {
+    pub number: u64,
+    /// Its place in its pack, if the pack was opened in the hand.
+    pub index: Option<usize>,
+    pub messages: Vec<ModelMessage>,
+}
+
+impl ModelClaim {
+    pub fn name(&self) -> String {
+        let Self { number, index, messages } = self;
+        match (index, messages.len()) {
+            (Some(index), _) => format!("{number}.{index}"),
+            (None, 1) => number.to_string(),
+            (None, size) => format!("{number}*{size}"),
+        }
+    }
+}
+
+impl Member {
+    /// How many messages are in its hand.
+    pub fn held(&self) -> usize {
+        self.hand.iter().map(|claim| claim.messages.len()).sum()
+    }
 }
 
 #[derive(Clone, Default)]
@@ -168,9 +202,7 @@ impl ModelRing {
             {
                 Answer::Lost
             }
-            StoryCall::Turn { me, lane, this_try, settles, .. } => {
-                self.turn(*me, *lane, *this_try, settles, clock)
-            }
+            StoryCall::Turn { me, this_try, asks, .. } => self.turn(*me, *this_try, &asks.settlement, clock),
             StoryCall::Take { me, settles, .. } => self.take(*me, settles),
             StoryCall::Suspects { lease_ms } => self.suspects(*lease_ms, clock),
             StoryCall::Bury { victim, detector, absent_since } => {
@@ -197,10 +229,8 @@ impl ModelRing {
 
     pub fn forget(&mut self, who: Persona) {
         if let Some(member) = self.members.get_mut(&who.index) {
-            let lanes = member.lanes.drain(..);
-            member.lanes =
-                lanes.map(|lane| ModelLane { holds: lane.holds, ..ModelLane::default() }).collect();
-            (member.is_forgotten, member.generated, member.failed) = (true, None, None);
+            (member.is_forgotten, member.generated, member.failed, member.back) = (true, None, None, None);
+            (member.cursor, member.last_try, member.claimed) = (None, None, 0);
         }
     }
 
@@ -216,9 +246,17 @@ impl ModelRing {
         self.events.push(format!("kind|{event}"));
     }
 
-    /// Leaves a wakeup token if messages wait. One token is enough.
+    /// Calls the longest idle member that is connected, if messages wait. The others before it leave the line.
     fn wake(&mut self) {
-        self.wakeup |= !self.ready.is_empty();
+        while !self.ready.is_empty() && !self.idle.is_empty() {
+            let first = self.idle.remove(0);
+            if self.connected.contains(&first) {
+                self.called.push((self.members[&first].persona, Called::Work));
+                self.effects.push("idle member called");
+                return;
+            }
+            self.effects.push("passed over");
+        }
     }
 
     /// Whether a node with presence is not connected.

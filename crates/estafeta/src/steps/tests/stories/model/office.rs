@@ -2,7 +2,7 @@
 
 use super::super::answer::{Answer, Overview, SeenMember};
 use super::super::call::{HOST, Persona, StoryCall};
-use super::{Member, ModelClock, ModelLane, ModelRing, ModelTerm};
+use super::{Called, Member, ModelClock, ModelRing, ModelTerm};
 use crate::inspect::EventKind;
 use crate::keys::SCHEMA;
 use crate::steps::{Known, MemberKind};
@@ -24,19 +24,22 @@ impl ModelRing {
         self.application = Some(me.application).filter(|ours| !ours.is_empty()).or(self.application);
         self.add("joined", 1);
         let number = self.count("joined");
-        // If only its entry in the member list was left, it keeps what it held.
-        let former = self.members.remove(&me.index).map(|former| (former.lanes, former.shows));
-        let (lanes, shows) = former.unwrap_or_else(|| (vec![ModelLane::default(); me.lanes], Vec::new()));
+        // If only its entry in the member list was left, a reader keeps what it held.
+        let shows = self.members.remove(&me.index).map(|former| former.shows).unwrap_or_default();
         let member = Member {
             persona: me,
             number,
             started: clock.now(),
             deadline: clock.in_ms(me.lease_ms()),
             is_forgotten: false,
-            lanes,
+            cursor: None,
+            last_try: None,
+            claimed: 0,
+            hand: Vec::new(),
             shows,
             generated: None,
             failed: None,
+            back: None,
         };
         self.members.insert(me.index, member);
         let role = if me.kind == MemberKind::Reader { "reader" } else { "node" };
@@ -188,7 +191,8 @@ impl ModelRing {
     /// Calls the heir to the vacant office, if it is connected.
     pub(super) fn call_heir(&mut self, leaving: Persona) {
         let heir = self.succession().into_iter().map(|heir| heir.persona).find(|heir| *heir != leaving);
-        self.called.extend(heir.filter(|heir| self.connected.contains(&heir.index)));
+        let heir = heir.filter(|heir| self.connected.contains(&heir.index));
+        self.called.extend(heir.map(|heir| (heir, Called::Office)));
     }
 
     /// The next tick stays as it is. The last leader is remembered if another member can take over from it.
@@ -209,24 +213,29 @@ impl ModelRing {
     pub(super) fn snapshot(&self, roll: &[Persona], clock: &ModelClock) -> Answer {
         let mut known: Vec<_> = roll.iter().map(|who| who.index).collect();
         known.sort_unstable();
-        if !known.iter().eq(self.members.keys()) || self.members.values().any(|member| member.is_forgotten) {
+        if !known.iter().eq(self.members.keys()) {
             return Answer::Changed;
         }
-        let mut members: Vec<_> = self.members.values().collect();
+        let mut members: Vec<_> = self.members.values().filter(|member| !member.is_forgotten).collect();
         members.sort_by_key(|member| member.number);
         let leads = |member: &Member| self.office.holder.is_some_and(|(who, _)| who == member.persona.index);
         let is_reader = |member: &&&Member| member.persona.kind == MemberKind::Reader;
-        let held = |member: &Member| {
-            let messages: usize = member.lanes.iter().map(|lane| lane.holds.len()).sum();
-            (messages + member.shows.len()) as u64
+        let held = |member: &Member| (member.held() + member.shows.len()) as u64;
+        // A generator whose hash was deleted is not shown, and the others keep the rank that they have beside it.
+        let unseen = self.members.values().find(|member| leads(member) && member.is_forgotten);
+        let rank = |member: &Member| {
+            let behind = unseen.is_some_and(|leader| leader.number < member.number);
+            let rank = u64::try_from(self.rank(member.persona)).ok().filter(|_| !leads(member));
+            rank.map(|rank| rank + u64::from(behind))
         };
-        let rank = |member: &Member| u64::try_from(self.rank(member.persona)).ok().filter(|_| !leads(member));
         let totals = |member: &Member| {
-            let processed = member.lanes.iter().filter_map(|lane| lane.cursor).sum();
+            let processed = member.cursor.unwrap_or(0) - member.back.unwrap_or(0);
             [member.generated.unwrap_or(0), processed, member.failed.unwrap_or(0)]
         };
         let held_by_readers: u64 = members.iter().filter(is_reader).map(|member| held(member)).sum();
         let all: u64 = members.iter().map(|member| held(member)).sum();
+        // What a reader holds is not seen if its hash was deleted.
+        let balanced = self.members.values().all(|member| !member.is_forgotten || member.shows.is_empty());
         let epoch = self.office.term.as_ref().map_or(0, |term| term.epoch);
         Answer::Snapshot(Box::new(Overview {
             generator: self.office.holder.map(|(_, number)| (number, epoch)),
@@ -250,7 +259,7 @@ impl ModelRing {
             waiting: self.ready.len() as u64,
             in_flight: all - held_by_readers,
             errors_kept: self.errors.len() as u64 + held_by_readers,
-            balanced: true,
+            balanced,
             events: self.events.iter().rev().map(|event| read_event(event)).collect(),
         }))
     }

@@ -2,8 +2,8 @@
 
 use super::super::answer::Answer;
 use super::super::call::{LATE_MS, Persona, Publication, Settles};
-use super::image::elements;
-use super::{Failed, ModelClock, ModelMessage, ModelRing};
+use super::{Failed, ModelClaim, ModelClock, ModelMessage, ModelRing};
+use crate::steps::{Part, Settlement};
 
 impl ModelRing {
     pub(super) fn publish(&mut self, call: &Publication, clock: &ModelClock) -> Answer {
@@ -42,6 +42,7 @@ impl ModelRing {
             body: body.clone(),
             pack,
         };
+        let was_empty = self.ready.is_empty();
         self.ready.extend((call.first..).zip(&call.bodies).map(message));
         self.add("published", count);
         let generator = self.members.get_mut(&call.me.index).expect("whoever leads is a member");
@@ -49,7 +50,10 @@ impl ModelRing {
             *generator.generated.get_or_insert(0) += count as u64;
         }
         self.extend_lease(call.me, clock);
-        self.wake();
+        // If messages waited before, a member was called for them.
+        if was_empty {
+            self.wake();
+        }
         Answer::Published { due }
     }
 
@@ -62,116 +66,197 @@ impl ModelRing {
     pub(super) fn turn(
         &mut self,
         me: Persona,
-        lane: usize,
         this_try: u64,
-        settles: &Settles,
+        asks: &Settlement,
         clock: &ModelClock,
     ) -> Answer {
         let Some(member) = self.members.get_mut(&me.index) else { return Answer::Lost };
-        let number = member.number;
-        let mine = &mut member.lanes[lane];
-        if this_try <= mine.last_try.unwrap_or(0) {
+        if this_try <= member.last_try.unwrap_or(0) {
             return Answer::Late;
         }
-        let Some(new) = to_settle(mine.cursor.unwrap_or(0), settles, mine.holds.len()) else {
+        let stored = member.cursor.unwrap_or(0);
+        let Some(new) = to_settle(stored, asks.cursor, asks.count, member.held()) else {
             return Answer::Lost;
         };
-        mine.last_try = Some(this_try);
-        let cursor = mine.cursor.unwrap_or(0) + new as u64;
-        mine.cursor = Some(cursor);
-        let settled: Vec<ModelMessage> = mine.holds.drain(..new).collect();
-        let still_holds = !mine.holds.is_empty();
-        if new > 0 {
-            // The messages that are left become single messages.
-            open(&mut mine.holds);
-            self.record(settled, settles, me, number, clock);
+        // Claims are shown again until the member has seen them.
+        let unseen = member.hand.iter().filter(|claim| claim.number > asks.seen);
+        let shown: Vec<ModelClaim> = unseen.cloned().collect();
+        if member.claimed < asks.seen || shown.len() as u64 != member.claimed - asks.seen {
+            return Answer::Lost;
         }
-        if !still_holds {
-            // A message whose handler died travels alone from then on. A claim ends before it.
-            let deadly = self.ready.iter().position(|message| message.deaths > 0);
-            // The generator never claims.
-            let generates = self.office.holder.is_some_and(|(holder, _)| holder == me.index);
-            let most = if generates { 0 } else { deadly.map_or(usize::MAX, |at| at.max(1)) };
-            let count = self.fitting(settles.wants.min(most));
-            let claimed: Vec<_> = self.ready.drain(..count).collect();
-            self.loose = if self.ready.is_empty() { 0 } else { self.loose.saturating_sub(count) };
-            self.lane(me, lane).holds = claimed;
+        // Only a hand that an intruder has changed lacks what its member names.
+        let named = asks.whole.iter().chain(&asks.returns).chain(asks.parts.iter().map(|part| &part.name));
+        let holds = |name: &String| member.hand.iter().any(|claim| claim.name() == *name);
+        if new > 0 && !named.clone().all(holds) {
+            return Answer::Lost;
+        }
+        let was_lost = member.claimed > asks.seen;
+        member.last_try = Some(this_try);
+        member.cursor = Some(stored + new as u64);
+        let cursor = stored + new as u64;
+        if new > 0 {
+            self.let_go(me, asks, clock);
+        }
+        // The generator never claims.
+        let generates = self.office.holder.is_some_and(|(holder, _)| holder == me.index);
+        let (want, reserve) = if generates { (0, 0) } else { (asks.want, asks.reserve) };
+        let claims = if was_lost {
+            self.effects.push("claims shown again");
+            shown
+        } else {
+            let takes_reserve = self.ready.len() > 4 * (want + reserve);
+            if takes_reserve && reserve > 0 {
+                self.effects.push("reserve");
+            }
+            self.claim(me, want, asks.each, if takes_reserve { reserve } else { 0 })
+        };
+        let taken: usize = claims.iter().map(|claim| claim.messages.len()).sum();
+        let is_idle = asks.listens && taken < want && self.ready.is_empty();
+        match self.idle.iter().position(|idle| *idle == me.index) {
+            None if is_idle => self.idle.push(me.index),
+            Some(at) if !is_idle => {
+                self.idle.remove(at);
+            }
+            _ => {}
         }
         self.wake();
-        Answer::Turn { cursor, held: elements(&self.lane(me, lane).holds) }
+        Answer::Turn {
+            cursor,
+            claimed: self.members[&me.index].claimed,
+            waits: !self.ready.is_empty(),
+            claims: claims.iter().map(|claim| (claim.name(), claim.element())).collect(),
+        }
     }
 
-    /// How many messages a lane gets: first those of an opened pack, then as many whole packs as fit. The first pack is
-    /// opened only if the lane would otherwise get nothing.
-    fn fitting(&mut self, wants: usize) -> usize {
-        let all_alone = self.ready.iter().all(|message| message.pack.is_none());
-        if self.ready.len() <= wants || all_alone {
-            return wants.min(self.ready.len());
+    /// Takes out of a hand what its member lets go of.
+    fn let_go(&mut self, me: Persona, asks: &Settlement, clock: &ModelClock) {
+        let hand = std::mem::take(self.hand(me));
+        let named = |names: &[String], claim: &ModelClaim| names.contains(&claim.name());
+        let (mut settled, mut back, mut stays) = (Vec::new(), Vec::new(), Vec::new());
+        // Whole elements are recorded first, in the order of the call.
+        for name in &asks.whole {
+            let claim = hand.iter().find(|claim| claim.name() == *name).expect("it names what it holds");
+            settled
+                .extend((0..).zip(&claim.messages).map(|(at, message)| (name.clone(), at, message.clone())));
         }
-        let mut count = self.loose.min(wants);
-        for pack in packs(&self.ready[count..]) {
-            if count + pack.len() > wants {
-                break;
+        for part in &asks.parts {
+            let claim = hand.iter().find(|claim| claim.name() == part.name).expect("it names what it holds");
+            let of_part = claim.messages.iter().enumerate().filter(|(at, _)| part.settled.contains(at));
+            settled.extend(of_part.map(|(at, message)| (part.name.clone(), at, message.clone())));
+            self.effects.push("part of a pack");
+        }
+        for claim in hand {
+            let part = asks.parts.iter().find(|part| part.name == claim.name());
+            if named(&asks.returns, &claim) {
+                back.extend(claim.messages);
+            } else if let Some(Part { settled, back: returns, .. }) = part {
+                for (at, message) in claim.messages.into_iter().enumerate() {
+                    let message = ModelMessage { pack: None, ..message };
+                    if returns.contains(&at) {
+                        back.push(message);
+                    } else if !settled.contains(&at) {
+                        let number = claim.number;
+                        stays.push(ModelClaim { number, index: Some(at), messages: vec![message] });
+                    }
+                }
+            } else if !named(&asks.whole, &claim) {
+                stays.push(claim);
             }
-            count += pack.len();
         }
-        if count == 0 && wants > 0 {
-            let first = packs(&self.ready).next().map_or(0, <[_]>::len);
-            open(&mut self.ready[..first]);
-            self.loose = first;
-            count = wants;
+        *self.hand(me) = stays;
+        if !back.is_empty() {
+            let member = self.members.get_mut(&me.index).expect("it was there before");
+            *member.back.get_or_insert(0) += back.len() as u64;
+            self.effects.push("unstarted messages returned");
         }
-        count
+        self.ready.splice(..0, back);
+        self.record(settled, asks, me, clock);
     }
 
-    fn lane(&mut self, me: Persona, lane: usize) -> &mut super::ModelLane {
-        &mut self.members.get_mut(&me.index).expect("it was there before").lanes[lane]
-    }
-
-    /// Records the one outcome of each settled message.
-    fn record(
-        &mut self,
-        settled: Vec<ModelMessage>,
-        settles: &Settles,
-        me: Persona,
-        number: u64,
-        clock: &ModelClock,
-    ) {
-        let (mut ids, mut failed_ids) = (Vec::new(), Vec::new());
-        let total = settled.len();
-        for (index, message) in settled.into_iter().enumerate() {
-            ids.push(message.id.to_string());
-            match settles.failures.iter().find(|(failed, _)| *failed == index) {
-                None => self.done.push(message.id),
-                Some((_, reason)) => {
-                    failed_ids.push(message.id.to_string());
-                    let message = ModelMessage { failures: message.failures + 1, ..message };
-                    let (failed_ms, reason) = (clock.now(), (*reason).to_owned());
-                    self.errors.push(Failed { message, failed_ms, member: number, reason });
+    /// Takes what fits from the head of the queue. A message that a member died with takes the share of a whole lane,
+    /// and leaves no reserve. Lanes that want several messages get a pack whole, even if it is up to twice as large.
+    fn claim(&mut self, me: Persona, want: usize, each: usize, reserve: usize) -> Vec<ModelClaim> {
+        let (mut used, mut limit, mut claims) = (0, want + reserve, Vec::new());
+        while used < limit && !self.ready.is_empty() {
+            let size = packs(&self.ready).next().map_or(0, <[_]>::len);
+            let mut share = size;
+            if size == 1 && self.ready[0].deaths > 0 {
+                (share, limit) = (each, want);
+                if used >= limit {
+                    break;
                 }
             }
+            let room = limit - used;
+            let fits =
+                share <= room || (size == 1 && used == 0) || (size > 1 && each > 1 && size <= 2 * room);
+            if fits {
+                claims.push(self.ready.drain(..size).collect::<Vec<_>>());
+                used += share;
+            } else if size > 1 && (used == 0 || (each == 1 && 2 * used < limit)) {
+                open(&mut self.ready[..size]);
+                claims.extend(self.ready.drain(..room).map(|message| vec![message]));
+                used = limit;
+            } else {
+                break;
+            }
         }
+        let member = self.members.get_mut(&me.index).expect("it was there before");
+        let first = member.claimed + 1;
+        member.claimed += claims.len() as u64;
+        let claim = |(number, messages)| ModelClaim { number, index: None, messages };
+        let claims: Vec<ModelClaim> = (first..).zip(claims).map(claim).collect();
+        member.hand.extend(claims.iter().cloned());
+        claims
+    }
+
+    fn hand(&mut self, me: Persona) -> &mut Vec<ModelClaim> {
+        &mut self.members.get_mut(&me.index).expect("it was there before").hand
+    }
+
+    /// Records the one outcome of each settled message. Each comes with the name of its element and its place there.
+    fn record(
+        &mut self,
+        settled: Vec<(String, usize, ModelMessage)>,
+        asks: &Settlement,
+        me: Persona,
+        clock: &ModelClock,
+    ) {
+        let ids: Vec<_> = settled.iter().map(|(.., message)| message.id.to_string()).collect();
+        let (number, total, mut failed_ids) = (self.members[&me.index].number, settled.len(), Vec::new());
+        for failure in &asks.failures {
+            let at =
+                |(name, index, _): &&(String, usize, _)| *name == failure.name && *index == failure.index;
+            let (.., message) = settled.iter().find(at).expect("what failed was settled");
+            failed_ids.push(message.id);
+            let message = ModelMessage { failures: message.failures + 1, pack: None, ..message.clone() };
+            let (failed_ms, reason) = (clock.now(), failure.reason.clone());
+            self.errors.push(Failed { message, failed_ms, member: number, reason });
+        }
+        let done = settled.iter().map(|(.., message)| message.id).filter(|id| !failed_ids.contains(id));
+        self.done.extend(done);
         self.add("done", total - failed_ids.len());
         self.add("failed", failed_ids.len());
         if !failed_ids.is_empty() {
             let handler = self.members.get_mut(&me.index).expect("it was there before");
             *handler.failed.get_or_insert(0) += failed_ids.len() as u64;
         }
-        if me.journal {
-            let (ids, failed) = (ids.join(" "), failed_ids.join(" "));
-            self.journal.push(format!("ids|{ids}|errors|{failed}|member|{number}"));
+        if me.journal && total > 0 {
+            let failed: Vec<_> = failed_ids.iter().map(ToString::to_string).collect();
+            self.journal.push(format!("ids|{}|errors|{}|member|{number}", ids.join(" "), failed.join(" ")));
         }
     }
 
     /// An error leaves Redis when the reader that holds it reports that it was shown.
     pub(super) fn take(&mut self, me: Persona, settles: &Settles) -> Answer {
         let Some(member) = self.members.get_mut(&me.index) else { return Answer::Lost };
-        let stored = member.lanes[0].cursor.unwrap_or(0);
-        let Some(new) = to_settle(stored, settles, member.shows.len()) else { return Answer::Lost };
+        let stored = member.cursor.unwrap_or(0);
+        let Some(new) = to_settle(stored, settles.cursor, settles.count, member.shows.len()) else {
+            return Answer::Lost;
+        };
         let cursor = stored + new as u64;
         let mut taken = Vec::new();
         if new > 0 {
-            member.lanes[0].cursor = Some(cursor);
+            member.cursor = Some(cursor);
             taken.extend(member.shows.drain(..new).map(|error| error.message.id));
         }
         if member.shows.is_empty() {
@@ -180,7 +265,7 @@ impl ModelRing {
         let held = member.shows.iter().map(Failed::element).collect();
         self.add("taken", taken.len());
         self.taken.extend(taken);
-        Answer::Turn { cursor, held }
+        Answer::Took { cursor, held }
     }
 
     /// A retried error waits again without failures and deaths. A dropped error counts as taken. An error that a reader
@@ -229,11 +314,11 @@ fn open(messages: &mut [ModelMessage]) {
 
 /// How many messages are to be settled now. That is 0 if they were settled before, and `None` if the caller's view of
 /// its state is wrong.
-fn to_settle(stored: u64, settles: &Settles, held: usize) -> Option<usize> {
-    if stored == settles.cursor + settles.count as u64 {
+fn to_settle(stored: u64, cursor: u64, count: usize, held: usize) -> Option<usize> {
+    if stored == cursor + count as u64 {
         Some(0)
-    } else if stored == settles.cursor && held >= settles.count {
-        Some(settles.count)
+    } else if stored == cursor && held >= count {
+        Some(count)
     } else {
         None
     }

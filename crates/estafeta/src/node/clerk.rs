@@ -1,0 +1,142 @@
+//! Makes the turns of a node, one at a time.
+//!
+//! The clerk always knows the identity under which the node claimed. `turn` settles results and claims the next messages
+//! in one round trip. If the reply is lost, the store repeats the step. Redis sees from the cursor that it already has
+//! the results, and from the number of the last claim that the node was not told of what it holds. `lost` means that the
+//! ring declared this member dead. The messages that it held are back in the queue and belong to other members. The
+//! clerk then drops all results and waits for the node's next identity.
+//!
+//! An idle node is called. `turn` puts a member with a free lane into a line if it finds the queue empty, and the step
+//! that publishes a message calls the first in line, on a channel to which the work connection subscribes. A call
+//! carries no message, so no message can be lost with it. After a reconnect, the clerk makes a turn by itself, because a
+//! call may have been lost. If a called node is frozen, the generator's next sweep calls another one. A call can also get
+//! lost without a sign, on a connection that is half open. So a node that has nothing to do makes a turn now and then. A
+//! node that Redis cannot call, because the server or a proxy does not speak RESP3, looks for messages at short intervals
+//! instead.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::desk::{Decision, Desk, Duty};
+use super::refusals::Refusals;
+use super::state::MemberState;
+use crate::config::Config;
+use crate::error::Result;
+use crate::identity::Identity;
+use crate::observer::{Notice, Observer};
+use crate::redis::Store;
+use crate::steps::Turn;
+
+/// How long a node waits for a call before it looks for messages by itself.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+pub(crate) struct Clerk<O> {
+    pub store: Store,
+    pub config: Arc<Config>,
+    pub observer: Arc<O>,
+    pub state: watch::Receiver<MemberState>,
+    pub refusals: Arc<Refusals>,
+    /// The desk of the current membership, for the lanes.
+    pub desk: watch::Sender<Option<Arc<Desk>>>,
+}
+
+impl<O: Observer> Clerk<O> {
+    pub async fn run(mut self, quiet: CancellationToken) -> Result<()> {
+        loop {
+            let me = tokio::select! {
+                () = quiet.cancelled() => return Ok(()),
+                me = self.identity() => me,
+            };
+            if self.work_as(me, &quiet).await? {
+                return Ok(());
+            }
+            self.refusals.report_member(me.incarnation);
+            tokio::select! {
+                () = quiet.cancelled() => return Ok(()),
+                () = self.other_than(me) => {}
+            }
+        }
+    }
+
+    /// Works under one identity. Returns true if the node stops, false if the ring no longer knows this identity.
+    async fn work_as(&mut self, me: Identity, quiet: &CancellationToken) -> Result<bool> {
+        let listens = self.config.presence && self.store.listen(me.incarnation).await?;
+        let poll = (!listens).then_some(self.config.poll);
+        let desk = Arc::new(Desk::new(
+            self.config.ring.clone(),
+            self.config.concurrency,
+            self.config.max_batch,
+            poll,
+        ));
+        self.desk.send_replace(Some(Arc::clone(&desk)));
+        let worked = self.make_turns(me, &desk, quiet).await;
+        desk.close();
+        worked
+    }
+
+    async fn make_turns(&mut self, me: Identity, desk: &Desk, quiet: &CancellationToken) -> Result<bool> {
+        loop {
+            let stops = quiet.is_cancelled();
+            let state = self.state.borrow_and_update().clone();
+            if !stops && state.identity() != Some(me) {
+                return Ok(false);
+            }
+            let duty = Duty { handles: state.handles() && !stops, stops };
+            let outgoing = match desk.decide(Instant::now(), duty) {
+                Decision::Finished => return Ok(true),
+                Decision::Turn(outgoing) => outgoing,
+                Decision::Wait(until) => {
+                    let looks_at = Instant::now() + LONGEST_WAIT;
+                    tokio::select! {
+                        () = desk.due.notified() => {}
+                        () = tokio::time::sleep_until(until.unwrap_or(looks_at).into()) => {
+                            if until.is_none() && duty.handles {
+                                desk.call();
+                            }
+                        }
+                        () = self.store.connection().called() => desk.call(),
+                        () = changed(&mut self.state) => {}
+                        () = quiet.cancelled(), if !stops => {}
+                    }
+                    continue;
+                }
+            };
+            let turn = self.store.turn(me, &outgoing.settlement, self.config.journal).await?;
+            let Turn::Applied { cursor, claimed, waits, claims } = turn else {
+                return Ok(false);
+            };
+            desk.apply(cursor, claimed, waits, claims, Instant::now());
+            if !outgoing.handled.is_empty() {
+                let (messages, failures) = (&outgoing.handled[..], &outgoing.failures[..]);
+                self.observer.notice(Notice::Settled { member: me.number, messages, failures });
+            }
+        }
+    }
+
+    async fn identity(&mut self) -> Identity {
+        loop {
+            if let Some(me) = self.state.borrow_and_update().identity() {
+                return me;
+            }
+            changed(&mut self.state).await;
+        }
+    }
+
+    async fn other_than(&mut self, me: Identity) {
+        let other = |state: &MemberState| state.identity().is_some_and(|now| now != me);
+        if self.state.wait_for(other).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Waits until the node's state changes. Once the heartbeat has ended, the state never changes again. The node is about
+/// to stop for that reason, and a clerk that ended as well would hide the reason.
+async fn changed(state: &mut watch::Receiver<MemberState>) {
+    if state.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}

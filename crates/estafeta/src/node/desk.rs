@@ -1,0 +1,457 @@
+//! What a node has claimed, and when it makes its next turn.
+//!
+//! A node makes one step, `turn`, for all of its lanes. The desk is what they share. It holds the messages that were
+//! claimed and not yet started (the pool), and the results that Redis has not recorded yet. A lane reports the result of
+//! one message and takes the next in one short critical section. So a slow message holds up nobody: the other lanes take
+//! what is in the pool, and their results are settled without it.
+//!
+//! The [`Clerk`](super::clerk::Clerk) makes the turns, one at a time. [`Desk::decide`] is the whole decision when to
+//! make one. A turn settles every result that is ready, and claims for all free lanes. It is due
+//!
+//! - if a lane is free and messages wait in Redis, if the ring has called this node, or if it does not know yet that a
+//!   lane is free;
+//! - if messages wait, and half of the reserve is gone. The reserve is what the lanes handle in about ten milliseconds.
+//!   The node claims it in advance if many messages wait, so that no lane pauses for a round trip;
+//! - if a result is ten milliseconds old, or the last lane has finished. Results wait for company, because a step costs
+//!   Redis the same for one and for a hundred. A crash repeats at most that much finished work;
+//! - if the pool did not move for 50 milliseconds, because all lanes are busy with slow messages. What was claimed and
+//!   not started goes back, so that other nodes can have it;
+//! - if the node stops handling or begins to.
+//!
+//! Messages travel in packs, and the desk settles a pack as a whole when its last message is done. If that takes longer
+//! than ten milliseconds, it settles the part that is done. Redis then keeps the rest as single messages.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use super::batch_size::BatchSize;
+use crate::keys::RingName;
+use crate::message::Message;
+use crate::pack;
+use crate::steps::{FailedMessage, Part, Settlement};
+
+/// How long a result may wait for company.
+const SETTLING: Duration = Duration::from_millis(10);
+/// How long messages may lie in the pool while no lane takes one.
+const RETURNING: Duration = Duration::from_millis(50);
+/// The pause before the next turn, if one claimed nothing although messages waited.
+const RESTING: Duration = Duration::from_millis(10);
+
+/// A message that was claimed. `claim` and `index` say where it lies in the member's hand.
+#[derive(Debug)]
+pub(super) struct Claimed {
+    claim: u64,
+    index: usize,
+    pub message: Message,
+}
+
+/// A message with its outcome.
+#[derive(Debug)]
+pub(super) struct Handled {
+    pub claimed: Claimed,
+    pub failure: Option<String>,
+    pub took: Duration,
+    pub at: Instant,
+}
+
+/// A pack in the member's hand.
+struct HeldPack {
+    name: String,
+    /// The number of messages that Redis counts.
+    size: usize,
+    /// The messages that it really has. A broken pack is one foreign message.
+    messages: usize,
+    /// The number of messages that this node has not let go of yet.
+    left: usize,
+    /// Redis has opened the pack, because a part of it was settled or went back.
+    opened: bool,
+}
+
+/// What a lane does next.
+pub(super) enum Next {
+    Handle(Claimed),
+    /// Nothing to do. The lane waits for [`Desk::work`].
+    Wait,
+    /// The membership is over.
+    Closed,
+}
+
+/// What the clerk does next.
+pub(super) enum Decision {
+    Turn(Box<Outgoing>),
+    /// Wait until then, unless something happens before.
+    Wait(Option<Instant>),
+    /// The node stops, and every result is recorded.
+    Finished,
+}
+
+/// One turn, and the messages that it settles.
+#[derive(Default)]
+pub(super) struct Outgoing {
+    pub settlement: Settlement,
+    pub handled: Vec<Message>,
+    pub failures: Vec<(usize, String)>,
+}
+
+/// What the node may do at the moment.
+#[derive(Clone, Copy)]
+pub(super) struct Duty {
+    /// The node claims messages.
+    pub handles: bool,
+    /// The node stops. Its lanes start no further message.
+    pub stops: bool,
+}
+
+pub(super) struct Desk {
+    state: Mutex<DeskState>,
+    /// Signals the clerk that a turn may be due.
+    pub due: Notify,
+    /// Signals a lane that the pool has a message.
+    pub work: Notify,
+}
+
+struct DeskState {
+    ring: RingName,
+    lanes: usize,
+    /// How often to look for messages if the ring cannot call this node.
+    poll: Option<Duration>,
+    cursor: u64,
+    seen: u64,
+    pool: VecDeque<Claimed>,
+    results: Vec<Handled>,
+    packs: HashMap<u64, HeldPack>,
+    busy: usize,
+    idle: usize,
+    /// Messages wait in Redis.
+    waits: bool,
+    /// The ring knows that this node has a free lane, and will call it. Or the node looks by itself.
+    in_line: bool,
+    /// A turn is due, whatever it brings.
+    called: bool,
+    handles: bool,
+    closed: bool,
+    /// When a lane last took a message, or the pool was filled.
+    moved_at: Instant,
+    asked_at: Instant,
+    /// How many messages the last turn asked for.
+    wanted: usize,
+    rests_until: Option<Instant>,
+    batch_size: BatchSize,
+}
+
+impl Desk {
+    /// A desk for a new membership. `poll` is given if the ring cannot call this node.
+    pub fn new(ring: RingName, lanes: usize, max_batch: usize, poll: Option<Duration>) -> Self {
+        let now = Instant::now();
+        let state = DeskState {
+            ring,
+            lanes,
+            poll,
+            cursor: 0,
+            seen: 0,
+            pool: VecDeque::new(),
+            results: Vec::new(),
+            packs: HashMap::new(),
+            busy: 0,
+            idle: 0,
+            waits: false,
+            in_line: false,
+            called: true,
+            handles: true,
+            closed: false,
+            moved_at: now,
+            asked_at: now,
+            wanted: 0,
+            rests_until: None,
+            batch_size: BatchSize::new(max_batch),
+        };
+        Self { state: Mutex::new(state), due: Notify::new(), work: Notify::new() }
+    }
+
+    /// Takes the result of a lane, if it has one, and gives it the next message.
+    pub fn next(&self, handled: Option<Handled>, was_idle: bool, now: Instant) -> Next {
+        let mut state = self.lock();
+        state.idle -= usize::from(was_idle);
+        if state.closed {
+            // Each lane wakes the next one.
+            self.work.notify_one();
+            return Next::Closed;
+        }
+        let mut due = false;
+        if let Some(handled) = handled {
+            state.busy -= 1;
+            due = state.results.is_empty();
+            state.results.push(handled);
+        }
+        let next = match state.pool.pop_front() {
+            Some(claimed) => {
+                state.busy += 1;
+                state.moved_at = now;
+                if state.idle > 0 && !state.pool.is_empty() {
+                    self.work.notify_one();
+                }
+                due |= state.waits && state.refills();
+                Next::Handle(claimed)
+            }
+            None => {
+                state.idle += 1;
+                due = true;
+                Next::Wait
+            }
+        };
+        drop(state);
+        if due {
+            self.due.notify_one();
+        }
+        next
+    }
+
+    /// Takes the last result of a lane that stops, if it has one.
+    pub fn finish(&self, handled: Option<Handled>, was_idle: bool) {
+        let mut state = self.lock();
+        state.idle -= usize::from(was_idle);
+        if let Some(handled) = handled.filter(|_| !state.closed) {
+            state.busy -= 1;
+            state.results.push(handled);
+        }
+        drop(state);
+        self.due.notify_one();
+    }
+
+    /// The ring has called this node, or may have done so.
+    pub fn call(&self) {
+        self.lock().called = true;
+    }
+
+    /// Ends the membership. What the lanes hold is no longer theirs.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.work.notify_one();
+    }
+
+    pub fn decide(&self, now: Instant, duty: Duty) -> Decision {
+        self.lock().decide(now, duty)
+    }
+
+    /// Puts what a turn brought into the pool.
+    pub fn apply(
+        &self,
+        cursor: u64,
+        claimed: u64,
+        waits: bool,
+        claims: Vec<(String, Vec<u8>)>,
+        now: Instant,
+    ) {
+        let mut state = self.lock();
+        state.apply(cursor, claimed, waits, claims, now);
+        let wake = state.idle.min(state.pool.len());
+        drop(state);
+        for _ in 0..wake {
+            self.work.notify_one();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, DeskState> {
+        self.state.lock().expect("no panic while held")
+    }
+}
+
+impl DeskState {
+    /// Whether the pool has fallen to half of the reserve.
+    fn refills(&self) -> bool {
+        let reserve = self.batch_size.reserve(self.lanes);
+        reserve > 0 && self.pool.len() == reserve / 2
+    }
+
+    fn decide(&mut self, now: Instant, duty: Duty) -> Decision {
+        if self.handles != duty.handles {
+            self.handles = duty.handles;
+            self.called = true;
+        }
+        let free = if duty.handles { self.idle.saturating_sub(self.pool.len()) } else { 0 };
+        let reserve = if duty.handles { self.batch_size.reserve(self.lanes) } else { 0 };
+        let all_done = self.busy == 0 && self.pool.is_empty();
+        let settles_at = self
+            .results
+            .first()
+            .map(|first| if all_done || !duty.handles { now } else { first.at + SETTLING });
+        let returns_at = (!self.pool.is_empty() && !duty.stops).then_some(self.moved_at + RETURNING);
+        let asks_at = match self.poll {
+            _ if free == 0 => None,
+            _ if self.waits || !self.in_line => Some(self.rests_until.unwrap_or(now)),
+            Some(poll) => Some(self.asked_at + poll),
+            None => None,
+        };
+        let wakes_at = [settles_at, returns_at, asks_at].into_iter().flatten().min();
+        // If no lane has taken a message for a while, all of them are busy with slow ones.
+        let moves = self.moved_at + RETURNING > now && self.rests_until.is_none();
+        let refills = self.waits && moves && reserve > 0 && self.pool.len() <= reserve / 2;
+        if self.called || refills || wakes_at.is_some_and(|at| at <= now) {
+            let returns = returns_at.is_some_and(|at| at <= now);
+            let mut outgoing = self.outgoing(now, !duty.handles || all_done, returns);
+            let settlement = &mut outgoing.settlement;
+            settlement.want = self.batch_size.for_lanes(free);
+            settlement.each = self.batch_size.each();
+            let room = self.batch_size.most().saturating_sub(settlement.want);
+            settlement.reserve = if returns { 0 } else { reserve.saturating_sub(self.pool.len()).min(room) };
+            settlement.listens = self.poll.is_none();
+            self.called = false;
+            self.wanted = settlement.want;
+            self.asked_at = now;
+            return Decision::Turn(outgoing.into());
+        }
+        if duty.stops && self.busy == 0 && self.results.is_empty() {
+            return Decision::Finished;
+        }
+        Decision::Wait(wakes_at)
+    }
+
+    /// Takes out the results that are ready, and what goes back if `returns`.
+    fn outgoing(&mut self, now: Instant, settles_all: bool, returns: bool) -> Outgoing {
+        let mut outgoing = Outgoing::default();
+        outgoing.settlement.cursor = self.cursor;
+        outgoing.settlement.seen = self.seen;
+        let mut bytes = 0;
+        let mut took = Duration::ZERO;
+        let mut packs: HashMap<u64, (Vec<Handled>, Vec<Claimed>)> = HashMap::new();
+        let mut results = std::mem::take(&mut self.results).into_iter().peekable();
+        while let Some(handled) = results.next() {
+            let claim = handled.claimed.claim;
+            match self.packs.get(&claim) {
+                Some(pack) if !pack.opened => {
+                    // Results of one pack come mostly one after another. One search is enough for all of them.
+                    let (settled, _) = packs.entry(claim).or_default();
+                    settled.push(handled);
+                    while let Some(next) = results.next_if(|next| next.claimed.claim == claim) {
+                        settled.push(next);
+                    }
+                }
+                held => {
+                    let name = name(&handled.claimed, held.is_some());
+                    self.let_go(claim, 1);
+                    bytes += handled.claimed.message.body().len();
+                    took += handled.took;
+                    outgoing.settle(&name, 0, handled);
+                    outgoing.settlement.whole.push(name);
+                    outgoing.settlement.count += 1;
+                }
+            }
+        }
+        if returns {
+            for claimed in std::mem::take(&mut self.pool) {
+                match self.packs.get(&claimed.claim) {
+                    Some(pack) if !pack.opened => packs.entry(claimed.claim).or_default().1.push(claimed),
+                    held => {
+                        outgoing.settlement.returns.push(name(&claimed, held.is_some()));
+                        self.let_go(claimed.claim, 1);
+                        outgoing.settlement.count += 1;
+                    }
+                }
+            }
+        }
+        for (claim, (handled, back)) in packs {
+            let pack = self.packs.get_mut(&claim).expect("looked up above");
+            let aged = handled.first().is_some_and(|first| first.at + SETTLING <= now);
+            let name = pack.name.clone();
+            let whole = handled.len() == pack.messages;
+            if !whole && !settles_all && !aged && back.is_empty() {
+                self.results.extend(handled);
+                continue;
+            }
+            if back.len() == pack.messages {
+                outgoing.settlement.returns.push(name);
+                outgoing.settlement.count += pack.size;
+                self.packs.remove(&claim);
+                continue;
+            }
+            let mut part = Part { name, ..Part::default() };
+            part.back.extend(back.iter().map(|claimed| claimed.index));
+            for handled in handled {
+                bytes += handled.claimed.message.body().len();
+                took += handled.took;
+                part.settled.push(handled.claimed.index);
+                let index = handled.claimed.index;
+                outgoing.settle(&part.name, index, handled);
+            }
+            if whole {
+                outgoing.settlement.count += pack.size;
+                outgoing.settlement.whole.push(part.name);
+                self.packs.remove(&claim);
+            } else {
+                let gone = part.settled.len() + part.back.len();
+                outgoing.settlement.count += gone;
+                outgoing.settlement.parts.push(part);
+                pack.opened = true;
+                self.let_go(claim, gone);
+            }
+        }
+        self.results.sort_by_key(|handled| handled.at);
+        self.batch_size.record(outgoing.handled.len(), bytes, took);
+        outgoing
+    }
+
+    /// Counts messages of a pack that leave the hand, and forgets the pack after its last one.
+    fn let_go(&mut self, claim: u64, count: usize) {
+        if let Some(pack) = self.packs.get_mut(&claim) {
+            pack.left = pack.left.saturating_sub(count);
+            if pack.left == 0 {
+                self.packs.remove(&claim);
+            }
+        }
+    }
+
+    fn apply(
+        &mut self,
+        cursor: u64,
+        claimed: u64,
+        waits: bool,
+        claims: Vec<(String, Vec<u8>)>,
+        now: Instant,
+    ) {
+        let before = self.pool.len();
+        // A claim that was told is the last one, or lies before it without a gap.
+        let first = claimed + 1 - claims.len() as u64;
+        self.rests_until = (waits && claims.is_empty()).then_some(now + RESTING);
+        if !claims.is_empty() {
+            self.moved_at = now;
+        }
+        for (claim, (name, element)) in (first..).zip(claims) {
+            let mut messages = Vec::new();
+            pack::read(&self.ring, element, &mut messages);
+            if let Some((_, size)) = name.split_once('*') {
+                let size = size.parse().unwrap_or(messages.len());
+                let count = messages.len();
+                let pack = HeldPack { size, messages: count, left: count, opened: false, name };
+                self.packs.insert(claim, pack);
+            }
+            let claimed = |(index, message)| Claimed { claim, index, message };
+            self.pool.extend(messages.into_iter().enumerate().map(claimed));
+        }
+        self.cursor = cursor;
+        self.seen = claimed;
+        self.waits = waits;
+        self.in_line = self.wanted > self.pool.len() - before && !waits;
+    }
+}
+
+impl Outgoing {
+    /// Records the outcome of a message that lies at `index` of the element `name`.
+    fn settle(&mut self, name: &str, index: usize, handled: Handled) {
+        if let Some(reason) = handled.failure {
+            self.failures.push((self.handled.len(), reason.clone()));
+            self.settlement.failures.push(FailedMessage { name: name.to_owned(), index, reason });
+        }
+        self.handled.push(handled.claimed.message);
+    }
+}
+
+/// The name of a single message in the member's hand. A message of a pack that was opened also has its index.
+fn name(claimed: &Claimed, of_pack: bool) -> String {
+    if of_pack { format!("{}.{}", claimed.claim, claimed.index) } else { claimed.claim.to_string() }
+}
