@@ -106,6 +106,7 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         Command::Status(args) => commands::status::run(&reach, &args),
         Command::Rings(output) => commands::rings::run(&reach, output.json),
         Command::CleanTemp(output) => commands::clean_temp::run(&reach, output.json),
+        Command::Upgrade(output) => commands::upgrade::run(&reach, output.json),
         Command::Reset(args) => commands::reset::run(&reach, &args),
         Command::Chaos(_) | Command::Bench(_) if !names_redis(matches) && names_part_of_redis(matches) => {
             Err(failure::usage("--db, --user and --password: expected --redis, --host or --port with them"))

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::layout::Layouts;
+
 /// An error of the library.
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -33,16 +35,36 @@ pub enum Error {
         reason: String,
     },
     /// Another version of estafeta created the ring: use that version.
-    #[error(
-        "ring {ring} has layout version {found}, expected {expected}: it belongs to another version of estafeta"
-    )]
-    Schema {
+    #[error("ring {ring} has layout {found}, this program knows {known}: {}", known.remedy(found))]
+    Layout {
         /// The ring.
         ring: String,
-        /// The version found.
+        /// The layout found.
         found: String,
-        /// The version that this library supports.
-        expected: u32,
+        /// The layouts that this library knows.
+        known: Layouts,
+    },
+    /// The ring uses something that this version does not know and must not overlook.
+    #[error(
+        "ring {ring} requires {word:?}, which this program does not know: use a newer release of estafeta"
+    )]
+    Requires {
+        /// The ring.
+        ring: String,
+        /// The word in `{ring}:requires`.
+        word: String,
+    },
+    /// A member of the ring does not know the layout that the ring is to get.
+    #[error(
+        "ring {ring} keeps its layout: {member} knows {known}; stop it, or wait until the ring has buried it"
+    )]
+    OldMember {
+        /// The ring.
+        ring: String,
+        /// The member, with its host and process id.
+        member: String,
+        /// The layouts that it knows.
+        known: String,
     },
     /// Nodes of another application use the ring: choose another ring.
     #[error(

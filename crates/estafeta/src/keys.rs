@@ -10,9 +10,6 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::identity::Incarnation;
 
-/// The layout of the keyspace that this version reads and writes.
-pub const SCHEMA: u32 = 3;
-
 /// The name of a ring: 1 to 100 letters, digits, `.`, `_`, `-` or `:`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingName(Arc<str>);
@@ -59,6 +56,7 @@ pub(crate) type RedisType = &'static str;
 pub(crate) struct Keys {
     prefix: String,
     pub schema: String,
+    pub requires: String,
     pub application: String,
     pub members: String,
     pub succession: String,
@@ -82,6 +80,7 @@ impl Keys {
         let key = |name: &str| format!("{prefix}{name}");
         Self {
             schema: key("schema"),
+            requires: key("requires"),
             application: key("application"),
             members: key("members"),
             succession: key("succession"),
@@ -122,9 +121,10 @@ impl Keys {
     }
 
     /// The keys that exist once per ring, with the type that each must have.
-    pub fn fixed(&self) -> [(&str, RedisType); 10] {
+    pub fn fixed(&self) -> [(&str, RedisType); 11] {
         [
             (&self.schema, "string"),
+            (&self.requires, "set"),
             (&self.application, "string"),
             (&self.members, "zset"),
             (&self.succession, "zset"),

@@ -127,6 +127,16 @@ Examples:
   estafeta cleanTemp --json"
     )]
     CleanTemp(JsonArg),
+    /// Raise a ring to the newest layout that this program knows
+    ///
+    /// First replace every node by one of this release, one after another. Then raise the layout, once. The command
+    /// fails and changes nothing if a member does not know the new layout. The nodes join again by themselves. What they
+    /// are handling at that moment is handled again.
+    #[command(after_help = "\
+Examples:
+  estafeta upgrade --ring demo
+  estafeta upgrade --ring demo --json")]
+    Upgrade(JsonArg),
     /// Delete a ring from Redis
     #[command(after_help = "\
 Examples:

@@ -12,6 +12,7 @@ pub mod reset;
 pub mod rings;
 pub mod run;
 pub mod status;
+pub mod upgrade;
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 

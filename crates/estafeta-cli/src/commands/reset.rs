@@ -51,9 +51,9 @@ async fn question(ring: &Ring, force: bool) -> Result<String> {
             let errors = counted(snapshot.errors_kept, "error");
             Ok(format!("Delete ring {name} with {waiting} waiting and {errors}?"))
         }
-        // The data of another layout version or of another program cannot be read, but the keys of the ring have the
+        // The data of an unknown layout or of another program cannot be read, but the keys of the ring have the
         // same names.
-        Err(error @ (Error::Schema { .. } | Error::ForeignKey { .. } | Error::Answer(_))) => {
+        Err(error @ (Error::Layout { .. } | Error::ForeignKey { .. } | Error::Answer(_))) => {
             if !force {
                 return Err(error)
                     .with_context(|| format!("to delete ring {name}, stop its nodes and use --force"));

@@ -31,7 +31,7 @@ pub fn run(reach: &Reach, as_json: bool) -> Result<ExitCode> {
             let ring = Ring::connect(endpoint.clone(), name.clone()).await?;
             let snapshot = match ring.snapshot(0).await {
                 Ok(snapshot) => Ok(snapshot),
-                Err(Error::Schema { .. }) => Err("belongs to another version of estafeta"),
+                Err(Error::Layout { .. }) => Err("belongs to another version of estafeta"),
                 Err(error @ Error::Unreachable { .. }) => return Err(error),
                 Err(_) => Err("cannot be read"),
             };

@@ -10,7 +10,7 @@ use crate::bad_input::{refuses_in_one_line, ring_with_errors};
 use crate::support::TestRing;
 
 /// Every command that talks to Redis, in its simplest form.
-const COMMANDS: [&[&str]; 10] = [
+const COMMANDS: [&[&str]; 11] = [
     &["run"],
     &["getErrors"],
     &["status"],
@@ -20,6 +20,7 @@ const COMMANDS: [&[&str]; 10] = [
     &["errors", "retry", "--all"],
     &["monitor", "--attach", "--for", "1s"],
     &["cleanTemp"],
+    &["upgrade"],
     &["reset", "--yes"],
 ];
 
@@ -114,12 +115,18 @@ fn answer_as_old_redis(client: TcpStream) -> Option<()> {
 }
 
 #[test]
-fn a_ring_with_another_layout_version_is_left_alone() {
+fn a_ring_with_an_unknown_layout_is_left_alone() {
     let ring = ring_with_errors();
     let url = ring.redis.url();
     ring.redis_cli(&["SET", "{estafeta}:schema", "999"]);
     for command in COMMANDS {
-        refuses_in_one_line(&ring, command, &[("REDIS_URL", &url)], 1, &["layout version 999, expected 3"]);
+        refuses_in_one_line(
+            &ring,
+            command,
+            &[("REDIS_URL", &url)],
+            1,
+            &["has layout 999, this program knows layout 4"],
+        );
     }
     assert!(ring.success(&["reset", "--yes", "--force"]).contains("is gone"), "only this deletes it");
 }

@@ -99,9 +99,9 @@ fn a_ring_that_is_marked_as_newer_works_on_and_admits_no_node() {
     let buried = ring.status()["buried"].as_u64().unwrap();
     frozen.freeze();
     ring.eventually(SOON, "the frozen one is buried", |status| status["buried"].as_u64() > Some(buried));
-    ring.redis_cli(&["SET", "{estafeta}:schema", "4"]);
+    ring.redis_cli(&["SET", "{estafeta}:schema", "5"]);
 
-    let message = "layout version 4, expected 3";
+    let message = "has layout 5, this program knows layout 4: use the newer release";
     let late = ring.command(&["run"]);
     assert_eq!(late.status.code(), Some(1), "{late:?}");
     assert!(String::from_utf8(late.stderr).unwrap().contains(message));

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::support::{SOON, TestRing, reports, run};
 
 /// Every command that has a help page.
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
     "",
     "run",
     "monitor",
@@ -25,6 +25,7 @@ const COMMANDS: [&str; 16] = [
     "errors drop",
     "status",
     "cleanTemp",
+    "upgrade",
     "reset",
     "chaos",
     "bench",
@@ -49,7 +50,7 @@ fn exit_codes_match_the_golden_file() {
     let url = ring.redis.url();
     let nowhere = ["--redis", "redis://127.0.0.1:1"];
     let here = ["--redis", url.as_str()];
-    let cases: [(&str, &[&str], &[&str]); 20] = [
+    let cases: [(&str, &[&str], &[&str]); 21] = [
         ("an unknown command", &["dance"], &[]),
         ("an unknown option", &["status", "--dance"], &[]),
         ("a value out of range", &["run", "--lease", "1ms"], &here),
@@ -68,6 +69,7 @@ fn exit_codes_match_the_golden_file() {
         ("getErrors without errors", &["getErrors"], &here),
         ("errors retry of an unknown id", &["errors", "retry", "7"], &here),
         ("cleanTemp", &["cleanTemp"], &here),
+        ("upgrade", &["upgrade"], &here),
         ("reset without a terminal", &["reset"], &here),
         ("reset --yes", &["reset", "--yes"], &here),
     ];

@@ -108,6 +108,15 @@ pub enum EventKind {
         /// How many messages it knew to be published in the former ring.
         known: u64,
     },
+    /// The layout of the ring was raised. All members had to join again.
+    Upgraded {
+        /// The former layout.
+        from: u32,
+        /// The layout in force now.
+        to: u32,
+        /// How many messages went back to the queue.
+        returned: u64,
+    },
     /// An entry that this version does not know.
     Other {
         /// What the entry calls itself.
@@ -143,6 +152,9 @@ impl fmt::Display for EventKind {
                 )
             }
             Self::Wiped { known, .. } => write!(f, "the ring was wiped after {}", messages(*known)),
+            Self::Upgraded { from, to, returned } => {
+                write!(f, "layout raised from {from} to {to}, {} returned", messages(*returned))
+            }
             Self::Other { name, details } => write!(f, "{name} {details:?}"),
         }
     }
@@ -215,6 +227,11 @@ impl EventKind {
                 found: fields.parse("found")?,
             },
             "wiped" => Self::Wiped { member: fields.member("member")?, known: fields.parse("known")? },
+            "upgraded" => Self::Upgraded {
+                from: fields.parse("from")?,
+                to: fields.parse("to")?,
+                returned: fields.parse("returned")?,
+            },
             _ => return None,
         })
     }

@@ -10,7 +10,8 @@ use super::event::Event;
 use super::journal::JournalEntry;
 use crate::error::{Error, Result};
 use crate::identity::Incarnation;
-use crate::keys::{Keys, RingName, SCHEMA};
+use crate::keys::{Keys, RingName};
+use crate::layout::Layouts;
 use crate::message::DeadLetter;
 use crate::redis::{Reply, Store};
 use crate::steps::Facts;
@@ -43,12 +44,16 @@ impl Store {
         Ok(lanes.map(|lanes| Facts { lanes, presence: presence == Some(1), lease }))
     }
 
-    /// Fails if the ring belongs to another version.
-    pub async fn check_schema(&self) -> Result<()> {
-        let found: Option<String> = self.read(redis::cmd("GET").arg(&self.keys().schema)).await?;
-        match found {
-            Some(found) if found != SCHEMA.to_string() => {
-                Err(Error::Schema { ring: self.ring().to_string(), found, expected: SCHEMA })
+    /// The layout in force.
+    pub async fn layout(&self) -> Result<Option<String>> {
+        self.read(redis::cmd("GET").arg(&self.keys().schema)).await
+    }
+
+    /// Fails if the ring has a layout that this version does not know.
+    pub async fn check_layout(&self) -> Result<()> {
+        match self.layout().await? {
+            Some(found) if !Layouts::KNOWN.has(&found) => {
+                Err(Error::Layout { ring: self.ring().to_string(), found, known: Layouts::KNOWN })
             }
             _ => Ok(()),
         }

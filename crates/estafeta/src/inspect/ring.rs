@@ -11,6 +11,7 @@ use super::snapshot::{self, Snapshot};
 use crate::config::Config;
 use crate::error::Result;
 use crate::keys::RingName;
+use crate::layout::Layouts;
 use crate::message::DeadLetter;
 use crate::node::sweeper::{Burial, FailureDetector};
 use crate::redis::Endpoint;
@@ -69,26 +70,26 @@ impl Ring {
     /// Returns the first `count` entries of the event stream that follow the one named `after` (empty: from the start),
     /// oldest first. The stream keeps about the last 10,000 entries, so a caller that looks too rarely misses some.
     pub async fn events_after(&self, after: &str, count: usize) -> Result<Vec<Event>> {
-        self.store.check_schema().await?;
+        self.store.check_layout().await?;
         self.store.events_after(after, count).await
     }
 
     /// Buries all dead members now.
     pub async fn sweep(&self) -> Result<Vec<Burial>> {
-        self.store.check_schema().await?;
+        self.store.check_layout().await?;
         let config = Config::new(self.endpoint.clone(), self.name.clone());
         FailureDetector::new(self.store.clone(), config.into(), None).sweep(&CancellationToken::new()).await
     }
 
     /// Returns how many dead letters are kept and not held by a reader.
     pub async fn error_count(&self) -> Result<u64> {
-        self.store.check_schema().await?;
+        self.store.check_layout().await?;
         self.store.error_count().await
     }
 
     /// Returns a range of the kept dead letters, oldest first, without taking them.
     pub async fn errors(&self, from: u64, count: u64) -> Result<Vec<DeadLetter>> {
-        self.store.check_schema().await?;
+        self.store.check_layout().await?;
         self.store.errors(from, count).await
     }
 
@@ -103,7 +104,7 @@ impl Ring {
     }
 
     async fn resolve(&self, verb: &str, which: &Selection) -> Result<u64> {
-        self.store.check_schema().await?;
+        self.store.check_layout().await?;
         let (mut from, mut resolved) = (0, 0);
         // The loop handles at most as many dead letters as there were at the start. Those that fail again meanwhile
         // stay untouched.
@@ -161,6 +162,21 @@ impl Ring {
             journal.extend(entries);
             last = name;
         }
+    }
+
+    /// Returns the layout in force. None if the ring does not exist.
+    pub async fn layout(&self) -> Result<Option<String>> {
+        self.store.layout().await
+    }
+
+    /// Raises the ring to the newest layout that this version knows. All memberships end in the same step, and nodes
+    /// join again by themselves. What they were handling goes back to the queue, so their work on it is repeated.
+    ///
+    /// Returns the former layout if it was raised, and None if the ring has the newest layout already. Fails if a member
+    /// does not know that layout. Nothing has changed then.
+    pub async fn upgrade(&self) -> Result<Option<u32>> {
+        self.store.check_layout().await?;
+        self.store.upgrade_to(Layouts::KNOWN.newest).await
     }
 
     /// Deletes the ring's keys and no others, even if another version of estafeta wrote them. Returns how many there were.

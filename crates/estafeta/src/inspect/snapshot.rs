@@ -135,7 +135,7 @@ impl Snapshot {
 const TRIES: usize = 100;
 
 pub(crate) async fn read(store: &Store, ring: &RingName, events: usize) -> Result<Snapshot> {
-    store.check_schema().await?;
+    store.check_layout().await?;
     for _ in 0..TRIES {
         let names = store.members().await?;
         let members: Vec<Incarnation> = names.iter().filter_map(|name| name.parse().ok()).collect();

@@ -14,8 +14,8 @@
 //!   The node claims it in advance if many messages wait, so that no lane pauses for a round trip;
 //! - if a result is ten milliseconds old, or the last lane has finished. Results wait for company, because a step costs
 //!   Redis the same for one and for a hundred. A crash repeats at most that much finished work;
-//! - if the pool did not move for 50 milliseconds, because all lanes are busy with slow messages. What was claimed and
-//!   not started goes back, so that other nodes can have it;
+//! - if the pool did not move for 25 to 50 milliseconds, because all lanes are busy with slow messages. What was claimed
+//!   and not started goes back, so that other nodes can have it;
 //! - if the node stops handling or begins to.
 //!
 //! Messages travel in packs, and the desk settles a pack as a whole when its last message is done. If that takes longer
@@ -25,7 +25,7 @@
 mod tests;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -38,17 +38,35 @@ use crate::steps::{FailedMessage, Part, Settlement};
 
 /// How long a result may wait for company.
 const SETTLING: Duration = Duration::from_millis(10);
-/// How long messages may lie in the pool while no lane takes one.
-const RETURNING: Duration = Duration::from_millis(50);
+/// How long messages may lie in the pool while no lane takes one. The clerk sees only at its next look that a lane has
+/// taken one, so it may take twice as long.
+const RETURNING: Duration = Duration::from_millis(25);
 /// The pause before the next turn, if one claimed nothing although messages waited.
 const RESTING: Duration = Duration::from_millis(10);
 
-/// A message that was claimed. `claim` and `index` say where it lies in the member's hand.
+/// An element that was claimed, with its messages. They stay in one place until they are settled, because moving each
+/// of them from hand to hand would cost more than everything else that the desk does.
+#[derive(Debug)]
+struct Element {
+    claim: u64,
+    messages: Vec<Message>,
+}
+
+/// A message that was claimed.
 #[derive(Debug)]
 pub(super) struct Claimed {
-    claim: u64,
+    element: Arc<Element>,
     index: usize,
-    pub message: Message,
+}
+
+impl Claimed {
+    pub fn message(&self) -> &Message {
+        &self.element.messages[self.index]
+    }
+
+    fn claim(&self) -> u64 {
+        self.element.claim
+    }
 }
 
 /// A message with its outcome.
@@ -136,7 +154,9 @@ struct DeskState {
     called: bool,
     handles: bool,
     closed: bool,
-    /// When a lane last took a message, or the pool was filled.
+    /// A lane has taken a message since the last decision.
+    moved: bool,
+    /// When the clerk last saw that a lane had taken a message, or the pool was filled.
     moved_at: Instant,
     asked_at: Instant,
     /// How many messages the last turn asked for.
@@ -165,6 +185,7 @@ impl Desk {
             called: true,
             handles: true,
             closed: false,
+            moved: false,
             moved_at: now,
             asked_at: now,
             wanted: 0,
@@ -175,7 +196,7 @@ impl Desk {
     }
 
     /// Takes the result of a lane, if it has one, and gives it the next message.
-    pub fn next(&self, handled: Option<Handled>, was_idle: bool, now: Instant) -> Next {
+    pub fn next(&self, handled: Option<Handled>, was_idle: bool) -> Next {
         let mut state = self.lock();
         state.idle -= usize::from(was_idle);
         if state.closed {
@@ -192,7 +213,7 @@ impl Desk {
         let next = match state.pool.pop_front() {
             Some(claimed) => {
                 state.busy += 1;
-                state.moved_at = now;
+                state.moved = true;
                 if state.idle > 0 && !state.pool.is_empty() {
                     self.work.notify_one();
                 }
@@ -274,6 +295,9 @@ impl DeskState {
             self.handles = duty.handles;
             self.called = true;
         }
+        if std::mem::take(&mut self.moved) {
+            self.moved_at = now;
+        }
         let free = if duty.handles { self.idle.saturating_sub(self.pool.len()) } else { 0 };
         let reserve = if duty.handles { self.batch_size.reserve(self.lanes) } else { 0 };
         let all_done = self.busy == 0 && self.pool.is_empty();
@@ -322,20 +346,20 @@ impl DeskState {
         let mut packs: HashMap<u64, (Vec<Handled>, Vec<Claimed>)> = HashMap::new();
         let mut results = std::mem::take(&mut self.results).into_iter().peekable();
         while let Some(handled) = results.next() {
-            let claim = handled.claimed.claim;
+            let claim = handled.claimed.claim();
             match self.packs.get(&claim) {
                 Some(pack) if !pack.opened => {
                     // Results of one pack come mostly one after another. One search is enough for all of them.
                     let (settled, _) = packs.entry(claim).or_default();
                     settled.push(handled);
-                    while let Some(next) = results.next_if(|next| next.claimed.claim == claim) {
+                    while let Some(next) = results.next_if(|next| next.claimed.claim() == claim) {
                         settled.push(next);
                     }
                 }
                 held => {
                     let name = name(&handled.claimed, held.is_some());
                     self.let_go(claim, 1);
-                    bytes += handled.claimed.message.body().len();
+                    bytes += handled.claimed.message().body().len();
                     took += handled.took;
                     outgoing.settle(&name, 0, handled);
                     outgoing.settlement.whole.push(name);
@@ -345,11 +369,11 @@ impl DeskState {
         }
         if returns {
             for claimed in std::mem::take(&mut self.pool) {
-                match self.packs.get(&claimed.claim) {
-                    Some(pack) if !pack.opened => packs.entry(claimed.claim).or_default().1.push(claimed),
+                match self.packs.get(&claimed.claim()) {
+                    Some(pack) if !pack.opened => packs.entry(claimed.claim()).or_default().1.push(claimed),
                     held => {
                         outgoing.settlement.returns.push(name(&claimed, held.is_some()));
-                        self.let_go(claimed.claim, 1);
+                        self.let_go(claimed.claim(), 1);
                         outgoing.settlement.count += 1;
                     }
                 }
@@ -370,20 +394,22 @@ impl DeskState {
                 self.packs.remove(&claim);
                 continue;
             }
-            let mut part = Part { name, ..Part::default() };
-            part.back.extend(back.iter().map(|claimed| claimed.index));
-            for handled in handled {
-                bytes += handled.claimed.message.body().len();
+            for handled in &handled {
+                bytes += handled.claimed.message().body().len();
                 took += handled.took;
-                part.settled.push(handled.claimed.index);
-                let index = handled.claimed.index;
-                outgoing.settle(&part.name, index, handled);
             }
             if whole {
+                outgoing.settle_whole(&name, handled);
                 outgoing.settlement.count += pack.size;
-                outgoing.settlement.whole.push(part.name);
+                outgoing.settlement.whole.push(name);
                 self.packs.remove(&claim);
             } else {
+                let mut part = Part { name, ..Part::default() };
+                part.back.extend(back.iter().map(|claimed| claimed.index));
+                for handled in handled {
+                    part.settled.push(handled.claimed.index);
+                    outgoing.settle(&part.name, handled.claimed.index, handled);
+                }
                 let gone = part.settled.len() + part.back.len();
                 outgoing.settlement.count += gone;
                 outgoing.settlement.parts.push(part);
@@ -430,8 +456,9 @@ impl DeskState {
                 let pack = HeldPack { size, messages: count, left: count, opened: false, name };
                 self.packs.insert(claim, pack);
             }
-            let claimed = |(index, message)| Claimed { claim, index, message };
-            self.pool.extend(messages.into_iter().enumerate().map(claimed));
+            let count = messages.len();
+            let element = Arc::new(Element { claim, messages });
+            self.pool.extend((0..count).map(|index| Claimed { element: Arc::clone(&element), index }));
         }
         self.cursor = cursor;
         self.seen = claimed;
@@ -443,15 +470,39 @@ impl DeskState {
 impl Outgoing {
     /// Records the outcome of a message that lies at `index` of the element `name`.
     fn settle(&mut self, name: &str, index: usize, handled: Handled) {
-        if let Some(reason) = handled.failure {
-            self.failures.push((self.handled.len(), reason.clone()));
+        self.note_failure(name, index, self.handled.len(), handled.failure);
+        let Claimed { element, index } = handled.claimed;
+        self.handled.push(match Arc::try_unwrap(element) {
+            Ok(mut element) => element.messages.swap_remove(index),
+            Err(shared) => shared.messages[index].clone(),
+        });
+    }
+
+    /// Records the outcomes of all messages of an element.
+    fn settle_whole(&mut self, name: &str, handled: Vec<Handled>) {
+        let (first, mut element) = (self.handled.len(), None);
+        for Handled { claimed, failure, .. } in handled {
+            self.note_failure(name, claimed.index, first + claimed.index, failure);
+            element = Some(claimed.element);
+        }
+        match element.map(Arc::try_unwrap) {
+            Some(Ok(element)) => self.handled.extend(element.messages),
+            Some(Err(shared)) => self.handled.extend_from_slice(&shared.messages),
+            None => {}
+        }
+    }
+
+    /// `position` is where the message stands among all that are handled.
+    fn note_failure(&mut self, name: &str, index: usize, position: usize, failure: Option<String>) {
+        if let Some(reason) = failure {
+            self.failures.push((position, reason.clone()));
             self.settlement.failures.push(FailedMessage { name: name.to_owned(), index, reason });
         }
-        self.handled.push(handled.claimed.message);
     }
 }
 
 /// The name of a single message in the member's hand. A message of a pack that was opened also has its index.
 fn name(claimed: &Claimed, of_pack: bool) -> String {
-    if of_pack { format!("{}.{}", claimed.claim, claimed.index) } else { claimed.claim.to_string() }
+    let claim = claimed.claim();
+    if of_pack { format!("{claim}.{}", claimed.index) } else { claim.to_string() }
 }

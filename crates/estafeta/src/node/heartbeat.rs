@@ -32,6 +32,7 @@ use super::state::{MemberState, ServerClock};
 use crate::config::Config;
 use crate::error::Result;
 use crate::identity::{Epoch, Identity, Incarnation, MemberId};
+use crate::layout::Layouts;
 use crate::observer::{Notice, Observer};
 use crate::redis::Store;
 use crate::steps::{Beat, BeatReport, Candidacy, Health, Introduction, Known, Lead, MemberKind, Office};
@@ -200,6 +201,7 @@ pub(crate) async fn join(store: &Store, config: &Config, kind: MemberKind) -> Re
     let presence = config.presence && store.show_presence(incarnation).await?;
     let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
     let introduction = Introduction {
+        layouts: Layouts::KNOWN,
         application: if kind == MemberKind::Reader { "" } else { &config.application },
         incarnation,
         kind,

@@ -1,20 +1,28 @@
 -- join: registers a node or a reader as a member of the ring.
--- KEYS   schema application members succession member ledger events epoch ready errors journal
--- ARGV   schema-version application incarnation kind lanes host pid lease-ms presence max-deaths journal
+-- KEYS   schema requires application members succession member ledger events epoch ready errors journal
+-- ARGV   oldest newest known-words application incarnation kind lanes host pid lease-ms presence max-deaths journal
+--        oldest, newest: the layouts that the caller knows. known-words: those of `requires`, with spaces between them.
 --        (kind is node or reader; presence and journal are 0 or 1)
--- Answer {'joined', number, now} · {'schema', theirs} · {'application', theirs}
--- Invariant: a ring with another layout version, another application or foreign data stays untouched. The same
+-- Answer {'joined', number, now} · {'schema', theirs} · {'requires', word} · {'application', theirs}
+-- Invariant: a ring with a layout that the caller does not know, with a requirement that it does not know, of another
+-- application or with foreign data stays untouched. A new ring gets the newest layout that the caller knows. The same
 -- incarnation is never registered twice. Only nodes of one application share a ring. A reader has no application
 -- (empty) and may join any ring.
-local schema, application, members, succession, member = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local ledger, events = KEYS[6], KEYS[7]
-local ours, incarnation, kind, lease = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[8])
+local schema, application, members, succession, member = KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local ledger, events = KEYS[7], KEYS[8]
+local ours, incarnation, kind, lease = ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[10])
 
-local theirs = redis.call('GET', schema)
-if theirs and theirs ~= ARGV[1] then
-  return { 'schema', theirs }
+local layout = redis.call('GET', schema)
+local in_force = tonumber(layout or ARGV[2])
+if not in_force or in_force < tonumber(ARGV[1]) or in_force > tonumber(ARGV[2]) then
+  return { 'schema', layout }
 end
-theirs = redis.call('GET', application)
+for _, word in ipairs(redis.call('SMEMBERS', KEYS[2])) do
+  if not string.find(' ' .. ARGV[3] .. ' ', ' ' .. word .. ' ', 1, true) then
+    return { 'requires', word }
+  end
+end
+local theirs = redis.call('GET', application)
 if theirs and ours ~= '' and theirs ~= ours then
   return { 'application', theirs }
 end
@@ -24,10 +32,10 @@ redis.call('ZCARD', members)
 redis.call('ZCARD', succession)
 local born = check_counts(ledger, 'joined', 'born')[2]
 redis.call('XLEN', events)
-redis.call('GET', KEYS[8])
-redis.call('LLEN', KEYS[9])
+redis.call('GET', KEYS[9])
 redis.call('LLEN', KEYS[10])
-redis.call('XLEN', KEYS[11])
+redis.call('LLEN', KEYS[11])
+redis.call('XLEN', KEYS[12])
 
 local now = now_ms()
 local known = redis.call('HGET', member, 'number')
@@ -35,7 +43,9 @@ if known then
   return { 'joined', tonumber(known), now }
 end
 
-redis.call('SET', schema, ARGV[1])
+if not layout then
+  redis.call('SET', schema, ARGV[2])
+end
 if ours ~= '' then
   redis.call('SET', application, ours)
 end
@@ -43,11 +53,12 @@ if not born then
   redis.call('HSET', ledger, 'born', text(now))
 end
 local number = redis.call('HINCRBY', ledger, 'joined', 1)
-redis.call('HSET', member, 'number', number, 'kind', kind, 'lanes', ARGV[5], 'host', ARGV[6], 'pid', ARGV[7],
-  'lease', ARGV[8], 'presence', ARGV[9], 'max-deaths', ARGV[10], 'journal', ARGV[11], 'started', text(now))
+redis.call('HSET', member, 'number', number, 'kind', kind, 'lanes', ARGV[7], 'host', ARGV[8], 'pid', ARGV[9],
+  'lease', ARGV[10], 'presence', ARGV[11], 'max-deaths', ARGV[12], 'journal', ARGV[13], 'started', text(now),
+  'layouts', ARGV[1] .. ' ' .. ARGV[2])
 redis.call('ZADD', members, text(now + lease), incarnation)
 if kind == 'node' then
   redis.call('ZADD', succession, number, incarnation)
 end
-announce(events, 'joined', 'member', number, 'role', kind, 'host', ARGV[6], 'pid', ARGV[7])
+announce(events, 'joined', 'member', number, 'role', kind, 'host', ARGV[8], 'pid', ARGV[9])
 return { 'joined', number, now }

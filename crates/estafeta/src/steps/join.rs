@@ -5,13 +5,16 @@ use std::time::Duration;
 use super::{Call, flag, millis, script};
 use crate::error::{Error, Result};
 use crate::identity::{Incarnation, MemberId};
-use crate::keys::{Keys, SCHEMA};
+use crate::keys::Keys;
+use crate::layout::{KNOWN_WORDS, Layouts};
 use crate::redis::Store;
 
 script!("join" " flags=allow-oom" uses "clock" "events" "ledger");
 
 /// What a member registers about itself when it joins.
 pub(crate) struct Introduction<'a> {
+    /// The layouts that the program knows.
+    pub layouts: Layouts,
     /// The application whose nodes share the ring. Empty for a reader, which may join any ring.
     pub application: &'a str,
     pub incarnation: Incarnation,
@@ -34,6 +37,7 @@ pub(crate) enum MemberKind {
 pub(super) fn call(keys: &Keys, me: &Introduction<'_>) -> Call {
     let mut call = SCRIPT.call(&[
         ("schema", &keys.schema),
+        ("requires", &keys.requires),
         ("application", &keys.application),
         ("members", &keys.members),
         ("succession", &keys.succession),
@@ -49,7 +53,9 @@ pub(super) fn call(keys: &Keys, me: &Introduction<'_>) -> Call {
         MemberKind::Node => "node",
         MemberKind::Reader => "reader",
     };
-    call.arg("schema-version", SCHEMA)
+    call.arg("oldest", me.layouts.oldest)
+        .arg("newest", me.layouts.newest)
+        .arg("known-words", KNOWN_WORDS.join(" "))
         .arg("application", me.application)
         .arg("incarnation", me.incarnation.to_string())
         .arg("kind", kind)
@@ -70,9 +76,9 @@ impl Store {
         match reply.text()?.as_str() {
             "joined" => reply.member(),
             "schema" => {
-                let found = reply.text()?;
-                Err(Error::Schema { ring: self.ring().to_string(), found, expected: SCHEMA })
+                Err(Error::Layout { ring: self.ring().to_string(), found: reply.text()?, known: me.layouts })
             }
+            "requires" => Err(Error::Requires { ring: self.ring().to_string(), word: reply.text()? }),
             "application" => {
                 let (ring, found) = (self.ring().to_string(), reply.text()?);
                 Err(Error::Application { ring, found, expected: me.application.to_owned() })

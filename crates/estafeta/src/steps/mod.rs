@@ -26,6 +26,7 @@ mod take;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod upgrade;
 mod wake;
 
 pub use beat::Health;
@@ -46,13 +47,14 @@ use script::script;
 
 /// All scripts, for tests that load or inspect each of them.
 #[cfg(test)]
-static SCRIPTS: [&Script; 13] = [
+static SCRIPTS: [&Script; 14] = [
     &join::SCRIPT,
     &beat::SCRIPT,
     &lead::SCRIPT,
     &resign::SCRIPT,
     &publish::SCRIPT,
     &turn::SCRIPT,
+    &upgrade::SCRIPT,
     &take::SCRIPT,
     &suspects::SCRIPT,
     &bury::SCRIPT,

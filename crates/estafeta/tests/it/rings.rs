@@ -8,11 +8,11 @@ use estafeta_testbed::RedisServer;
 use crate::support::{Counter, Keep, Running, SOON, config, ring};
 
 #[tokio::test]
-async fn a_ring_with_another_layout_version_is_left_alone() {
+async fn a_ring_with_an_unknown_layout_is_left_alone() {
     let redis = RedisServer::start();
     redis::cmd("SET").arg("{estafeta}:schema").arg(99).exec(&mut redis.connect()).unwrap();
     let error = Running::start(config(&redis), Counter(0), Keep::default()).ended().await.unwrap_err();
-    assert!(matches!(&error, Error::Schema { found, .. } if found == "99"), "{error}");
+    assert!(matches!(&error, Error::Layout { found, .. } if found == "99"), "{error}");
     let ring = ring(&redis).await;
     for refused in [
         ring.snapshot(0).await.map(drop),
@@ -21,8 +21,9 @@ async fn a_ring_with_another_layout_version_is_left_alone() {
         ring.error_count().await.map(drop),
         ring.retry_errors(&Selection::All).await.map(drop),
         ring.sweep().await.map(drop),
+        ring.upgrade().await.map(drop),
     ] {
-        assert!(matches!(refused, Err(Error::Schema { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Layout { .. })), "{refused:?}");
     }
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut redis.connect()).unwrap();
     assert_eq!(keys, ["{estafeta}:schema"]);

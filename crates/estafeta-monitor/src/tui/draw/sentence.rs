@@ -61,6 +61,9 @@ fn event(kind: &EventKind) -> String {
             format!("Redis lost {lost} of {} messages that it had acknowledged", grouped(*known))
         }
         EventKind::Wiped { known, .. } => format!("the ring was wiped after {}", counted(*known, "message")),
+        EventKind::Upgraded { from, to, returned: count } => {
+            format!("layout raised from {from} to {to}, {}", returned(*count))
+        }
         // The other kinds contain no counts.
         other => other.to_string(),
     }

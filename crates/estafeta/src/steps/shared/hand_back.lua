@@ -15,9 +15,11 @@ local function by_id(one, other)
 end
 
 -- `keys` names ready, errors, ledger, inflight (the list of a reader) and journal (if the ring keeps one). `collect`
--- checks the type of each, before any write. `max_deaths` is nil if the member lives.
-local function collect(kind, member, keys, max_deaths)
-  local queue = read_queue(keys.ready, keys.ledger, 'returned', 'failed', 'buried')
+-- checks the type of each, before any write. `max_deaths` is nil if the member lives. A script for which several
+-- members go away gives them one `queue`.
+local function collect(kind, member, keys, max_deaths, queue)
+  queue = queue or read_queue(keys.ready, keys.ledger)
+  check_counts(keys.ledger, 'returned', 'failed', 'buried')
   redis.call('LLEN', keys.errors)
   if keys.journal then
     redis.call('XLEN', keys.journal)

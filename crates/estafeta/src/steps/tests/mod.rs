@@ -19,6 +19,7 @@ use crate::headers::Headers;
 use crate::identity::{Epoch, Identity, Incarnation, MemberId};
 use crate::inspect::snapshot::{MemberView, Snapshot, read as read_snapshot};
 use crate::keys::{Keys, RingName};
+use crate::layout::Layouts;
 use crate::message::{DeadLetter, Message};
 use crate::redis::{CallError, Keeper, ManagedConnection, Reply, Store};
 
@@ -37,6 +38,7 @@ mod sizes;
 mod stories;
 mod totals;
 mod turns;
+mod upgrades;
 
 const LEASE: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_millis(100);
@@ -359,6 +361,7 @@ fn introduction(
     presence: bool,
 ) -> Introduction<'static> {
     Introduction {
+        layouts: Layouts::KNOWN,
         application: if kind == MemberKind::Reader { "" } else { "tests" },
         incarnation,
         kind,

@@ -124,6 +124,7 @@ impl StoryCall {
         match self {
             Self::Join(me) => {
                 let introduction = Introduction {
+                    layouts: Layouts::KNOWN,
                     application: me.application,
                     incarnation: me.incarnation(),
                     kind: me.kind,

@@ -4,12 +4,13 @@ use super::super::answer::{Answer, Overview, SeenMember};
 use super::super::call::{HOST, Persona, StoryCall};
 use super::{Called, Member, ModelClock, ModelRing, ModelTerm};
 use crate::inspect::EventKind;
-use crate::keys::SCHEMA;
+use crate::layout::Layouts;
 use crate::steps::{Known, MemberKind};
 
 impl ModelRing {
     pub(super) fn join(&mut self, me: Persona, clock: &ModelClock) -> Answer {
-        let ours: &'static str = const { if SCHEMA == 3 { "3" } else { panic!("which is it now?") } };
+        let ours: &'static str =
+            const { if Layouts::KNOWN.newest == 4 { "4" } else { panic!("which is it now?") } };
         if let Some(theirs) = self.schema.filter(|theirs| *theirs != ours) {
             return Answer::Schema { theirs: theirs.into() };
         }

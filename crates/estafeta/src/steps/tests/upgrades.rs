@@ -1,0 +1,145 @@
+//! Tests of layouts: who may join a ring, who keeps it from being upgraded, and what an upgrade ends.
+
+use super::*;
+
+fn knowing(oldest: u32, newest: u32) -> Introduction<'static> {
+    let layouts = Layouts { oldest, newest };
+    Introduction { layouts, ..introduction(Incarnation::random(), MemberKind::Node, 1, false) }
+}
+
+impl TestBench {
+    fn layout(&self) -> Option<String> {
+        self.ask(&["GET", "{estafeta}:schema"])
+    }
+}
+
+#[tokio::test]
+async fn a_new_ring_gets_the_newest_layout_and_keeps_it() {
+    let bench = TestBench::new().await;
+    bench.store.join(&knowing(4, 5)).await.unwrap();
+    assert_eq!(bench.layout().as_deref(), Some("5"));
+    bench.store.join(&knowing(5, 6)).await.unwrap();
+    assert_eq!(bench.layout().as_deref(), Some("5"), "only an upgrade raises it");
+}
+
+#[tokio::test]
+async fn a_member_joins_only_a_layout_that_it_knows() {
+    let bench = TestBench::new().await;
+    for (layout, remedy) in [
+        ("3", "empty it with the release that made it"),
+        ("6", "use the newer release of estafeta that made it"),
+        ("four", "it does not belong to estafeta"),
+        ("", "it does not belong to estafeta"),
+    ] {
+        bench.ask::<()>(&["SET", "{estafeta}:schema", layout]);
+        let before = bench.everything();
+        let error = bench.store.join(&knowing(4, 5)).await.unwrap_err().to_string();
+        let expected = format!("has layout {layout}, this program knows layouts 4 to 5: {remedy}");
+        assert!(error.contains(&expected), "{error}");
+        assert_eq!(bench.everything(), before, "{layout}");
+    }
+}
+
+#[tokio::test]
+async fn a_requirement_that_a_member_does_not_know_keeps_it_out() {
+    let bench = TestBench::new().await;
+    bench.join(MemberKind::Node, 1).await;
+    bench.ask::<()>(&["SADD", "{estafeta}:requires", "tides"]);
+    let before = bench.everything();
+    for kind in [MemberKind::Node, MemberKind::Reader] {
+        let me = introduction(Incarnation::random(), kind, 1, false);
+        let error = bench.store.join(&me).await.unwrap_err();
+        assert!(matches!(&error, Error::Requires { word, .. } if word == "tides"), "{error}");
+    }
+    assert_eq!(bench.everything(), before);
+}
+
+#[tokio::test]
+async fn one_member_that_does_not_know_the_layout_prevents_the_upgrade() {
+    let bench = TestBench::new().await;
+    let (old, new) = (knowing(3, 4), knowing(4, 5));
+    bench.store.join(&old).await.unwrap();
+    bench.store.join(&new).await.unwrap();
+    let before = bench.everything();
+    let error = bench.store.upgrade_to(5).await.unwrap_err().to_string();
+    let pid = std::process::id();
+    assert!(error.contains(&format!("member 1 (here, pid {pid}) knows layouts 3 to 4; stop it")), "{error}");
+    assert_eq!(bench.everything(), before, "nothing has changed");
+
+    bench.store.leave(old.incarnation).await.unwrap();
+    assert_eq!(bench.store.upgrade_to(5).await.unwrap(), Some(4));
+    assert_eq!(bench.layout().as_deref(), Some("5"));
+    assert_eq!(bench.store.upgrade_to(5).await.unwrap(), None, "it is done");
+    assert_eq!(bench.store.upgrade_to(4).await.unwrap(), None, "never back");
+    assert_eq!(bench.layout().as_deref(), Some("5"));
+}
+
+/// A member writes the layout with which it joined. After the upgrade, it must not write at all until it has joined
+/// again. Messages and errors that members held are back, without a death.
+#[tokio::test]
+async fn an_upgrade_ends_every_membership_and_loses_nothing() {
+    let bench = TestBench::new().await;
+    let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
+    let idle = bench.join(MemberKind::Node, 1).await;
+    let term = bench.lead(generator).await;
+    for (n, body) in (0..).zip(["a", "b", "c"]) {
+        bench.publish(generator, &term, n, &[body]).await;
+    }
+    assert_eq!(bench.claim(handler, 2).await.len(), 2);
+    bench.settle(handler, 1, &[(0, "no")], 0).await;
+    assert_eq!(bench.claim(idle, 9).await.len(), 1);
+    let more = Settlement { want: 1, each: 1, listens: true, ..bench.settlement(idle, 1, &[]) };
+    bench.make(idle, &more).await.unwrap();
+    assert_eq!(bench.line().len(), 1);
+    let reader = bench.join(MemberKind::Reader, 1).await;
+    let take = Shown { want: 1, ..Shown::default() };
+    bench.store.take(reader.identity(), &take).await.unwrap();
+    for member in [generator, handler, idle, reader] {
+        bench.ask::<()>(&["HSET", &bench.store.keys().member(member.incarnation), "layouts", "4 5"]);
+    }
+    assert_eq!(bench.store.upgrade_to(5).await.unwrap(), Some(4));
+
+    let held = bench.settlement(handler, 1, &[]);
+    assert!(bench.turn(handler, &held).await.is_none(), "it is lost");
+    let more = messages(term.epoch, 4, &["d"]);
+    let published = bench.store.publish(generator.incarnation, &batch(term.epoch, 3, &more)).await.unwrap();
+    assert_eq!(published, Publish::Fenced);
+    for member in [generator, handler, idle] {
+        let beat = bench.store.beat(member.incarnation, LEASE, Known::default()).await.unwrap();
+        assert!(matches!(beat, Beat::Lost));
+    }
+    assert!(matches!(bench.store.take(reader.identity(), &take).await.unwrap(), Take::Lost));
+    assert_eq!(bench.line(), Vec::<String>::new());
+    assert_eq!(bench.ask::<u64>(&["LLEN", "{estafeta}:errors"]), 1);
+
+    bench.ask::<()>(&["SET", "{estafeta}:schema", "4"]);
+    let again = bench.join(MemberKind::Node, 1).await;
+    let back = bench.claim(again, 9).await;
+    assert_eq!(
+        back.iter().map(|message| (message.id, message.delivery, message.deaths)).collect::<Vec<_>>(),
+        [(2, 2, 0)]
+    );
+    bench.assert_balanced().await;
+    assert_eq!(bench.lead(again).await.predecessor, None, "no take-over");
+}
+
+#[tokio::test]
+async fn members_that_the_caller_did_not_name_make_it_ask_again() {
+    let bench = TestBench::new().await;
+    let one = bench.join(MemberKind::Node, 1).await.incarnation;
+    bench.join(MemberKind::Node, 1).await;
+    let before = bench.everything();
+    for members in [vec![], vec![one], vec![one, Incarnation::random()]] {
+        let call = upgrade::call(bench.store.keys(), 5, members.len(), &members);
+        let mut reply = bench.store.run(&upgrade::SCRIPT, &call).await.unwrap();
+        let expected = if members.len() == 2 { "holds" } else { "changed" };
+        // The first of two members does not know the layout, and the script looks at it first.
+        assert_eq!(reply.text().unwrap(), expected);
+        assert_eq!(bench.everything(), before);
+    }
+    bench.ask::<()>(&["HSET", &bench.store.keys().member(one), "layouts", "4 5"]);
+    let before = bench.everything();
+    let call = upgrade::call(bench.store.keys(), 5, 2, &[one, Incarnation::random()]);
+    assert_eq!(bench.store.run(&upgrade::SCRIPT, &call).await.unwrap().text().unwrap(), "changed");
+    assert_eq!(bench.everything(), before);
+}
