@@ -2,8 +2,8 @@
 //!
 //! A waiting message is `id epoch published-ms deliveries failures deaths snoozes header-bytes headers body`. Each
 //! number is followed by a space. The headers are as long as `header-bytes` says, and the body is the rest. `deliveries`
-//! counts those that are over. The generator writes the numbers itself. No other node is in office, so the generator
-//! knows the next id. Building strings in Lua would cost more than everything else. A dead letter is
+//! counts those that are over. The generator writes the numbers itself, because it usually knows the next id, and
+//! building strings in Lua would cost more than everything else. A dead letter is
 //! `!failed-ms member reason-bytes reason message`. The counts of its message include the failure or the death that made
 //! it a dead letter. One element may hold several messages, see [`pack`](crate::pack).
 
@@ -85,11 +85,6 @@ impl Message {
     ) -> Self {
         let (ring, headers, body) = (ring.clone(), Headers::new(), body.into());
         Self { id, epoch, published_ms, delivery: 1, failures: 0, deaths: 0, ring, headers, body }
-    }
-
-    /// Returns the same message with another id.
-    pub(crate) fn renumbered(&self, id: u64) -> Self {
-        Self { id, ..self.clone() }
     }
 
     /// Writes the element that Redis stores for a message that was not delivered before.

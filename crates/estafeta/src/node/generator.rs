@@ -1,15 +1,14 @@
 //! Makes the messages while this node is in office.
 //!
-//! The generator numbers its messages itself. No other node is in office, so it knows the next id from `lead` and from
-//! its own publishes. Redis checks the id in `publish`, together with the epoch. The generator acts on each reply as
-//! follows:
+//! The generator numbers its messages by what it knows: the next id from `lead` and from its own publishes. If others
+//! have published in between, `publish` numbers the messages anew, and the reply contains their ids. The generator acts
+//! on each reply as follows:
 //!
 //! - *published*: continue. The reply also reports when the next tick is due, so the rhythm of the ticks survives
 //!   take-overs.
-//! - *expected*: the ids do not fit. If the ring is ahead, number the same messages anew. If the ring is behind, Redis
-//!   has lost messages that it acknowledged, and that requires a new term.
+//! - *behind*: Redis has lost messages that it acknowledged. That requires a new term.
 //! - *full*: keep the messages and try again a little later.
-//! - *limit*: rest. The node keeps the office.
+//! - *limit*: send as many messages as the limit still allows. If it allows none, rest. The node keeps the office.
 //! - *fenced*: the term is over. Drop the messages, which no other node has seen, and let the heartbeat find out more.
 
 use std::pin::pin;
@@ -104,9 +103,12 @@ impl<S: Source, O: Observer> Generator<S, O> {
         let mut pause = Duration::from_millis(1);
         loop {
             match self.publish(me, term, progress, &messages).await? {
-                Publish::Published { due_ms, now_ms } => {
+                Publish::Published { first_id, due_ms, now_ms } => {
                     progress.n += 1;
-                    progress.next_id += messages.len() as u64;
+                    for (message, id) in messages.iter_mut().zip(first_id..) {
+                        message.id = id;
+                    }
+                    progress.next_id = first_id + messages.len() as u64;
                     progress.due_ms = due_ms;
                     progress.clock = ServerClock::new(now_ms);
                     let mut known = self.known.lock().expect("no panic while held");
@@ -115,17 +117,17 @@ impl<S: Source, O: Observer> Generator<S, O> {
                     self.observer.notice(Notice::Generated { messages: &messages });
                     return Ok(true);
                 }
-                Publish::Limit => return Ok(true),
-                Publish::Expected(next_id) if next_id > progress.next_id => {
-                    progress.next_id = next_id;
-                    messages = self.renumber(&messages, progress);
-                    // Otherwise the limit would refuse all of them.
+                Publish::Limit { published } => {
+                    progress.next_id = published + 1;
                     messages.truncate(usize::try_from(self.room(progress)).unwrap_or(usize::MAX));
                     if messages.is_empty() {
                         return Ok(true);
                     }
+                    for (message, id) in messages.iter_mut().zip(progress.next_id..) {
+                        message.id = id;
+                    }
                 }
-                Publish::Fenced | Publish::Expected(_) => {
+                Publish::Fenced | Publish::Behind => {
                     self.refusals.report_epoch(term.epoch);
                     over.wait().await;
                     return Ok(false);
@@ -231,10 +233,6 @@ impl<S: Source, O: Observer> Generator<S, O> {
             late: LATE,
         };
         self.store.publish(me.incarnation, &batch).await
-    }
-
-    fn renumber(&self, messages: &[Message], progress: &Progress) -> Vec<Message> {
-        (progress.next_id..).zip(messages).map(|(id, message)| message.renumbered(id)).collect()
     }
 
     /// Waits until this node is in office.

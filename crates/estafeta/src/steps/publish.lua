@@ -2,15 +2,17 @@
 -- KEYS   members member ledger ready
 -- ARGV   incarnation epoch n first-id interval-ms catch-up(0|1) max-waiting limit lease-ms late-ms wakeup-prefix count
 -- ARGV   element...
---        n: the number of earlier publishes in this term. limit 0: no limit. late-ms: a tick that is later than this
---        was missed. count: how many messages the elements hold.
--- Answer {'published', due, now} · {'already', due, now} (the first try arrived, its reply was lost) ·
---        {'expected', next-id} · {'full', now} · {'limit'} · {'fenced'}
--- Invariant: ids are 1, 2, 3 ... in the order of the queue. Only lost messages leave gaps. A refusal writes nothing,
--- except that a fenced one is counted.
+--        n: the number of earlier publishes in this term. first-id: the id after the last one that the caller knows.
+--        The elements are numbered from there. limit 0: no limit. late-ms: a tick that is later than this was missed.
+--        count: how many messages the elements hold.
+-- Answer {'published', first-id, due, now} · {'already', first-id, due, now} (the first try arrived, its reply was lost)
+--        · {'behind'} (Redis has lost messages that the caller knows) · {'full', now} · {'limit', published} ·
+--        {'fenced'}
+-- Invariant: ids are 1, 2, 3 ... in the order of the queue, whoever publishes. Only lost messages leave gaps. A refusal
+-- writes nothing, except that a fenced one is counted.
 local members, member, ledger, ready = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local me, n, interval, limit = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[8])
-local count, first = tonumber(ARGV[12]), 13
+local known, count, first = ARGV[4] - 1, tonumber(ARGV[12]), 13
 
 local office = redis.call('HMGET', ledger, 'member', 'epoch', 'sent', 'due')
 local now = now_ms()
@@ -21,14 +23,17 @@ if office[1] ~= me or office[2] ~= ARGV[2] or not sent or not due or sent < n th
   return { 'fenced' }
 end
 if sent > n then
-  return { 'already', due, now }
+  -- The ids were those of the call, unless the term's last change of ids was in this publish.
+  local epoch, changed, id = string.match(redis.call('HGET', ledger, 'renumbered') or '', '^(%d+) (%d+) (%d+)$')
+  local is_this = epoch == ARGV[2] and changed == ARGV[3]
+  return { 'already', tonumber(is_this and id or ARGV[4]), due, now }
 end
 local queue, published = read_queue(ready, ledger, 'published')
 published = tonumber(published or 0)
-if tonumber(ARGV[4]) ~= published + 1 then
-  return { 'expected', published + 1 }
+if published < known then
+  return { 'behind' }
 elseif limit > 0 and published + count > limit then
-  return { 'limit' }
+  return { 'limit', published }
 elseif count_of(queue) + count > tonumber(ARGV[7]) then
   return { 'full', now }
 end
@@ -49,6 +54,12 @@ end
 -- This is the first write, because it fails by itself if its key is of another type.
 redis.call('ZADD', members, 'XX', text(now + tonumber(ARGV[9])), me)
 local was_empty = queue.length == 0
+-- Publishers outside the ring were faster, so the ids of these messages are taken. The caller does not need to try
+-- again: it learns the ids from the answer.
+if published > known then
+  renumber(ARGV, first, published - known)
+  redis.call('HSET', ledger, 'renumbered', ARGV[2] .. ' ' .. ARGV[3] .. ' ' .. text(published + 1))
+end
 push(queue, ARGV, first, count)
 -- If messages waited before, a member was called for them, and it calls the next one.
 if was_empty then
@@ -60,4 +71,4 @@ save_queue(queue, 'published', text(published + count), 'sent', n + 1, 'due', te
 if facts[1] then
   redis.call('HINCRBY', member, 'generated', count)
 end
-return { 'published', due, now }
+return { 'published', published + 1, due, now }

@@ -17,6 +17,7 @@ pub(crate) struct Batch<'a> {
     pub epoch: Epoch,
     /// The number of earlier publishes in this term.
     pub n: u64,
+    /// Their ids follow the last one that the caller knows. Redis changes them if other messages were published since.
     pub messages: &'a [Message],
     pub interval: Duration,
     pub catch_up: bool,
@@ -31,15 +32,21 @@ pub(crate) struct Batch<'a> {
 pub(crate) enum Publish {
     /// This call published the messages, or an earlier try did and its reply was lost.
     Published {
+        /// The id of the first message. It is higher than in the call if other messages were published in between.
+        first_id: u64,
         due_ms: u64,
         now_ms: u64,
     },
-    /// The messages do not begin with the next id, which is this one.
-    Expected(u64),
+    /// Redis has lost messages that the caller knows to be published.
+    Behind,
     Full {
         now_ms: u64,
     },
-    Limit,
+    /// The limit of the ring does not allow all of these messages.
+    Limit {
+        /// How many messages are published.
+        published: u64,
+    },
     /// This epoch is over.
     Fenced,
 }
@@ -76,11 +83,12 @@ pub(super) fn call(keys: &Keys, me: Incarnation, batch: &Batch<'_>) -> Call {
 fn read(mut reply: Reply) -> Result<Publish> {
     match reply.text()?.as_str() {
         "published" | "already" => {
-            Ok(Publish::Published { due_ms: reply.number()?, now_ms: reply.number()? })
+            let first_id = reply.number()?;
+            Ok(Publish::Published { first_id, due_ms: reply.number()?, now_ms: reply.number()? })
         }
-        "expected" => Ok(Publish::Expected(reply.number()?)),
+        "behind" => Ok(Publish::Behind),
         "full" => Ok(Publish::Full { now_ms: reply.number()? }),
-        "limit" => Ok(Publish::Limit),
+        "limit" => Ok(Publish::Limit { published: reply.number()? }),
         "fenced" => Ok(Publish::Fenced),
         other => reply.unknown(other),
     }

@@ -80,6 +80,14 @@ local function peek(ready, ledger)
   return length > 0 and length + math.max(packed, 0) or 0
 end
 
+-- Adds `shift` to the ids of elements that are not in the queue yet, from index `from` on.
+local function renumber(elements, from, shift)
+  for i = from, #elements do
+    local star, id = string.match(elements[i], '^(%*?)(%d+)')
+    elements[i] = star .. text(id + shift) .. string.sub(elements[i], #star + #id + 1)
+  end
+end
+
 -- Appends elements from index `from` on. They hold `messages` messages.
 local function push(queue, elements, from, messages)
   push_all('RPUSH', queue.key, elements, from)

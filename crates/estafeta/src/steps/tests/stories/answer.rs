@@ -19,11 +19,11 @@ pub(super) enum Answer {
     Leads { epoch: u64, sent: u64, published: u64, due: u64, predecessor: u64, silence: u64 },
     Follows,
     Resigned,
-    Published { due: u64 },
-    Already { due: u64 },
-    Expected { next: u64 },
+    Published { first: u64, due: u64 },
+    Already { first: u64, due: u64 },
+    Behind,
     Full,
-    Limit,
+    Limit { published: u64 },
     Fenced,
     Turn { cursor: u64, claimed: u64, waits: bool, claims: Vec<(String, Vec<u8>)> },
     Took { cursor: u64, held: Vec<Vec<u8>> },
@@ -115,16 +115,16 @@ impl Answer {
             "follows" => Self::Follows,
             "resigned" => Self::Resigned,
             word @ ("published" | "already") => {
-                let due = count(&mut reply)?;
+                let (first, due) = (count(&mut reply)?, count(&mut reply)?);
                 now = Some(count(&mut reply)?);
-                if word == "already" { Self::Already { due } } else { Self::Published { due } }
+                if word == "already" { Self::Already { first, due } } else { Self::Published { first, due } }
             }
-            "expected" => Self::Expected { next: count(&mut reply)? },
+            "behind" => Self::Behind,
             "full" => {
                 now = Some(count(&mut reply)?);
                 Self::Full
             }
-            "limit" => Self::Limit,
+            "limit" => Self::Limit { published: count(&mut reply)? },
             "fenced" => Self::Fenced,
             "turn" => {
                 let (cursor, claimed, waits) = (count(&mut reply)?, count(&mut reply)?, flag(&mut reply)?);
@@ -171,8 +171,8 @@ impl Answer {
             | Self::Application { .. }
             | Self::Follows
             | Self::Already { .. }
-            | Self::Expected { .. } => true,
-            Self::Full | Self::Limit | Self::Fenced | Self::Late | Self::Lost => true,
+            | Self::Behind => true,
+            Self::Full | Self::Limit { .. } | Self::Fenced | Self::Late | Self::Lost => true,
             Self::Alive | Self::Gone | Self::Changed => true,
             // These only read.
             Self::Suspects { .. } | Self::Snapshot(_) => true,
@@ -193,9 +193,9 @@ impl Answer {
             Self::Resigned => "resigned",
             Self::Published { .. } => "published",
             Self::Already { .. } => "already",
-            Self::Expected { .. } => "expected",
+            Self::Behind => "behind",
             Self::Full => "full",
-            Self::Limit => "limit",
+            Self::Limit { .. } => "limit",
             Self::Fenced => "fenced",
             Self::Turn { claims, .. } if claims.is_empty() => "idle",
             Self::Turn { .. } => "claims",
@@ -277,9 +277,9 @@ impl fmt::Display for Answer {
                 write!(f, "epoch {epoch}, {sent} sent, {published} published, due {due}")?;
                 write!(f, ", after member {predecessor}, silence {silence}")
             }
-            Self::Published { due } => write!(f, "published, due {due}"),
-            Self::Already { due } => write!(f, "already, due {due}"),
-            Self::Expected { next } => write!(f, "expected #{next}"),
+            Self::Published { first, due } => write!(f, "published from #{first}, due {due}"),
+            Self::Already { first, due } => write!(f, "already, from #{first}, due {due}"),
+            Self::Limit { published } => write!(f, "limit, {published} published"),
             Self::Turn { cursor, claimed, waits, claims } => {
                 write!(f, "cursor {cursor}, claimed {claimed}, waits {waits}")?;
                 for (name, element) in claims {

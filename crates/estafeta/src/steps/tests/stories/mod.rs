@@ -45,7 +45,7 @@ const WORKERS: u64 = 2;
 /// How often each kind in [`ANSWERS`] must occur.
 const OFTEN: u64 = 50;
 /// Every answer that a script can give, and the effects and accidents that must occur.
-const ANSWERS: [(&str, &str); 52] = [
+const ANSWERS: [(&str, &str); 53] = [
     ("join", "joined"),
     ("join", "schema"),
     ("join", "application"),
@@ -58,7 +58,7 @@ const ANSWERS: [(&str, &str); 52] = [
     ("resign", "resigned"),
     ("publish", "published"),
     ("publish", "already"),
-    ("publish", "expected"),
+    ("publish", "behind"),
     ("publish", "full"),
     ("publish", "limit"),
     ("publish", "fenced"),
@@ -90,6 +90,7 @@ const ANSWERS: [(&str, &str); 52] = [
     ("effect", "part of a pack"),
     ("effect", "unstarted messages returned"),
     ("effect", "reserve"),
+    ("effect", "numbered anew"),
     ("accident", "connected"),
     ("accident", "disconnected"),
     ("accident", "expired"),

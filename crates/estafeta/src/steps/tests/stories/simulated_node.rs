@@ -227,12 +227,12 @@ impl SimulatedNode {
         let Some(term) = &mut self.term else { return };
         term.unanswered = None;
         match answer {
-            Answer::Published { .. } | Answer::Already { .. } => {
+            Answer::Published { first, .. } | Answer::Already { first, .. } => {
                 term.n += 1;
-                term.next_id += publication.bodies.len() as u64;
+                term.next_id = first + publication.bodies.len() as u64;
                 self.known.learn(Epoch(term.epoch), term.next_id - 1);
             }
-            Answer::Expected { next } => term.next_id = *next,
+            Answer::Limit { published } => term.next_id = published + 1,
             Answer::Fenced => self.term = None,
             _ => {}
         }

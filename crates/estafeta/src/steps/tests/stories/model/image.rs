@@ -78,6 +78,8 @@ impl ModelRing {
             fields.push(("presence", u8::from(term.presence).to_string()));
         }
         fields.extend(office.due.map(|due| ("due", due.to_string())));
+        let renumbered = office.renumbered.map(|(epoch, n, first)| format!("{epoch} {n} {first}"));
+        fields.extend(renumbered.map(|text| ("renumbered", text)));
         fields.extend(office.last.map(|last| ("last", last.to_string())));
         fields.extend(office.vacated.map(|vacated| ("vacated", vacated.text())));
         fields

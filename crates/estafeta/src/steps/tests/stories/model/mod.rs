@@ -110,6 +110,8 @@ pub(super) struct ModelOffice {
     /// The term of the holder. If the office is vacant, the last term.
     pub term: Option<ModelTerm>,
     pub due: Option<u64>,
+    /// The last publish whose ids were not those of the call: its epoch, its number in that term, and its first id.
+    pub renumbered: Option<(u64, u64, u64)>,
     pub last: Option<u64>,
     pub vacated: Option<Span>,
 }

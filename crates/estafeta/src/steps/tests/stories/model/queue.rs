@@ -16,14 +16,15 @@ impl ModelRing {
             return self.fence();
         }
         if term.sent > call.n {
-            return Answer::Already { due };
+            let changed = self.office.renumbered.filter(|(epoch, n, _)| (*epoch, *n) == (call.epoch, call.n));
+            return Answer::Already { first: changed.map_or(call.first, |(.., first)| first), due };
         }
         let published = self.ledger.get("published").copied().unwrap_or(0);
-        if call.first != published + 1 {
-            return Answer::Expected { next: published + 1 };
+        if call.first > published + 1 {
+            return Answer::Behind;
         }
         if call.limit > 0 && published + count as u64 > call.limit {
-            return Answer::Limit;
+            return Answer::Limit { published };
         }
         if (self.ready.len() + count) as u64 > call.max_waiting {
             return Answer::Full;
@@ -32,7 +33,12 @@ impl ModelRing {
         term.sent += 1;
         let due = next_due(due, call, now);
         self.office.due = Some(due);
-        let pack = (count > 1).then_some(call.first);
+        let first = published + 1;
+        if first != call.first {
+            self.office.renumbered = Some((call.epoch, call.n, first));
+            self.effects.push("numbered anew");
+        }
+        let pack = (count > 1).then_some(first);
         let message = |(id, body): (u64, &Vec<u8>)| ModelMessage {
             id,
             epoch: call.epoch,
@@ -43,7 +49,7 @@ impl ModelRing {
             pack,
         };
         let was_empty = self.ready.is_empty();
-        self.ready.extend((call.first..).zip(&call.bodies).map(message));
+        self.ready.extend((first..).zip(&call.bodies).map(message));
         self.add("published", count);
         let generator = self.members.get_mut(&call.me.index).expect("whoever leads is a member");
         if !generator.is_forgotten {
@@ -54,7 +60,7 @@ impl ModelRing {
         if was_empty {
             self.wake();
         }
-        Answer::Published { due }
+        Answer::Published { first, due }
     }
 
     /// A fenced publish is counted, and changes nothing else.
