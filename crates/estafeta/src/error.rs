@@ -88,7 +88,22 @@ pub enum Error {
         /// The type that estafeta keeps there.
         expected: &'static str,
     },
-    /// The source made a message that is larger than the ring allows.
+    /// A message was published before with this key, and it is not equal to this one: choose another key. Nothing was
+    /// published.
+    #[error("key '{key}' is taken by another message: publish this one with another key")]
+    KeyReused {
+        /// The key.
+        key: String,
+    },
+    /// Too many messages wait in the ring: try again later. Nothing was published.
+    #[error("ring {ring} is full: more than {max_waiting} messages would wait")]
+    Full {
+        /// The ring.
+        ring: String,
+        /// How many messages may wait.
+        max_waiting: u64,
+    },
+    /// A source or a publisher made a message that is larger than the ring allows.
     #[error("message body: expected at most {limit} bytes, got {size}")]
     BodyTooLarge {
         /// Its size in bytes.

@@ -112,6 +112,24 @@ impl Keys {
         format!("{}inflight:{member}", self.prefix)
     }
 
+    /// What the ring remembers of the last publish of a publisher.
+    pub fn publisher(&self, publisher: Incarnation) -> String {
+        format!("{}publisher:{publisher}", self.prefix)
+    }
+
+    /// Which message was published with this key.
+    pub fn message_key(&self, name: &str) -> String {
+        format!("{}key:{name}", self.prefix)
+    }
+
+    /// Whether this is a key that the ring keeps only for a time. There may be very many.
+    pub fn is_temporary(&self, key: &str) -> bool {
+        let rest = key.strip_prefix(&self.prefix).unwrap_or_default();
+        let publisher = rest.strip_prefix("publisher:");
+        rest.strip_prefix("key:").is_some_and(|name| !name.is_empty())
+            || publisher.is_some_and(|id| id.parse::<Incarnation>().is_ok())
+    }
+
     pub fn alive(&self, member: Incarnation) -> String {
         format!("{}{member}", self.channels)
     }
@@ -160,6 +178,7 @@ impl Keys {
         self.fixed().iter().any(|(fixed, _)| *fixed == key)
             || self.former().iter().any(|former| former == key)
             || key.strip_prefix(&self.prefix).is_some_and(of_a_member)
+            || self.is_temporary(key)
     }
 }
 
@@ -185,6 +204,9 @@ mod tests {
         }
         assert!(keys.owns(&keys.member(member)));
         assert!(keys.owns(&keys.inflight(member)));
+        assert!(keys.owns(&keys.publisher(member)) && keys.is_temporary(&keys.publisher(member)));
+        assert!(keys.owns(&keys.message_key("a:{b}")) && keys.is_temporary(&keys.message_key("a:{b}")));
+        assert!(!keys.is_temporary(&keys.ready) && !keys.is_temporary(&keys.member(member)));
         assert_eq!(keys.pattern(), "{estafeta}:*");
         for foreign in [
             "{estafeta}:mine",
@@ -194,6 +216,9 @@ mod tests {
             "{estafeta}:inflight:bob",
             "{estafeta}:inflight:bob:1",
             "{estafeta}:inflight:00000000000000aa:x",
+            "{estafeta}:publisher:bob",
+            "{estafeta}:key:",
+            "{estafeta2}:key:a",
         ] {
             assert!(!keys.owns(foreign), "{foreign} was taken for ours");
         }

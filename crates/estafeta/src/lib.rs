@@ -35,6 +35,8 @@
 //! # }
 //! ```
 //!
+//! A [`Publisher`] publishes messages from a process that is no node.
+//!
 //! An [`Observer`] receives notices of what happens to the node. [`Ring`] inspects a ring from outside: [`Snapshot`],
 //! dead letters, clean-up. [`DeadLetterReader`] takes the dead letters out.
 //!
@@ -64,6 +66,7 @@ mod message;
 mod node;
 mod observer;
 mod pack;
+mod publisher;
 mod redis;
 mod source;
 mod steps;
@@ -76,6 +79,9 @@ pub use message::Message;
 pub use node::Node;
 pub use observer::{Notice, Observer};
 pub use source::Source;
+
+// Publishing from a process that is no node.
+pub use publisher::{Draft, Publisher, Publishing, PublishingAll, Receipt};
 
 // Looking at a ring from outside.
 pub use inspect::{

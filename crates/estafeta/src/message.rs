@@ -19,7 +19,8 @@ use crate::keys::RingName;
 pub struct Message {
     /// The message's number in the ring: 1, 2, 3 ... Only messages that Redis lost leave gaps.
     pub id: u64,
-    /// The term in which it was published.
+    /// The term in which it was published. For a message of a [`Publisher`](crate::Publisher), Redis' time in
+    /// milliseconds at which it was published.
     pub epoch: Epoch,
     /// When it was published, in milliseconds of Redis' clock.
     pub published_ms: u64,
@@ -89,8 +90,15 @@ impl Message {
 
     /// Writes the element that Redis stores for a message that was not delivered before.
     pub(crate) fn write(&self, element: &mut Vec<u8>) {
-        let header_bytes = self.headers.bytes() as u64;
-        for number in [self.id, self.epoch.0, self.published_ms, 0, 0, 0, 0, header_bytes] {
+        for number in [self.id, self.epoch.0, self.published_ms] {
+            write_number(element, number, b' ');
+        }
+        self.write_rest(element);
+    }
+
+    /// Writes what follows the time of the publish in such an element.
+    pub(crate) fn write_rest(&self, element: &mut Vec<u8>) {
+        for number in [0, 0, 0, 0, self.headers.bytes() as u64] {
             write_number(element, number, b' ');
         }
         self.headers.write(element);

@@ -36,6 +36,32 @@ pub(crate) fn elements(messages: &[Message]) -> Vec<Vec<u8>> {
     elements
 }
 
+/// Returns the elements that store these messages, without ids, epochs and times, which a script adds. Each comes with
+/// the number of its messages.
+pub(crate) fn new_elements(messages: &[&Message]) -> Vec<(usize, Vec<u8>)> {
+    let mut elements = Vec::with_capacity(messages.len() / MOST + 1);
+    let mut rest = messages;
+    while !rest.is_empty() {
+        let (mut bytes, mut count) = (0, 0);
+        while count < rest.len().min(MOST) && (count == 0 || rest[0].headers().is_empty()) {
+            bytes += rest[count].body().len();
+            if count > 0 && (bytes > MOST_BYTES || !rest[count].headers().is_empty()) {
+                break;
+            }
+            count += 1;
+        }
+        let (alike, others) = rest.split_at(count);
+        let mut element = Vec::with_capacity(NUMBERS + bytes + 8 * count);
+        match alike {
+            [alone] => alone.write_rest(&mut element),
+            _ => write_bodies(alike.iter().copied(), count, &mut element),
+        }
+        elements.push((count, element));
+        rest = others;
+    }
+    elements
+}
+
 /// Returns how many messages, from the first, fit into one element.
 fn fitting(messages: &[Message]) -> usize {
     let first = &messages[0];
@@ -59,14 +85,20 @@ fn element(group: &[Message]) -> Vec<u8> {
         return element;
     }
     element.push(b'*');
-    for number in [first.id, first.epoch.0, first.published_ms, group.len() as u64] {
+    for number in [first.id, first.epoch.0, first.published_ms] {
         write_number(&mut element, number, b' ');
     }
+    write_bodies(group.iter(), group.len(), &mut element);
+    element
+}
+
+/// Writes what follows the time of the publish in a pack.
+fn write_bodies<'a>(group: impl Iterator<Item = &'a Message>, count: usize, element: &mut Vec<u8>) {
+    write_number(element, count as u64, b' ');
     for message in group {
-        write_number(&mut element, message.body().len() as u64, b':');
+        write_number(element, message.body().len() as u64, b':');
         element.extend_from_slice(message.body());
     }
-    element
 }
 
 /// Adds the messages of an element. Foreign data becomes a single message 0, and the scripts treat it in the same way.
@@ -173,6 +205,30 @@ mod tests {
             change(&mut messages[1]);
             assert_eq!(elements(&messages).len(), 2, "{messages:?}");
             assert_eq!(read_all(elements(&messages)), messages);
+        }
+    }
+
+    /// A script adds ids, epochs and times. The elements are the same as those of a node that knows all of them.
+    #[test]
+    fn new_elements_are_elements_without_ids_epochs_and_times() {
+        let with_headers = |mut message: Message| {
+            if message.id % 50 == 9 {
+                message = message.with_headers(headers());
+            }
+            message
+        };
+        for (bytes, count) in [(0, 1), (3, 2), (64, 250), (5_000, 7), (20_000, 3)] {
+            let messages: Vec<Message> =
+                numbered(vec![vec![b'x'; bytes]; count], 1).into_iter().map(with_headers).collect();
+            let unnumbered = new_elements(&messages.iter().collect::<Vec<_>>());
+            let mut id = 1;
+            let complete = unnumbered.into_iter().map(|(count, rest)| {
+                let star = if count > 1 { "*" } else { "" };
+                let element = [format!("{star}{id} 9 100 ").as_bytes(), &rest].concat();
+                id += count;
+                element
+            });
+            assert_eq!(complete.collect::<Vec<_>>(), elements(&messages), "{count} of {bytes} bytes");
         }
     }
 

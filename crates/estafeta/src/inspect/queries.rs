@@ -103,7 +103,12 @@ impl Store {
 
     /// Whether no key of this ring exists, of any type.
     pub async fn is_untouched(&self) -> Result<bool> {
-        let existing: u64 = self.read(redis::cmd("EXISTS").arg(&self.own_keys().await?)).await?;
+        let keys = self.own_keys().await?;
+        // Every key of a publisher was found because it exists.
+        if keys.iter().any(|key| self.keys().is_temporary(key)) {
+            return Ok(false);
+        }
+        let existing: u64 = self.read(redis::cmd("EXISTS").arg(&keys)).await?;
         Ok(existing == 0)
     }
 
@@ -130,8 +135,15 @@ impl Store {
     /// Deletes the keys of this ring and no others. Returns how many there were.
     pub async fn erase(&self) -> Result<u64> {
         // The keys are found first and then deleted in one step. A node that is still running must find the ring either
-        // whole or gone. Otherwise its writes in between would upset the balance of the next ring.
-        self.read(redis::cmd("UNLINK").arg(&self.own_keys().await?)).await
+        // whole or gone. Otherwise its writes in between would upset the balance of the next ring. What publishers have
+        // left may be too much for one step, so it goes after the ring. A ring of which only that is left can be erased.
+        let (temporary, ring): (Vec<_>, Vec<_>) =
+            self.own_keys().await?.into_iter().partition(|key| self.keys().is_temporary(key));
+        let mut erased: u64 = self.read(redis::cmd("UNLINK").arg(&ring)).await?;
+        for some in temporary.chunks(1000) {
+            erased += self.read::<u64>(redis::cmd("UNLINK").arg(some)).await?;
+        }
+        Ok(erased)
     }
 
     /// Returns every key that this ring may have, and every key that it has, whatever their types.

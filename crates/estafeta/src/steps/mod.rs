@@ -21,6 +21,7 @@ mod resign;
 mod resolve;
 mod script;
 mod snapshot;
+mod submit;
 mod suspects;
 mod take;
 #[cfg(test)]
@@ -37,6 +38,7 @@ pub(crate) use known::Known;
 pub(crate) use lead::{Candidacy, Lead, Term};
 pub(crate) use publish::{Batch, Publish};
 pub(crate) use script::{Call, Script};
+pub(crate) use submit::{MessageKey, Submission, Submit, Submitted};
 pub(crate) use suspects::Suspects;
 pub(crate) use take::{Shown, Take};
 pub(crate) use turn::{FailedMessage, Part, Settlement, Turn};
@@ -53,6 +55,7 @@ static SCRIPTS: [&Script; 14] = [
     &lead::SCRIPT,
     &resign::SCRIPT,
     &publish::SCRIPT,
+    &submit::SCRIPT,
     &turn::SCRIPT,
     &upgrade::SCRIPT,
     &take::SCRIPT,

@@ -5,8 +5,8 @@
 --        n: the number of earlier publishes in this term. first-id: the id after the last one that the caller knows.
 --        The elements are numbered from there. limit 0: no limit. late-ms: a tick that is later than this was missed.
 --        count: how many messages the elements hold.
--- Answer {'published', first-id, due, now} · {'already', first-id, due, now} (the first try arrived, its reply was lost)
---        · {'behind'} (Redis has lost messages that the caller knows) · {'full', now} · {'limit', published} ·
+-- Answer {'published', first-id, due, now} · {'already', first-id, due, now} (the first try arrived, its reply was
+--        lost) · {'behind'} (Redis has lost messages that the caller knows) · {'full', now} · {'limit', published} ·
 --        {'fenced'}
 -- Invariant: ids are 1, 2, 3 ... in the order of the queue, whoever publishes. Only lost messages leave gaps. A refusal
 -- writes nothing, except that a fenced one is counted.

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use estafeta::{DeadLetterReader, Failure, Ring, Selection};
+use estafeta::{DeadLetterReader, Failure, Publisher, Ring, Selection};
 use estafeta_testbed::RedisServer;
 
-use crate::support::{Counter, Keep, ListedBodies, Running, config, eventually, ring};
+use crate::support::{Counter, Keep, ListedBodies, Running, config, endpoint, eventually, ring};
 
 const PAGE: &str = include_str!("../../../../docs/keyspace.md");
 
@@ -29,6 +29,8 @@ fn name_of(key: &str) -> String {
     match parts[..] {
         ["member", _] => "{ring}:member:<incarnation>".into(),
         ["inflight", _] => "{ring}:inflight:<incarnation>".into(),
+        ["publisher", _] => "{ring}:publisher:<incarnation>".into(),
+        ["key", _] => "{ring}:key:<key>".into(),
         _ => format!("{{ring}}:{rest}"),
     }
 }
@@ -48,6 +50,8 @@ async fn every_key_of_a_live_ring_is_on_the_page_and_every_key_of_the_page_is_us
     assert!(!reader.next().await.unwrap().is_empty());
     // No release writes this key yet. Members that joined before do not mind.
     redis::cmd("SADD").arg("{estafeta}:requires").arg("tides").exec(&mut redis.connect()).unwrap();
+    let publisher = Publisher::connect(endpoint(&redis), "estafeta".parse().unwrap()).await.unwrap();
+    publisher.publish("x").key("k").await.unwrap();
     let mut seen = BTreeSet::new();
     let ring = ring(&redis).await;
     let documented = documented();
@@ -121,6 +125,8 @@ async fn the_recommended_rights_are_enough() {
     let errors = limited.errors(0, 2).await.unwrap();
     assert_eq!(limited.retry_errors(&Selection::Ids(vec![errors[0].message.id])).await.unwrap(), 1);
     assert_eq!(limited.drop_errors(&Selection::Ids(vec![errors[1].message.id])).await.unwrap(), 1);
+    let publisher = Publisher::of(&settings).await.unwrap();
+    assert!(!publisher.publish("x").key("k").await.unwrap().duplicate);
     let mut dead_member = redis::cmd("ZADD");
     dead_member.arg("{estafeta}:members").arg(1).arg("00000000000000aa").exec(&mut redis.connect()).unwrap();
     assert_eq!(limited.sweep().await.unwrap().len(), 1);

@@ -11,6 +11,7 @@ mod lifecycle;
 mod liveness;
 mod office;
 mod poison;
+mod publishers;
 mod readers;
 mod rings;
 mod ticks;

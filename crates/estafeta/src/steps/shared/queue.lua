@@ -88,6 +88,12 @@ local function renumber(elements, from, shift)
   end
 end
 
+-- Completes an element that begins with what follows the time of its publish. It holds `count` messages, the first of
+-- which gets the id `id`. Their epoch is the time at which they are published.
+local function new_element(id, now, count, rest)
+  return (count > 1 and '*' or '') .. text(id) .. ' ' .. now .. ' ' .. now .. ' ' .. rest
+end
+
 -- Appends elements from index `from` on. They hold `messages` messages.
 local function push(queue, elements, from, messages)
   push_all('RPUSH', queue.key, elements, from)

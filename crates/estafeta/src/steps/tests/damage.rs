@@ -34,13 +34,14 @@ struct PreparedRing {
 
 const ERROR: &str = "!1 1 2 no 9 1 1 0 0 0 0 0 body";
 
-const STEPS: [&str; 21] = [
+const STEPS: [&str; 22] = [
     "join",
     "turn",
     "take",
     "publish",
     "publish without interval",
     "publish again",
+    "submit",
     "lead again",
     "renew",
     "take over",
@@ -107,6 +108,7 @@ impl PreparedRing {
                 store.publish(me, &Batch { interval: Duration::ZERO, ..publish }).await.map(drop)
             }
             "publish again" => store.publish(me, &Batch { n: 0, ..publish }).await.map(drop),
+            "submit" => store.submit(&submission(1, &[draft("e", Some("k"))])).await.map(drop),
             "lead again" => store.lead(me, LEASE, &candidacy()).await.map(drop),
             "renew" => store.lead(me, LEASE, &renewal).await.map(drop),
             "take over" | "take the vacant office" => store.lead(heir, LEASE, &candidacy()).await.map(drop),
@@ -173,7 +175,8 @@ async fn a_step_that_a_damaged_field_stops_writes_nothing() {
         }
     }
     assert!(wrong.is_empty(), "{} of {refused:?}:\n{}", wrong.len(), wrong.join("\n"));
-    for step in ["join", "turn", "take", "publish", "bury", "leave of the leader", "retry", "drop"] {
+    for step in ["join", "turn", "take", "publish", "submit", "bury", "leave of the leader", "retry", "drop"]
+    {
         assert!(refused.get(step).is_some_and(|times| *times >= 6), "{step} was hardly refused: {refused:?}");
     }
 }

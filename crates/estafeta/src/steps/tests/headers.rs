@@ -33,6 +33,7 @@ fn every_call(keys: &Keys) -> Vec<(&'static Script, Call)> {
         (&lead::SCRIPT, lead::call(keys, incarnation, LEASE, &candidacy())),
         (&resign::SCRIPT, resign::call(keys, incarnation, Epoch(1))),
         (&publish::SCRIPT, publish::call(keys, incarnation, &batch(Epoch(1), 0, &messages))),
+        (&submit::SCRIPT, submit::call(keys, &submission(1, &[draft("body", Some("key"))]))),
         (&turn::SCRIPT, turn::call(keys, me, 1, &settlement, true)),
         (&take::SCRIPT, take::call(keys, me, &Shown::default())),
         (&suspects::SCRIPT, suspects::call(keys, LEASE)),

@@ -36,6 +36,7 @@ mod refusals;
 mod rollbacks;
 mod sizes;
 mod stories;
+mod submitting;
 mod totals;
 mod turns;
 mod upgrades;
@@ -388,6 +389,22 @@ fn candidacy() -> Candidacy {
 fn messages(epoch: Epoch, first: u64, bodies: &[&str]) -> Vec<Message> {
     let message = |id, body: &str| Message::new(&RingName::sample(), id, epoch, 7, body.as_bytes().to_vec());
     (first..).zip(bodies).map(|(id, body)| message(id, body)).collect()
+}
+
+/// A message for `submit`. If it has a key, its body decides whether it is equal to another one.
+fn draft(body: &str, key: Option<&str>) -> (Message, Option<MessageKey>) {
+    let message = Message::new(&RingName::sample(), 0, Epoch(0), 0, body.as_bytes().to_vec());
+    let key = key.map(|name| MessageKey {
+        name: name.to_owned(),
+        window: LEASE,
+        fingerprint: body.bytes().map(|byte| format!("{byte:02x}")).chain(["f".into()]).collect(),
+    });
+    (message, key)
+}
+
+fn submission(sequence: u64, messages: &[(Message, Option<MessageKey>)]) -> Submission<'_> {
+    let publisher = "00000000000000ff".parse().unwrap();
+    Submission { application: "tests", publisher, sequence, max_waiting: 10, messages }
 }
 
 fn batch(epoch: Epoch, n: u64, messages: &[Message]) -> Batch<'_> {

@@ -24,6 +24,8 @@ pub(super) enum Accident {
     Epoch(Option<u64>),
     /// The next tick is moved.
     Due(u64),
+    /// The window of a key ends.
+    KeyEnded(&'static str),
     /// The ring has another version.
     Schema(Option<&'static str>),
 }
@@ -46,6 +48,7 @@ impl Accident {
             Self::Ahead(who, ms) => call.arg("ZADD").arg(&keys.members).arg("XX").arg(*ms).arg(who.name()),
             Self::Forgotten(who) => call.arg("DEL").arg(keys.member(who.incarnation())),
             Self::Epoch(epoch) => return set(&keys.epoch, epoch.map(|epoch| epoch.to_string())),
+            Self::KeyEnded(key) => call.arg("DEL").arg(keys.message_key(key)),
             Self::Due(due) => call.arg("HSET").arg(&keys.ledger).arg("due").arg(*due),
             Self::Schema(schema) => return set(&keys.schema, schema.map(Into::into)),
         };
@@ -65,6 +68,9 @@ impl Accident {
             Self::Forgotten(who) => ring.forget(*who),
             Self::Epoch(epoch) => ring.epoch = *epoch,
             Self::Due(due) => ring.office.due = Some(*due),
+            Self::KeyEnded(key) => {
+                ring.keys.remove(key);
+            }
             Self::Schema(schema) => ring.schema = *schema,
         }
     }
@@ -79,6 +85,7 @@ impl Accident {
             Self::Epoch(None) => "epoch forgotten",
             Self::Epoch(Some(_)) => "epoch moved",
             Self::Due(_) => "due moved",
+            Self::KeyEnded(_) => "key ended",
             Self::Schema(_) => "schema",
         }
     }
@@ -101,6 +108,7 @@ impl fmt::Display for Accident {
             Self::Epoch(None) => f.write_str("Redis forgets the last epoch"),
             Self::Epoch(Some(epoch)) => write!(f, "Redis comes back with epoch {epoch}"),
             Self::Due(due) => write!(f, "the next tick is now at {due}"),
+            Self::KeyEnded(key) => write!(f, "the window of key '{key}' ends"),
             Self::Schema(schema) => write!(f, "the ring's version is {}", schema.unwrap_or("unsaid")),
         }
     }

@@ -4,6 +4,7 @@ use super::super::MemberKind;
 use super::accident::Accident;
 use super::call::{GRACE_MS, Persona, StoryCall};
 use super::simulated_node::SimulatedNode;
+use super::simulated_publisher::{KEYS, PUBLISHERS};
 use super::step::{SeenAbsent, StoryStep};
 use super::world::{Outcome, StoryRun};
 
@@ -45,6 +46,13 @@ impl StoryRun<'_> {
                 |node| node.publish(count, room, flaw, interval(room)),
                 answered && flaw.is_none(),
             ),
+            StoryStep::Submit { publisher, count, choices, room, answered } => {
+                // The one that runs another application is mostly refused.
+                let publisher =
+                    if publisher % 16 == 15 { PUBLISHERS - 1 } else { usize::from(publisher) % 2 };
+                let call = self.publishers[publisher].submit(publisher, count, choices, room);
+                self.send(StoryCall::Submit(call), answered)
+            }
             StoryStep::Turn { node, fates, lanes, each, reserve, flaw, answered } => {
                 self.tries += 1;
                 let (this_try, wants) = (self.tries, [lanes, each, reserve].map(usize::from));
@@ -225,6 +233,10 @@ impl StoryRun<'_> {
                 .office
                 .due
                 .map(|_| Accident::Due(if ahead { now + 7_200_000 } else { now - 1_000_000 })),
+            StoryStep::EndKey { which } => {
+                let key = KEYS[usize::from(which) % KEYS.len()];
+                self.model.keys.contains_key(key).then_some(Accident::KeyEnded(key))
+            }
             StoryStep::OtherVersion => {
                 let before = self.model.schema;
                 self.inject(Accident::Schema(Some("1")))?;
@@ -235,6 +247,8 @@ impl StoryRun<'_> {
                     ..self.new_persona(MemberKind::Node, 1, 1, false)
                 };
                 self.call(StoryCall::Join(stranger), false, false)?;
+                let call = self.publishers[0].submit(0, 1, 0, 0);
+                self.call(StoryCall::Submit(call), false, true)?;
                 Some(Accident::Schema(before))
             }
             _ => None,

@@ -22,6 +22,9 @@ pub(super) enum Answer {
     Published { first: u64, due: u64 },
     Already { first: u64, due: u64 },
     Behind,
+    Submitted { first: u64, duplicates: String },
+    AlreadySubmitted { first: u64, duplicates: String },
+    Reused { position: u64 },
     Full,
     Limit { published: u64 },
     Fenced,
@@ -114,6 +117,17 @@ impl Answer {
             }
             "follows" => Self::Follows,
             "resigned" => Self::Resigned,
+            word @ ("submitted" | "already") if script == "submit" => {
+                let (first, duplicates) = (count(&mut reply)?, reply.text()?);
+                if word == "already" {
+                    Self::AlreadySubmitted { first, duplicates }
+                } else {
+                    now = Some(count(&mut reply)?);
+                    Self::Submitted { first, duplicates }
+                }
+            }
+            "reused" => Self::Reused { position: count(&mut reply)? },
+            "full" if script == "submit" => Self::Full,
             word @ ("published" | "already") => {
                 let (first, due) = (count(&mut reply)?, count(&mut reply)?);
                 now = Some(count(&mut reply)?);
@@ -171,6 +185,8 @@ impl Answer {
             | Self::Application { .. }
             | Self::Follows
             | Self::Already { .. }
+            | Self::AlreadySubmitted { .. }
+            | Self::Reused { .. }
             | Self::Behind => true,
             Self::Full | Self::Limit { .. } | Self::Fenced | Self::Late | Self::Lost => true,
             Self::Alive | Self::Gone | Self::Changed => true,
@@ -194,6 +210,10 @@ impl Answer {
             Self::Published { .. } => "published",
             Self::Already { .. } => "already",
             Self::Behind => "behind",
+            Self::Submitted { duplicates, .. } if duplicates.is_empty() => "submitted",
+            Self::Submitted { .. } => "submitted, duplicates",
+            Self::AlreadySubmitted { .. } => "already",
+            Self::Reused { .. } => "reused",
             Self::Full => "full",
             Self::Limit { .. } => "limit",
             Self::Fenced => "fenced",
@@ -279,6 +299,13 @@ impl fmt::Display for Answer {
             }
             Self::Published { first, due } => write!(f, "published from #{first}, due {due}"),
             Self::Already { first, due } => write!(f, "already, from #{first}, due {due}"),
+            Self::Submitted { first, duplicates } => {
+                write!(f, "submitted from #{first}, duplicates '{duplicates}'")
+            }
+            Self::AlreadySubmitted { first, duplicates } => {
+                write!(f, "already, from #{first}, duplicates '{duplicates}'")
+            }
+            Self::Reused { position } => write!(f, "the key of message {position} is reused"),
             Self::Limit { published } => write!(f, "limit, {published} published"),
             Self::Turn { cursor, claimed, waits, claims } => {
                 write!(f, "cursor {cursor}, claimed {claimed}, waits {waits}")?;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::super::*;
+use super::simulated_publisher::StorySubmission;
 use crate::steps::Call;
 
 /// One identity of a simulated node, and what the node registers when it joins.
@@ -69,6 +70,7 @@ pub(super) enum StoryCall {
     Lead { me: Persona, replaces: u64, known: Known, interval: u64, silence: u64, absent_since: u64 },
     Resign { me: Persona, epoch: u64 },
     Publish(Publication),
+    Submit(StorySubmission),
     Turn { me: Persona, number: u64, this_try: u64, asks: Asks },
     Take { me: Persona, number: u64, settles: Settles },
     Suspects { lease_ms: u64 },
@@ -151,6 +153,7 @@ impl StoryCall {
             }
             Self::Resign { me, epoch } => resign::call(keys, me.incarnation(), Epoch(*epoch)),
             Self::Publish(publication) => publication.build(keys),
+            Self::Submit(submission) => submission.build(keys),
             Self::Turn { me, number, this_try, asks } => {
                 turn::call(keys, me.identity(*number), *this_try, &asks.settlement, me.journal)
             }
@@ -181,6 +184,7 @@ impl StoryCall {
             Self::Lead { .. } => &lead::SCRIPT,
             Self::Resign { .. } => &resign::SCRIPT,
             Self::Publish(_) => &publish::SCRIPT,
+            Self::Submit(_) => &submit::SCRIPT,
             Self::Turn { .. } => &turn::SCRIPT,
             Self::Take { .. } => &take::SCRIPT,
             Self::Suspects { .. } => &suspects::SCRIPT,
@@ -209,7 +213,8 @@ impl StoryCall {
             Self::Turn { me, .. } | Self::Take { me, .. } => Some(*me),
             Self::Publish(publication) => Some(publication.me),
             Self::Bury { detector, .. } => *detector,
-            Self::Suspects { .. } | Self::Wake | Self::Resolve { .. } | Self::Snapshot { .. } => None,
+            Self::Submit(_) | Self::Suspects { .. } | Self::Wake => None,
+            Self::Resolve { .. } | Self::Snapshot { .. } => None,
         }
     }
 }
@@ -255,6 +260,7 @@ impl fmt::Display for StoryCall {
                 write!(f, "{me} sends publish(epoch {epoch}, n {n}, {messages} from #{first}")?;
                 write!(f, ", room {max_waiting}, limit {limit})")
             }
+            Self::Submit(submission) => write!(f, "{submission}"),
             Self::Turn { me, this_try, asks, .. } => {
                 write!(f, "{me} sends turn(try {this_try}, {asks})")
             }

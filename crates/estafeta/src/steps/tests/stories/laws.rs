@@ -206,6 +206,51 @@ pub(super) fn settled_unseen(
     (!as_meant).then(|| format!("{settled:?} were settled by a call that meant {means:?}"))
 }
 
+/// What publishers were told, as a second opinion about keys and repeats.
+#[derive(Default)]
+pub(super) struct Receipts {
+    /// The id of each key, as long as its window lasts.
+    keys: BTreeMap<&'static str, u64>,
+    /// The first id of each publish, by publisher and sequence.
+    publishes: BTreeMap<(usize, u64), u64>,
+}
+
+impl Receipts {
+    pub fn end_key(&mut self, key: &str) {
+        self.keys.remove(key);
+    }
+
+    /// Reports if a publish was applied twice, or if two messages were published with one key.
+    pub fn broken(&mut self, call: &StoryCall, answer: &Answer) -> Vec<String> {
+        let (StoryCall::Submit(call), Answer::Submitted { first, duplicates }) = (call, answer) else {
+            return Vec::new();
+        };
+        let mut broken = Vec::new();
+        let former = self.publishes.insert((call.publisher, call.sequence), *first);
+        if let Some(former) = former {
+            broken.push(format!("a publish was applied twice, from #{former} and from #{first}"));
+        }
+        let duplicates: Vec<u64> =
+            duplicates.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+        let mut next_id = *first;
+        for (position, draft) in (1..).zip(&call.messages) {
+            let duplicate = duplicates.chunks(2).find(|pair| pair[0] == position).map(|pair| pair[1]);
+            let id = duplicate.unwrap_or(next_id);
+            next_id += u64::from(duplicate.is_none());
+            if let Some(key) = draft.key {
+                let known = *self.keys.entry(key).or_insert(id);
+                if known != id {
+                    broken
+                        .push(format!("two messages have the key '{key}' in its window: #{known} and #{id}"));
+                }
+            } else if duplicate.is_some() {
+                broken.push(format!("message {position} has no key and is a duplicate of #{id}"));
+            }
+        }
+        broken
+    }
+}
+
 /// Claims of a member are numbered without reuse. What is new in a hand has a new number, or is the rest of a pack.
 pub(super) fn reused_claims(before: &Keyspace, after: &Keyspace) -> Vec<String> {
     let mut broken = Vec::new();
@@ -248,6 +293,9 @@ pub(super) fn must_wake(keys: &Keys, call: &StoryCall, answer: &Answer, before: 
     match call {
         StoryCall::Publish(_) => {
             matches!(answer, Answer::Published { .. }) && list(before, &keys.ready).is_empty()
+        }
+        StoryCall::Submit(_) => {
+            matches!(answer, Answer::Submitted { .. }) && list(before, &keys.ready).is_empty()
         }
         StoryCall::Turn { .. } => matches!(answer, Answer::Turn { .. }),
         StoryCall::Bury { .. } => matches!(answer, Answer::Buried { .. }),

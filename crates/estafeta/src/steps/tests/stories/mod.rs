@@ -8,7 +8,8 @@
 //!
 //! - [`step`] makes up stories. A step names no member and no message, so any step can be cut out of a story.
 //! - [`actions`] turns a step into a call, according to what a [`simulated_node`] knows. A step that no node can make
-//!   is skipped. If a node does not receive an answer, it sends the same call again.
+//!   is skipped. If a node does not receive an answer, it sends the same call again. A [`simulated_publisher`] may also
+//!   give up.
 //! - [`accident`] lists what happens without a script call: a lease runs out, a connection breaks, Redis forgets a key.
 //! - [`call`] builds the bytes of each call. [`answer`] reads the replies word for word.
 //! - [`world`] sends the calls, has the model make the same steps, and compares. The story fails if Redis returns an
@@ -27,6 +28,7 @@ mod keyspace;
 mod laws;
 mod model;
 mod simulated_node;
+mod simulated_publisher;
 mod step;
 mod world;
 
@@ -45,7 +47,7 @@ const WORKERS: u64 = 2;
 /// How often each kind in [`ANSWERS`] must occur.
 const OFTEN: u64 = 50;
 /// Every answer that a script can give, and the effects and accidents that must occur.
-const ANSWERS: [(&str, &str); 53] = [
+const ANSWERS: [(&str, &str); 62] = [
     ("join", "joined"),
     ("join", "schema"),
     ("join", "application"),
@@ -62,6 +64,14 @@ const ANSWERS: [(&str, &str); 53] = [
     ("publish", "full"),
     ("publish", "limit"),
     ("publish", "fenced"),
+    ("submit", "submitted"),
+    ("submit", "submitted, duplicates"),
+    ("submit", "already"),
+    ("submit", "reused"),
+    ("submit", "full"),
+    ("submit", "late"),
+    ("submit", "schema"),
+    ("submit", "application"),
     ("turn", "claims"),
     ("turn", "idle"),
     ("turn", "late"),
@@ -99,6 +109,7 @@ const ANSWERS: [(&str, &str); 53] = [
     ("accident", "epoch forgotten"),
     ("accident", "epoch moved"),
     ("accident", "due moved"),
+    ("accident", "key ended"),
 ];
 
 #[test]

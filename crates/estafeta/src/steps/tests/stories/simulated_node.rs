@@ -38,7 +38,7 @@ struct KnownErrors {
 }
 
 /// Bodies that could be mistaken for something else.
-const BODIES: [&[u8]; 6] =
+pub(super) const BODIES: [&[u8]; 6] =
     [b"a", b"", b" ", b"1 2 3 4 5 6 7 8 nine", b"\r\n$3\r\n\x00\xff", b"!1 1 2 no body"];
 const REASONS: [&str; 4] = ["no good", "", "2 no good", "!1 1 2 no body"];
 

@@ -50,6 +50,14 @@ pub(super) enum StoryStep {
         flaw: Flaw,
         answered: bool,
     },
+    Submit {
+        publisher: u8,
+        count: u8,
+        /// Keys, bodies and headers of the messages, four bits for each.
+        choices: u32,
+        room: u8,
+        answered: bool,
+    },
     Turn {
         node: u8,
         /// What becomes of each message in its hand, three bits for each.
@@ -120,7 +128,11 @@ pub(super) enum StoryStep {
     MoveDue {
         ahead: bool,
     },
-    /// A node finds a ring of another version.
+    /// The window of a key ends.
+    EndKey {
+        which: u8,
+    },
+    /// A node and a publisher find a ring of another version.
     OtherVersion,
 }
 
@@ -176,6 +188,11 @@ fn step() -> impl Strategy<Value = StoryStep> {
                 StoryStep::Publish { node, count, room, flaw, answered }
             }
         ),
+        14 => (one(), 1..=4_u8, any::<u32>(), one(), answered()).prop_map(
+            |(publisher, count, choices, room, answered)| {
+                StoryStep::Submit { publisher, count, choices, room, answered }
+            }
+        ),
         40 => (one(), any::<u64>(), 0..=3_u8, 1..=3_u8, 0..=2_u8, flaw(), answered()).prop_map(
             |(node, fates, lanes, each, reserve, flaw, answered)| {
                 StoryStep::Turn { node, fates, lanes, each, reserve, flaw, answered }
@@ -201,6 +218,7 @@ fn step() -> impl Strategy<Value = StoryStep> {
         1 => one().prop_map(|node| StoryStep::Forget { node }),
         1 => one().prop_map(|how| StoryStep::LoseEpoch { how }),
         1 => any::<bool>().prop_map(|ahead| StoryStep::MoveDue { ahead }),
+        2 => one().prop_map(|which| StoryStep::EndKey { which }),
         1 => Just(StoryStep::OtherVersion),
     ]
 }

@@ -17,6 +17,7 @@ use super::keyspace::{self, Keyspace};
 use super::laws;
 use super::model::{Called, ModelClock, ModelRing, Span};
 use super::simulated_node::SimulatedNode;
+use super::simulated_publisher::{PUBLISHERS, SimulatedPublisher};
 use super::step::Story;
 
 /// A Redis server on which one story after another runs.
@@ -53,6 +54,8 @@ pub(super) struct StoryRun<'a> {
     pub journal: bool,
     pub model: ModelRing,
     pub nodes: Vec<SimulatedNode>,
+    pub publishers: [SimulatedPublisher; PUBLISHERS],
+    receipts: laws::Receipts,
     pub identities: usize,
     pub sent: Vec<StoryCall>,
     pub tries: u64,
@@ -90,6 +93,8 @@ impl StoryEnv {
             journal: story.journal,
             model: ModelRing::default(),
             nodes: Vec::new(),
+            publishers: Default::default(),
+            receipts: laws::Receipts::default(),
             identities: 0,
             sent: Vec::new(),
             tries: 0,
@@ -198,6 +203,7 @@ impl StoryRun<'_> {
         match accident {
             Accident::Connected(who) => self.env.connect(who, true),
             Accident::Disconnected(who) => self.env.connect(who, false),
+            Accident::KeyEnded(key) => self.receipts.end_key(key),
             _ => {}
         }
         let call = accident.build(&self.env.keys);
@@ -281,6 +287,10 @@ impl StoryRun<'_> {
             && self.model.events.last().is_some_and(|event| event.contains("why|absent"))
         {
             *self.tally.entry(("effect", "buried because it was missed")).or_default() += 1;
+        }
+        broken.extend(self.receipts.broken(&call, &answer));
+        if let (true, StoryCall::Submit(submission)) = (answered, &call) {
+            self.publishers[submission.publisher].receive();
         }
         if let (true, Some(sender)) = (answered, call.sender()) {
             let node = self.nodes.iter_mut().find(|node| node.persona == sender);

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::super::call::{HOST, PUBLISHED_MS};
+use super::super::call::HOST;
 use super::super::keyspace::{Content, Keyspace, field, number, without_zeros};
+use super::super::simulated_publisher::StorySubmission;
 use super::queue::packs;
 use super::{Failed, Member, ModelClaim, ModelMessage, ModelRing, Span};
 use crate::keys::Keys;
@@ -44,6 +45,15 @@ impl ModelRing {
         put(&keys.errors, Content::row(self.errors.iter().map(Failed::element)));
         put(&keys.events, Content::row(self.events.iter().map(String::as_str)));
         put(&keys.journal, Content::row(self.journal.iter().map(String::as_str)));
+        for (publisher, last) in &self.publishers {
+            let key = keys.publisher(StorySubmission::incarnation(*publisher));
+            let text = format!("{} {} {}", last.sequence, last.first, last.duplicates);
+            put(&key, Content::row([text]));
+        }
+        for (key, taken) in &self.keys {
+            let text = format!("{} {} {}", taken.id, taken.born, taken.fingerprint);
+            put(&keys.message_key(key), Content::row([text]));
+        }
         for member in members() {
             let who = member.persona.incarnation();
             if !member.is_forgotten {
@@ -141,12 +151,12 @@ fn surplus(messages: &[ModelMessage]) -> u64 {
 }
 
 fn element(pack: &[ModelMessage]) -> Vec<u8> {
-    let ModelMessage { id, epoch, deliveries, failures, deaths, body, .. } = &pack[0];
+    let ModelMessage { id, epoch, published_ms, deliveries, failures, deaths, headers, body, .. } = &pack[0];
     if pack.len() == 1 {
-        let numbers = format!("{id} {epoch} {PUBLISHED_MS} {deliveries} {failures} {deaths} 0 0 ");
-        return [numbers.as_bytes(), body].concat();
+        let counts = format!("{deliveries} {failures} {deaths} 0 {} ", headers.len());
+        return [format!("{id} {epoch} {published_ms} {counts}").as_bytes(), headers, body].concat();
     }
-    let mut element = format!("*{id} {epoch} {PUBLISHED_MS} {} ", pack.len()).into_bytes();
+    let mut element = format!("*{id} {epoch} {published_ms} {} ", pack.len()).into_bytes();
     for ModelMessage { body, .. } in pack {
         element.extend(format!("{}:", body.len()).as_bytes());
         element.extend(body);

@@ -12,12 +12,14 @@ mod farewell;
 mod image;
 mod office;
 mod queue;
+mod submission;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::answer::Answer;
 use super::call::{GRACE_MS, Persona, StoryCall};
 use crate::steps::MemberKind;
+use submission::{LastPublish, TakenKey};
 
 #[derive(Clone, Default)]
 pub(super) struct ModelRing {
@@ -34,6 +36,9 @@ pub(super) struct ModelRing {
     pub ledger: BTreeMap<&'static str, u64>,
     pub events: Vec<String>,
     pub journal: Vec<String>,
+    pub publishers: BTreeMap<usize, LastPublish>,
+    /// The keys that are taken.
+    pub keys: BTreeMap<&'static str, TakenKey>,
     /// The ids of messages that were handled without an error. Redis only counts them.
     pub done: Vec<u64>,
     /// The ids of errors that were taken or dropped. Redis only counts them.
@@ -131,10 +136,13 @@ pub(super) struct ModelTerm {
 pub(super) struct ModelMessage {
     pub id: u64,
     pub epoch: u64,
+    pub published_ms: u64,
     /// How often it was delivered before, how often its handler failed, and how many members died with it.
     pub deliveries: u32,
     pub failures: u32,
     pub deaths: u32,
+    /// As Redis stores them.
+    pub headers: Vec<u8>,
     pub body: Vec<u8>,
     /// The first message of its pack, if it is in one. Messages of a pack are neighbours.
     pub pack: Option<u64>,
@@ -197,6 +205,7 @@ impl ModelRing {
             StoryCall::Lead { .. } => self.lead(call, clock),
             StoryCall::Resign { me, epoch } => self.resign(*me, *epoch, clock),
             StoryCall::Publish(publication) => self.publish(publication, clock),
+            StoryCall::Submit(submission) => self.submit(submission, clock),
             // A late join may bring a member back with a new number. A sender that knows only the former number is
             // lost.
             StoryCall::Turn { me, number, .. } | StoryCall::Take { me, number, .. }

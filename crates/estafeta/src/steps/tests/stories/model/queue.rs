@@ -1,7 +1,7 @@
 //! The path of a message (publish, claim, settle) and of an error (take, retry, drop).
 
 use super::super::answer::Answer;
-use super::super::call::{LATE_MS, Persona, Publication, Settles};
+use super::super::call::{LATE_MS, PUBLISHED_MS, Persona, Publication, Settles};
 use super::{Failed, ModelClaim, ModelClock, ModelMessage, ModelRing};
 use crate::steps::{Part, Settlement};
 
@@ -42,9 +42,11 @@ impl ModelRing {
         let message = |(id, body): (u64, &Vec<u8>)| ModelMessage {
             id,
             epoch: call.epoch,
+            published_ms: PUBLISHED_MS,
             deliveries: 0,
             failures: 0,
             deaths: 0,
+            headers: Vec::new(),
             body: body.clone(),
             pack,
         };

@@ -1,0 +1,107 @@
+-- submit: appends messages of a publisher outside the ring to the queue: all of them, or none.
+-- KEYS   schema application ledger ready publisher key...
+-- ARGV   schema-version application sequence memory-ms max-waiting wakeup-prefix
+-- ARGV   {count key-number fingerprint window-ms element}...
+--        application: empty if the publisher may use any ring. sequence: grows with every publish of this publisher.
+--        Repeats have the same one. memory-ms: how long the ring remembers the last publish of this publisher. count:
+--        how many messages the element holds. key-number: which of the keys it has (0: none). window-ms: how long the
+--        key is taken. An element comes without id, epoch and time.
+-- Answer {'submitted', first-id, duplicates, now} · {'already', first-id, duplicates} (the first try arrived, its reply
+--        was lost) · {'reused', position} (this message has the key of another one) · {'full'} · {'late'} ·
+--        {'schema', theirs} · {'application', theirs}
+--        duplicates: `position id` and a space for each message whose key was taken by an equal one, which has this id.
+--        Positions count the messages of the call from 1. The other messages have consecutive ids.
+-- Invariant: while a key is taken, no other message is published with it. A publish is applied once, however often it
+-- is repeated, and a late one that a later publish overtook does nothing. A refusal writes nothing. The epoch of a
+-- message is Redis' time. The ring's epoch would not do: after a roll-back, a lost message may have had the same id.
+local schema, application, ledger, ready, publisher = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local first_key, first_element = 5, 7
+local ours, sequence = ARGV[2], tonumber(ARGV[3])
+
+local their_schema = redis.call('GET', schema)
+if their_schema and their_schema ~= ARGV[1] then
+  return { 'schema', their_schema }
+end
+local theirs = redis.call('GET', application)
+if theirs and ours ~= '' and theirs ~= ours then
+  return { 'application', theirs }
+end
+-- Reads a value of this publisher or of a key. Another program may have written it.
+local function read(key, pattern)
+  local value = redis.call('GET', key)
+  if not value then
+    return nil
+  end
+  local one, two, three = string.match(value, pattern)
+  if not one then
+    error({ err = 'WRONGTYPE a value is not of this ring' })
+  end
+  return one, two, three
+end
+local last, its_first, its_duplicates = read(publisher, '^(%d+) (%d+) ([%d ]*)$')
+if last and tonumber(last) > sequence then
+  return { 'late' }
+elseif last and tonumber(last) == sequence then
+  return { 'already', tonumber(its_first), its_duplicates }
+end
+local queue, published, submitted, born = read_queue(ready, ledger, 'published', 'submitted', 'born')
+published = tonumber(published or 0)
+
+local now = now_ms()
+born = born or text(now)
+local elements, taken, duplicates, keys, position, next_id = {}, {}, {}, {}, 1, published + 1
+for i = first_element, #ARGV, 5 do
+  local count, number, fingerprint = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), ARGV[i + 2]
+  local id, its_ring, its_print
+  if number > 0 then
+    local key = KEYS[first_key + number]
+    if keys[key] then
+      id, its_print = keys[key].id, keys[key].fingerprint
+    else
+      id, its_ring, its_print = read(key, '^(%d+) (%d+) (%x+)$')
+      -- A ring that was deleted may leave a key behind.
+      if its_ring ~= born then
+        id = nil
+      end
+    end
+    if id and its_print ~= fingerprint then
+      return { 'reused', position }
+    elseif not id then
+      keys[key] = { id = text(next_id), fingerprint = fingerprint }
+      taken[#taken + 1] = { key = key, window = ARGV[i + 3] }
+    end
+  end
+  if id then
+    duplicates[#duplicates + 1] = position .. ' ' .. id .. ' '
+  else
+    elements[#elements + 1] = new_element(next_id, text(now), count, ARGV[i + 4])
+    next_id = next_id + count
+  end
+  position = position + count
+end
+local count = next_id - published - 1
+if count > 0 and count_of(queue) + count > tonumber(ARGV[5]) then
+  return { 'full' }
+end
+
+if not their_schema then
+  redis.call('SET', schema, ARGV[1])
+end
+if not theirs and ours ~= '' then
+  redis.call('SET', application, ours)
+end
+duplicates = table.concat(duplicates)
+redis.call('SET', publisher, ARGV[3] .. ' ' .. text(published + 1) .. ' ' .. duplicates, 'PX', ARGV[4])
+for _, one in ipairs(taken) do
+  local value = keys[one.key].id .. ' ' .. born .. ' ' .. keys[one.key].fingerprint
+  redis.call('SET', one.key, value, 'PX', one.window)
+end
+local was_empty = queue.length == 0
+push(queue, elements, 1, count)
+-- If messages waited before, a member was called for them, and it calls the next one.
+if was_empty then
+  wake_one(queue, ARGV[6])
+end
+save_queue(queue, 'published', text(published + count), 'submitted', text(tonumber(submitted or 0) + count), 'born',
+  born)
+return { 'submitted', published + 1, duplicates, now }

@@ -1,0 +1,158 @@
+//! Appends messages of a publisher outside the ring to the queue.
+
+use std::time::Duration;
+
+use super::{Call, millis, script};
+use crate::error::{Error, Result};
+use crate::identity::Incarnation;
+use crate::keys::{Keys, SCHEMA};
+use crate::message::Message;
+use crate::pack;
+use crate::redis::{Reply, Store};
+
+script!("submit" "" uses "clock" "lists" "ledger" "queue" "wakeup");
+
+/// How long the ring remembers the last publish of a publisher, to recognise a repeat of it.
+const MEMORY: Duration = Duration::from_secs(600);
+
+/// The messages of one call, and the conditions under which they are published.
+pub(crate) struct Submission<'a> {
+    /// The application whose nodes share the ring. Empty for a publisher that may use any ring.
+    pub application: &'a str,
+    pub publisher: Incarnation,
+    /// Grows with every publish of this publisher. Repeats have the same one.
+    pub sequence: u64,
+    pub max_waiting: u64,
+    /// Each with the key that it takes, if it has one. The script decides about ids, epochs and times.
+    pub messages: &'a [(Message, Option<MessageKey>)],
+}
+
+/// What makes a publish idempotent: no other message is published with this name while the window lasts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MessageKey {
+    pub name: String,
+    pub window: Duration,
+    /// Equal for messages that may pass for the same one. Hexadecimal digits.
+    pub fingerprint: String,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Submit {
+    /// The id of each message. For a duplicate, that is the id of the first message with its key.
+    Submitted(Vec<Submitted>),
+    /// The message at this position has the key of another message. Nothing was published.
+    Reused(usize),
+    Full,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Submitted {
+    pub id: u64,
+    pub duplicate: bool,
+}
+
+pub(super) fn call(keys: &Keys, submission: &Submission<'_>) -> Call {
+    let mut names: Vec<&str> = Vec::new();
+    let mut groups = Vec::new();
+    let has_key = |(_, key): &(Message, Option<MessageKey>)| key.is_some();
+    for alike in submission.messages.chunk_by(|one, next| !has_key(one) && !has_key(next)) {
+        let key = alike[0].1.as_ref();
+        let number = key.map_or(0, |key| {
+            names.iter().position(|name| *name == key.name).unwrap_or_else(|| {
+                names.push(&key.name);
+                names.len() - 1
+            }) + 1
+        });
+        let elements = pack::new_elements(&alike.iter().map(|(message, _)| message).collect::<Vec<_>>());
+        groups.extend(elements.into_iter().map(|(count, element)| (count, number, key, element)));
+    }
+    let bytes = groups.iter().map(|(.., element)| element.len() + 128).sum();
+    let publisher = keys.publisher(submission.publisher);
+    let taken: Vec<String> = names.iter().map(|name| keys.message_key(name)).collect();
+    let mut all = vec![
+        ("schema", keys.schema.as_str()),
+        ("application", &keys.application),
+        ("ledger", &keys.ledger),
+        ("ready", &keys.ready),
+        ("publisher", &publisher),
+    ];
+    all.extend(taken.iter().map(|key| ("key", key.as_str())));
+    let mut call = SCRIPT.call_with_room(&all, all.len() + 5 * groups.len(), bytes);
+    call.arg("schema-version", SCHEMA)
+        .arg("application", submission.application)
+        .arg("sequence", submission.sequence)
+        .arg("memory-ms", millis(MEMORY))
+        .arg("max-waiting", submission.max_waiting)
+        .arg("wakeup-prefix", &keys.wakeups);
+    for (count, number, key, element) in groups {
+        call.arg("count", count)
+            .arg("key-number", number)
+            .arg("fingerprint", key.map_or("", |key| &key.fingerprint))
+            .arg("window-ms", key.map_or(0, |key| millis(key.window).max(1)))
+            .arg("element", element);
+    }
+    call
+}
+
+/// The ids of `count` messages. The script names the first id, and each duplicate with its position.
+fn ids(first_id: u64, duplicates: &str, count: usize) -> Option<Vec<Submitted>> {
+    let numbers = duplicates.split_whitespace().map(|number| number.parse::<u64>().ok());
+    let numbers: Vec<u64> = numbers.collect::<Option<_>>()?;
+    let (mut next_id, mut pairs) = (first_id, numbers.chunks_exact(2).peekable());
+    let mut all = Vec::with_capacity(count);
+    for position in 1..=count as u64 {
+        match pairs.next_if(|pair| pair[0] == position) {
+            Some(pair) => all.push(Submitted { id: pair[1], duplicate: true }),
+            None => {
+                all.push(Submitted { id: next_id, duplicate: false });
+                next_id += 1;
+            }
+        }
+    }
+    pairs.peek().is_none().then_some(all)
+}
+
+impl Store {
+    pub async fn submit(&self, submission: &Submission<'_>) -> Result<Submit> {
+        let mut reply: Reply = self.run(&SCRIPT, &call(self.keys(), submission)).await?;
+        match reply.text()?.as_str() {
+            "submitted" | "already" => {
+                let (first_id, duplicates) = (reply.number()?, reply.text()?);
+                let ids = ids(first_id, &duplicates, submission.messages.len());
+                let unreadable = || Error::Answer(format!("the duplicates of submit are '{duplicates}'"));
+                ids.map(Submit::Submitted).ok_or_else(unreadable)
+            }
+            "reused" => {
+                let position = usize::try_from(reply.number()?).unwrap_or(usize::MAX);
+                Ok(Submit::Reused(position.saturating_sub(1)))
+            }
+            "full" => Ok(Submit::Full),
+            "schema" => {
+                let found = reply.text()?;
+                Err(Error::Schema { ring: self.ring().to_string(), found, expected: SCHEMA })
+            }
+            "application" => {
+                let (ring, found) = (self.ring().to_string(), reply.text()?);
+                Err(Error::Application { ring, found, expected: submission.application.to_owned() })
+            }
+            other => reply.unknown(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn duplicates_keep_their_ids_and_the_others_have_consecutive_ones() {
+        let shown = |first, duplicates, count| -> Option<Vec<(u64, bool)>> {
+            ids(first, duplicates, count).map(|ids| ids.iter().map(|it| (it.id, it.duplicate)).collect())
+        };
+        assert_eq!(shown(5, "", 2), Some(vec![(5, false), (6, false)]));
+        assert_eq!(shown(5, "1 3 3 5 ", 3), Some(vec![(3, true), (5, false), (5, true)]));
+        for unreadable in ["4 1 ", "x 1 ", "2 1 1 1 "] {
+            assert_eq!(shown(5, unreadable, 3), None, "{unreadable}");
+        }
+    }
+}

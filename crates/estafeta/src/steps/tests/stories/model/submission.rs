@@ -1,0 +1,104 @@
+//! `submit`: what publishers outside the ring add to the queue.
+
+use std::collections::BTreeMap;
+
+use super::super::answer::Answer;
+use super::super::simulated_publisher::{StoryDraft, StorySubmission};
+use super::{ModelClock, ModelMessage, ModelRing};
+use crate::keys::SCHEMA;
+
+/// The message that has taken a key.
+#[derive(Clone)]
+pub(in super::super) struct TakenKey {
+    pub id: u64,
+    /// When the ring began in which it was published.
+    pub born: u64,
+    pub fingerprint: String,
+}
+
+/// The last publish of a publisher, and what was answered to it.
+#[derive(Clone)]
+pub(in super::super) struct LastPublish {
+    pub sequence: u64,
+    pub first: u64,
+    pub duplicates: String,
+}
+
+impl ModelRing {
+    pub(super) fn submit(&mut self, call: &StorySubmission, clock: &ModelClock) -> Answer {
+        let ours: &'static str = const { if SCHEMA == 3 { "3" } else { panic!("which is it now?") } };
+        if let Some(theirs) = self.schema.filter(|theirs| *theirs != ours) {
+            return Answer::Schema { theirs: theirs.into() };
+        }
+        if let Some(theirs) = self.application.filter(|theirs| !["", *theirs].contains(&call.application)) {
+            return Answer::Application { theirs: theirs.into() };
+        }
+        match self.publishers.get(&call.publisher) {
+            Some(last) if last.sequence > call.sequence => return Answer::Late,
+            Some(LastPublish { sequence, first, duplicates }) if *sequence == call.sequence => {
+                return Answer::AlreadySubmitted { first: *first, duplicates: duplicates.clone() };
+            }
+            _ => {}
+        }
+        let now = clock.now();
+        let born = self.ledger.get("born").copied().unwrap_or(now);
+        let first = self.count("published") + 1;
+        let (mut next_id, mut duplicates, mut taken, mut added) =
+            (first, String::new(), BTreeMap::new(), Vec::new());
+        for group in call.messages.chunk_by(|one, next| one.is_plain() && next.is_plain()) {
+            let pack = (group.len() > 1).then_some(next_id);
+            for draft in group {
+                let position = next_id - first + 1 + duplicates.split_whitespace().count() as u64 / 2;
+                if let Some(key) = draft.key {
+                    let former = self.keys.get(key).filter(|former| former.born == born);
+                    if let Some(former) = taken.get(key).or(former) {
+                        if former.fingerprint != draft.fingerprint() {
+                            return Answer::Reused { position };
+                        }
+                        duplicates.push_str(&format!("{position} {} ", former.id));
+                        continue;
+                    }
+                    let fingerprint = draft.fingerprint();
+                    taken.insert(key, TakenKey { id: next_id, born, fingerprint });
+                }
+                added.push(new_message(draft, next_id, now, pack));
+                next_id += 1;
+            }
+        }
+        if !added.is_empty() && (self.ready.len() + added.len()) as u64 > call.max_waiting {
+            return Answer::Full;
+        }
+
+        self.schema = Some(ours);
+        self.application = self.application.or(Some(call.application).filter(|ours| !ours.is_empty()));
+        self.ledger.entry("born").or_insert(now);
+        self.keys.extend(taken);
+        let last = LastPublish { sequence: call.sequence, first, duplicates: duplicates.clone() };
+        self.publishers.insert(call.publisher, last);
+        let was_empty = self.ready.is_empty();
+        self.add("published", added.len());
+        self.add("submitted", added.len());
+        self.ready.extend(added);
+        if was_empty {
+            self.wake();
+        }
+        Answer::Submitted { first, duplicates }
+    }
+}
+
+fn new_message(draft: &StoryDraft, id: u64, now: u64, pack: Option<u64>) -> ModelMessage {
+    let mut headers = Vec::new();
+    draft.headers.write(&mut headers);
+    let body = draft.body.clone();
+    ModelMessage {
+        id,
+        epoch: now,
+        published_ms: now,
+        deliveries: 0,
+        failures: 0,
+        deaths: 0,
+        headers,
+        body,
+        pack,
+    }
+}

@@ -1,0 +1,132 @@
+//! A simulated publisher outside the ring. If an answer is lost, it sends the same call again, or it gives up and goes on
+//! with its next publish.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::super::*;
+use super::simulated_node::BODIES;
+use crate::steps::Call;
+
+pub(super) const PUBLISHERS: usize = 3;
+/// With few keys, most of them are taken.
+pub(super) const KEYS: [&str; 2] = ["a", "b: c"];
+
+/// One publisher. The first may use any ring, and the last runs another application than most nodes.
+#[derive(Default)]
+pub(super) struct SimulatedPublisher {
+    sequence: u64,
+    unanswered: Option<StorySubmission>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct StorySubmission {
+    pub publisher: usize,
+    pub application: &'static str,
+    pub sequence: u64,
+    pub messages: Vec<StoryDraft>,
+    pub max_waiting: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct StoryDraft {
+    pub body: Vec<u8>,
+    pub headers: Headers,
+    pub key: Option<&'static str>,
+}
+
+impl SimulatedPublisher {
+    /// `choices` has four bits for each message.
+    pub fn submit(&mut self, publisher: usize, count: u8, choices: u32, room: u8) -> StorySubmission {
+        // In one case of eight it gives up.
+        if let Some(same) = self.unanswered.as_ref().filter(|_| !room.is_multiple_of(8)) {
+            return same.clone();
+        }
+        self.sequence += 1;
+        let draft = |at: u8| {
+            let choice = choices >> (4 * at) & 15;
+            let key = KEYS.get(choice as usize & 3).copied();
+            // Messages with the same key are equal in most cases.
+            let body = match key {
+                Some(_) => vec![if choice == 12 || choice == 13 { 0xb } else { 0xa }],
+                None => {
+                    let body = BODIES[usize::from(room.wrapping_add(at)) % BODIES.len()];
+                    [body, format!("@{publisher}.{}.{at}", self.sequence).as_bytes()].concat()
+                }
+            };
+            let mut headers = Headers::new();
+            if choice == 7 {
+                headers.insert("h", "1").expect("a short header");
+            }
+            StoryDraft { body, headers, key }
+        };
+        let submission = StorySubmission {
+            publisher,
+            application: ["", "ours", "theirs"][publisher],
+            sequence: self.sequence,
+            messages: (0..count).map(draft).collect(),
+            max_waiting: 6 + u64::from(room % 12),
+        };
+        self.unanswered = Some(submission.clone());
+        submission
+    }
+
+    /// Whatever the answer was, the publisher has received it.
+    pub fn receive(&mut self) {
+        self.unanswered = None;
+    }
+}
+
+impl StoryDraft {
+    /// Whether it shares a pack with its neighbours.
+    pub fn is_plain(&self) -> bool {
+        self.key.is_none() && self.headers.is_empty()
+    }
+
+    pub fn fingerprint(&self) -> String {
+        self.body.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+impl StorySubmission {
+    pub fn incarnation(publisher: usize) -> Incarnation {
+        format!("{:016x}", 0xf0 + publisher).parse().expect("sixteen digits")
+    }
+
+    pub fn build(&self, keys: &Keys) -> Call {
+        let message = |draft: &StoryDraft| {
+            let message = Message::new(&RingName::sample(), 0, Epoch(0), 0, draft.body.clone());
+            let key = draft.key.map(|name| MessageKey {
+                name: name.to_owned(),
+                window: Duration::from_secs(24 * 3600),
+                fingerprint: draft.fingerprint(),
+            });
+            (message.with_headers(draft.headers.clone()), key)
+        };
+        let messages: Vec<_> = self.messages.iter().map(message).collect();
+        let submission = Submission {
+            application: self.application,
+            publisher: Self::incarnation(self.publisher),
+            sequence: self.sequence,
+            max_waiting: self.max_waiting,
+            messages: &messages,
+        };
+        submit::call(keys, &submission)
+    }
+}
+
+impl fmt::Display for StorySubmission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "publisher {} sends submit(sequence {}", self.publisher, self.sequence)?;
+        for draft in &self.messages {
+            match draft.key {
+                Some(key) => write!(f, ", {:?} with key '{key}'", draft.body)?,
+                None => write!(f, ", a message")?,
+            }
+            if !draft.headers.is_empty() {
+                f.write_str(" with headers")?;
+            }
+        }
+        write!(f, ", room {})", self.max_waiting)
+    }
+}

@@ -1,0 +1,240 @@
+//! Publishers outside the ring: ids, keys, lost replies, full rings and refusals.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use estafeta::{Config, Draft, Error, Headers, Publisher};
+use estafeta_testbed::{Fsync, RedisServer};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::support::{Counter, Keep, Running, config, endpoint, eventually, ring, steps};
+
+async fn publisher(redis: &RedisServer) -> Publisher {
+    Publisher::connect(endpoint(redis), "estafeta".parse().unwrap()).await.unwrap()
+}
+
+fn dump(redis: &RedisServer) -> BTreeSet<String> {
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut redis.connect()).unwrap();
+    keys.into_iter().collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn publishers_and_the_generator_share_the_ids() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    (settings.interval, settings.limit, settings.journal) = (Duration::from_millis(1), Some(600), true);
+    let generator = Running::start(settings.clone(), Counter(0), Keep::default());
+    generator.notices.wait_for("generated").await;
+    let handled = Keep::default();
+    let handler = Running::start(settings, Counter(0), handled.clone());
+    let tasks = (0..8).map(|task| {
+        let redis_url = endpoint(&redis);
+        tokio::spawn(async move {
+            let publisher = Publisher::connect(redis_url, "estafeta".parse().unwrap()).await.unwrap();
+            let mut ids = Vec::new();
+            for n in 0..20 {
+                let one = publisher.publish(format!("one {task}.{n}"));
+                let some = publisher.publish_all([format!("some {task}.{n}"), format!("more {task}.{n}")]);
+                let (one, some) = tokio::join!(one.into_future(), some.into_future());
+                ids.push(one.unwrap().id);
+                ids.extend(some.unwrap().iter().map(|receipt| receipt.id));
+            }
+            ids
+        })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    let mut ids = Vec::new();
+    for task in tasks {
+        ids.extend(task.await.unwrap());
+    }
+    assert_eq!(ids.len(), 8 * 60);
+    generator.notices.wait_for("LimitReached").await;
+    let ring = ring(&redis).await;
+    let seen = eventually(&ring, "all is handled", |seen| seen.done == seen.published).await;
+    assert!(seen.published >= 600, "{seen:?}");
+    // The notices of the generator name the ids that its messages have.
+    for line in generator.notices.all() {
+        if let Some(rest) = line.strip_prefix("generated ") {
+            let numbers: Vec<u64> = rest.split([' ', '#']).filter_map(|number| number.parse().ok()).collect();
+            ids.extend(numbers[1]..numbers[1] + numbers[0]);
+        }
+    }
+    ids.sort_unstable();
+    assert_eq!(ids, (1..=seen.published).collect::<Vec<u64>>());
+    let mut outcomes: Vec<u64> = Vec::new();
+    for entry in ring.journal().await.unwrap() {
+        outcomes.extend(entry.ids);
+    }
+    outcomes.sort_unstable();
+    assert_eq!(outcomes, ids, "one outcome each");
+    generator.stop().await.unwrap();
+    handler.stop().await.unwrap();
+}
+
+/// The generator makes nothing for an hour, so only the publisher can wake the handler.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publish_wakes_an_idle_node_and_its_headers_arrive() {
+    struct Shows(tokio::sync::mpsc::UnboundedSender<(Vec<u8>, Headers)>);
+    impl estafeta::Handler for Shows {
+        async fn handle(&self, message: &estafeta::Message) -> Result<(), estafeta::Failure> {
+            self.0.send((message.body().to_vec(), message.headers().clone())).unwrap();
+            Ok(())
+        }
+    }
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    settings.interval = Duration::from_secs(3600);
+    let (sender, mut shown) = tokio::sync::mpsc::unbounded_channel();
+    let nodes = [0, 1].map(|_| Running::start(settings.clone(), Counter(0), Shows(sender.clone())));
+    shown.recv().await.expect("the first message of the generator");
+    let orders = publisher(&redis).await;
+    orders.publish(&b"\xff\0"[..]).header("shop", "berlin").await.unwrap();
+    let (body, headers) = tokio::time::timeout(crate::support::SOON, shown.recv()).await.unwrap().unwrap();
+    assert_eq!((&body[..], headers.get("shop"), headers.len()), (&b"\xff\0"[..], Some("berlin"), 1));
+    for node in nodes {
+        node.stop().await.unwrap();
+    }
+}
+
+/// A proxy that can cut its connections after Redis has answered, before the answer is passed on.
+async fn proxy(to: u16) -> (u16, Arc<AtomicBool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (port, cuts) = (listener.local_addr().unwrap().port(), Arc::new(AtomicBool::new(false)));
+    let shared = Arc::clone(&cuts);
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let (server, cuts) = (TcpStream::connect(("127.0.0.1", to)).await.unwrap(), Arc::clone(&shared));
+            tokio::spawn(async move {
+                let ((mut from, mut back), (mut answers, mut there)) =
+                    (client.into_split(), server.into_split());
+                let forth = tokio::spawn(async move { tokio::io::copy(&mut from, &mut there).await });
+                let mut buffer = vec![0; 65536];
+                while let Ok(read @ 1..) = answers.read(&mut buffer).await {
+                    if cuts.swap(false, Ordering::SeqCst) || back.write_all(&buffer[..read]).await.is_err() {
+                        break;
+                    }
+                }
+                forth.abort();
+            });
+        }
+    });
+    (port, cuts)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publish_whose_reply_was_lost_is_applied_once() {
+    let redis = RedisServer::builder().tcp().start();
+    let (port, cuts) = proxy(redis.port()).await;
+    let url = format!("redis://127.0.0.1:{port}").parse().unwrap();
+    let orders = Publisher::connect(url, "estafeta".parse().unwrap()).await.unwrap();
+    let mut ids = vec![orders.publish("first").await.unwrap().id];
+    for round in 0..20 {
+        cuts.store(true, Ordering::SeqCst);
+        if round % 2 == 0 {
+            ids.push(orders.publish("one").patient(crate::support::SOON).await.unwrap().id);
+        } else {
+            let three = orders.publish_all(["a", "b", "c"]).patient(crate::support::SOON);
+            ids.extend(three.await.unwrap().iter().map(|receipt| receipt.id));
+        }
+        assert!(!cuts.load(Ordering::SeqCst), "no reply was lost");
+    }
+    assert_eq!(ids, (1..=41).collect::<Vec<u64>>());
+    let seen = ring(&redis).await.snapshot(0).await.unwrap();
+    assert_eq!((seen.published, seen.waiting), (41, 41));
+}
+
+#[tokio::test]
+async fn a_key_names_one_message() {
+    let redis = RedisServer::start();
+    let (one, other) = (publisher(&redis).await, publisher(&redis).await);
+    let first = one.publish("two pizzas").key("order-17").header("traceparent", "1").await.unwrap();
+    let again = other.publish("two pizzas").key("order-17").header("traceparent", "2").await.unwrap();
+    assert_eq!((first.id, first.duplicate, again.id, again.duplicate), (1, false, 1, true));
+    let refused = other.publish("three pizzas").key("order-17").await;
+    assert!(matches!(&refused, Err(Error::KeyReused { key }) if key == "order-17"), "{refused:?}");
+    let batch = ["18", "19", "17"].map(|order| Draft::new("a salad").key(format!("order-{order}")));
+    let refused = other.publish_all(batch).await;
+    assert!(matches!(&refused, Err(Error::KeyReused { key }) if key == "order-17"), "{refused:?}");
+    assert_eq!(ring(&redis).await.snapshot(0).await.unwrap().published, 1, "nothing of the batch");
+    let short = one.publish("x").key("short").window(Duration::from_millis(1)).await.unwrap();
+    let mut next = short;
+    while next.duplicate || next.id == short.id {
+        next = one.publish("y").key("short").await.unwrap_or(short);
+    }
+    assert_eq!(next.id, 3);
+}
+
+#[tokio::test]
+async fn a_full_ring_is_an_error_at_once_unless_the_caller_is_patient() {
+    let redis = RedisServer::start();
+    let orders = Publisher::of(&Config { max_waiting: 3, ..config(&redis) }).await.unwrap();
+    orders.publish_all(["a", "b", "c"]).await.unwrap();
+    let full = orders.publish("d").await;
+    assert!(matches!(&full, Err(Error::Full { max_waiting: 3, .. })), "{full:?}");
+    let brief = orders.publish("d").patient(Duration::from_millis(20)).await;
+    assert!(matches!(&brief, Err(Error::Full { .. })), "{brief:?}");
+    let before = steps(&redis);
+    let patient = orders.publish("d").patient(crate::support::SOON).into_future();
+    let room = async {
+        // It has tried at least twice.
+        while steps(&redis) < before + 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        redis::cmd("DEL").arg("{estafeta}:ready").exec(&mut redis.connect()).unwrap();
+    };
+    let (receipt, ()) = tokio::join!(patient, room);
+    assert_eq!(receipt.unwrap().id, 4);
+}
+
+#[tokio::test]
+async fn what_no_ring_accepts_is_refused_before_anything_is_sent() {
+    let redis = RedisServer::start();
+    let orders = Publisher::of(&Config { max_body: 10, ..config(&redis) }).await.unwrap();
+    let before = (steps(&redis), dump(&redis));
+    let large = orders.publish("x".repeat(11)).await;
+    assert!(matches!(large, Err(Error::BodyTooLarge { size: 11, limit: 10 })), "{large:?}");
+    let refused = [
+        orders.publish("x").key("").await.map(drop),
+        orders.publish("x").key("k".repeat(513)).await.map(drop),
+        orders.publish("x").header("a b", "").await.map(drop),
+        orders.publish("x").header("a", "v".repeat(5000)).await.map(drop),
+        orders.publish("x").key("k").window(Duration::ZERO).await.map(drop),
+        orders.publish_all(vec!["x"; 1001]).await.map(drop),
+        orders.publish_all(["x".to_owned(), "y".repeat(11)]).await.map(drop),
+    ];
+    for (case, refused) in refused.iter().enumerate() {
+        assert!(
+            matches!(refused, Err(Error::Expected { .. } | Error::BodyTooLarge { .. })),
+            "case {case}: {refused:?}"
+        );
+    }
+    assert_eq!(orders.publish_all(Vec::<String>::new()).await.unwrap(), []);
+    assert_eq!((steps(&redis), dump(&redis)), before);
+    assert_eq!(orders.publish_all(vec!["x"; 1000]).await.unwrap().len(), 1000);
+}
+
+#[tokio::test]
+async fn a_ring_of_another_application_is_refused_unless_any_will_do() {
+    let redis = RedisServer::start();
+    let shop = Config { application: "shop".into(), ..config(&redis) };
+    Publisher::of(&shop).await.unwrap().publish("x").await.unwrap();
+    let refused = publisher(&redis).await.publish("y").await;
+    assert!(matches!(&refused, Err(Error::Application { found, .. }) if found == "shop"), "{refused:?}");
+    let any = Publisher::of_any_application(&config(&redis)).await.unwrap();
+    assert_eq!(any.publish("z").await.unwrap().id, 2);
+}
+
+#[tokio::test]
+async fn a_publisher_reconnects_by_itself() {
+    let redis = RedisServer::builder().append_only(Fsync::Always).start();
+    let orders = publisher(&redis).await;
+    orders.publish("x").await.unwrap();
+    redis.kill();
+    let error = orders.publish("y").key("y").await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    redis.restart();
+    assert_eq!(orders.publish("y").key("y").patient(crate::support::SOON).await.unwrap().id, 2);
+}
