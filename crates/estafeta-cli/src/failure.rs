@@ -10,6 +10,11 @@ use crate::call;
 use crate::find_redis::NoRedis;
 use crate::private_redis::PrivateRedisError;
 
+/// Exit codes of `publish`, from sysexits.h: a wrong call, data that no try will publish, and a state that may pass.
+const BAD_CALL: u8 = 64;
+const BAD_DATA: u8 = 65;
+const TRY_LATER: u8 = 75;
+
 /// A call with wrong options or arguments.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -73,8 +78,30 @@ pub fn text(failure: &anyhow::Error) -> String {
     text.join(": ")
 }
 
-/// The exit code for a failure. The first cause that has an exit code decides.
-pub fn exit_code(failure: &anyhow::Error) -> ExitCode {
+/// The exit code for a failure of this command.
+pub fn exit_code(failure: &anyhow::Error, command: &[String]) -> ExitCode {
+    let code = general_exit_code(failure);
+    match command.first().map(String::as_str) {
+        Some("publish") => publish_exit_code(failure, code),
+        _ => code,
+    }
+    .into()
+}
+
+/// The exit codes of `publish` are those of sysexits.h, so that a script sees whether another try makes sense.
+fn publish_exit_code(failure: &anyhow::Error, code: u8) -> u8 {
+    use estafeta::Error;
+    let cause = failure.chain().find_map(|cause| cause.downcast_ref::<Error>());
+    match (cause, code) {
+        (Some(Error::KeyReused { .. } | Error::BodyTooLarge { .. }), _) => BAD_DATA,
+        (Some(Error::Full { .. }), _) | (_, REDIS) => TRY_LATER,
+        (_, USAGE) => BAD_CALL,
+        _ => code,
+    }
+}
+
+/// The first cause that has an exit code decides.
+fn general_exit_code(failure: &anyhow::Error) -> u8 {
     use estafeta::Error;
     let code = failure.chain().find_map(|cause| {
         if cause.is::<Usage>() {
@@ -89,5 +116,5 @@ pub fn exit_code(failure: &anyhow::Error) -> ExitCode {
             _ => Some(FAILED),
         }
     });
-    code.unwrap_or(FAILED).into()
+    code.unwrap_or(FAILED)
 }

@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         Err(failure) => {
             let text = estafeta_lab::escape::escape(failure::text(&failure).as_bytes());
             let _ = writeln!(std::io::stderr(), "estafeta: {text}");
-            failure::exit_code(&failure)
+            failure::exit_code(&failure, &call::called_command())
         }
     }
 }
@@ -101,6 +101,7 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
             let logging = logging_flags(cli.reach.verbose, log_format);
             commands::monitor::run(&reach, &args, origins.run_options()?, logging, monitor_log)
         }
+        Command::Publish(args) => commands::publish::run(&reach, &args),
         Command::GetErrors(output) => commands::get_errors::run(&reach, output.json),
         Command::Errors { action } => commands::errors::run(&reach, &action),
         Command::Status(args) => commands::status::run(&reach, &args),

@@ -5,6 +5,7 @@ mod bench;
 mod chaos;
 mod errors;
 mod monitor;
+mod publish;
 mod reach;
 mod redis;
 mod run;
@@ -18,6 +19,7 @@ pub use bench::BenchArgs;
 pub use chaos::ChaosArgs;
 pub use errors::{DropArgs, ErrorsCommand, SelectArgs};
 pub use monitor::MonitorArgs;
+pub use publish::PublishArgs;
 pub use reach::{DATABASES, DEFAULT_HOST, DEFAULT_PORT, DEFAULT_RING, LogFormat, ReachArgs};
 pub use redis::RedisCommand;
 pub use run::{DEFAULT_ERROR_RATE, DEFAULT_WORK_PER_CHAR, RunArgs};
@@ -79,6 +81,19 @@ Examples:
   estafeta monitor -n 20 --interval 50ms --respawn
   estafeta monitor --attach --redis redis://host/0 --ring orders")]
     Monitor(Box<MonitorArgs>),
+    /// Publish messages in a ring and print their receipts
+    ///
+    /// A receipt is one JSON object per line, such as {"id":4711,"duplicate":false}. With --key, a message that was
+    /// published before gets its first id and `"duplicate":true`. The ring need not exist yet.
+    ///
+    /// Exit codes: 0 published, or a duplicate; 64 wrong call; 65 another message has the key, or the body is too large;
+    /// 75 the ring is full, or Redis cannot be reached or refuses to serve; 1 any other failure.
+    #[command(after_help = "\
+Examples:
+  estafeta publish --ring orders 'two pizzas'
+  estafeta publish --ring orders --key order-17 --header shop=berlin - < order.json
+  estafeta publish --ring orders --lines --patient 1m < orders.txt")]
+    Publish(PublishArgs),
     /// Print all errors and remove them from Redis
     ///
     /// An error is a message that failed. Two getErrors at once never print the same error, and one that dies or whose

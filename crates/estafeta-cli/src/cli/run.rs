@@ -16,7 +16,7 @@ pub const DEFAULT_ERROR_RATE: f64 = 0.05;
 pub const DEFAULT_WORK_PER_CHAR: HumanDuration = HumanDuration(std::time::Duration::ZERO);
 
 /// The library's settings, for their defaults. The ring and its Redis do not matter.
-fn library() -> Config {
+pub(super) fn library() -> Config {
     let ring = DEFAULT_RING.parse().expect("the default is a valid name");
     Config::new(Endpoint::tcp(DEFAULT_HOST, DEFAULT_PORT), ring)
 }

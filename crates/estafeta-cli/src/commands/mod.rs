@@ -7,6 +7,7 @@ pub mod errors;
 pub mod get_errors;
 pub mod monitor;
 pub mod pages;
+pub mod publish;
 pub mod redis;
 pub mod reset;
 pub mod rings;

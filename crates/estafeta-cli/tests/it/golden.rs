@@ -17,6 +17,7 @@ const COMMANDS: [&str; 17] = [
     "",
     "run",
     "monitor",
+    "publish",
     "getErrors",
     "errors",
     "errors list",
@@ -50,7 +51,7 @@ fn exit_codes_match_the_golden_file() {
     let url = ring.redis.url();
     let nowhere = ["--redis", "redis://127.0.0.1:1"];
     let here = ["--redis", url.as_str()];
-    let cases: [(&str, &[&str], &[&str]); 21] = [
+    let cases: [(&str, &[&str], &[&str]); 27] = [
         ("an unknown command", &["dance"], &[]),
         ("an unknown option", &["status", "--dance"], &[]),
         ("a value out of range", &["run", "--lease", "1ms"], &here),
@@ -72,6 +73,12 @@ fn exit_codes_match_the_golden_file() {
         ("upgrade", &["upgrade"], &here),
         ("reset without a terminal", &["reset"], &here),
         ("reset --yes", &["reset", "--yes"], &here),
+        ("no Redis: publish", &["publish", "a"], &nowhere),
+        ("publish with an unknown option", &["publish", "--dance"], &here),
+        ("publish with a key", &["publish", "--key", "k", "a"], &here),
+        ("publish of a duplicate", &["publish", "--key", "k", "a"], &here),
+        ("publish with the key of another message", &["publish", "--key", "k", "b"], &here),
+        ("publish in a full ring", &["publish", "--max-waiting", "1", "a"], &here),
     ];
     let code = |(what, args, redis): &(&str, &[&str], &[&str])| {
         let output = run(&[*args, *redis].concat(), &NO_ENV);

@@ -29,6 +29,7 @@ mod monitor_plain;
 mod named_values;
 mod output;
 mod private_redis;
+mod publish;
 mod record;
 mod redis_forgets;
 mod redis_refuses;
