@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::support::{SOON, TestRing, reports, run};
 
 /// Every command that has a help page.
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 18] = [
     "",
     "run",
     "monitor",

@@ -14,8 +14,8 @@
 //!   The node claims it in advance if many messages wait, so that no lane pauses for a round trip;
 //! - if a result is ten milliseconds old, or the last lane has finished. Results wait for company, because a step costs
 //!   Redis the same for one and for a hundred. A crash repeats at most that much finished work;
-//! - if the pool did not move for 25 to 50 milliseconds, because all lanes are busy with slow messages. What was claimed
-//!   and not started goes back, so that other nodes can have it;
+//! - if the pool did not move for 50 milliseconds, because all lanes are busy with slow messages. What was claimed and
+//!   not started goes back, so that other nodes can have it;
 //! - if the node stops handling or begins to.
 //!
 //! Messages travel in packs, and the desk settles a pack as a whole when its last message is done. If that takes longer
@@ -38,9 +38,8 @@ use crate::steps::{FailedMessage, Part, Settlement};
 
 /// How long a result may wait for company.
 const SETTLING: Duration = Duration::from_millis(10);
-/// How long messages may lie in the pool while no lane takes one. The clerk sees only at its next look that a lane has
-/// taken one, so it may take twice as long.
-const RETURNING: Duration = Duration::from_millis(25);
+/// How long messages may lie in the pool while no lane takes one.
+const RETURNING: Duration = Duration::from_millis(50);
 /// The pause before the next turn, if one claimed nothing although messages waited.
 const RESTING: Duration = Duration::from_millis(10);
 
@@ -154,9 +153,7 @@ struct DeskState {
     called: bool,
     handles: bool,
     closed: bool,
-    /// A lane has taken a message since the last decision.
-    moved: bool,
-    /// When the clerk last saw that a lane had taken a message, or the pool was filled.
+    /// When a lane last took a message, or the pool was filled.
     moved_at: Instant,
     asked_at: Instant,
     /// How many messages the last turn asked for.
@@ -185,7 +182,6 @@ impl Desk {
             called: true,
             handles: true,
             closed: false,
-            moved: false,
             moved_at: now,
             asked_at: now,
             wanted: 0,
@@ -196,7 +192,7 @@ impl Desk {
     }
 
     /// Takes the result of a lane, if it has one, and gives it the next message.
-    pub fn next(&self, handled: Option<Handled>, was_idle: bool) -> Next {
+    pub fn next(&self, handled: Option<Handled>, was_idle: bool, now: Instant) -> Next {
         let mut state = self.lock();
         state.idle -= usize::from(was_idle);
         if state.closed {
@@ -213,7 +209,7 @@ impl Desk {
         let next = match state.pool.pop_front() {
             Some(claimed) => {
                 state.busy += 1;
-                state.moved = true;
+                state.moved_at = now;
                 if state.idle > 0 && !state.pool.is_empty() {
                     self.work.notify_one();
                 }
@@ -294,9 +290,6 @@ impl DeskState {
         if self.handles != duty.handles {
             self.handles = duty.handles;
             self.called = true;
-        }
-        if std::mem::take(&mut self.moved) {
-            self.moved_at = now;
         }
         let free = if duty.handles { self.idle.saturating_sub(self.pool.len()) } else { 0 };
         let reserve = if duty.handles { self.batch_size.reserve(self.lanes) } else { 0 };

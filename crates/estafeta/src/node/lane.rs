@@ -6,7 +6,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::FutureExt as _;
 use tokio::sync::watch;
@@ -41,13 +41,13 @@ impl<H: Handler> Lane<H> {
     /// Works until the desk is closed. Returns true if the node stops.
     async fn work_at(&self, desk: &Desk, quiet: &CancellationToken) -> bool {
         let (mut handled, mut was_idle) = (None, false);
-        let mut clock = Clock::new();
+        let mut started = Instant::now();
         loop {
             if quiet.is_cancelled() {
                 desk.finish(handled, was_idle);
                 return true;
             }
-            match desk.next(handled.take(), was_idle) {
+            match desk.next(handled.take(), was_idle, started) {
                 Next::Closed => return false,
                 Next::Wait => {
                     was_idle = true;
@@ -55,13 +55,14 @@ impl<H: Handler> Lane<H> {
                         () = desk.work.notified() => {}
                         () = quiet.cancelled() => {}
                     }
-                    clock = Clock::new();
+                    started = Instant::now();
                 }
                 Next::Handle(claimed) => {
                     was_idle = false;
                     let failure = self.handle(claimed.message()).await.err().map(Failure::into_reason);
-                    let took = clock.advance();
-                    handled = Some(Handled { claimed, failure, took, at: clock.now });
+                    let at = Instant::now();
+                    handled = Some(Handled { claimed, failure, took: at - started, at });
+                    started = at;
                     // Gives the clerk a chance to make a turn while this lane goes on.
                     tokio::task::coop::consume_budget().await;
                 }
@@ -83,41 +84,6 @@ impl<H: Handler> Lane<H> {
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
             Err(Failure::new(format_args!("the handler panicked: {text}")))
         })
-    }
-}
-
-/// The time as a lane sees it. To look at the clock takes as long as everything else that a lane does for a trivial
-/// message, so it looks only after every few of them. The time is then a little behind, and a turn comes a little early.
-struct Clock {
-    now: Instant,
-    /// How many messages to handle between two looks.
-    pace: u32,
-    /// How many messages were handled since the last look.
-    unseen: u32,
-}
-
-impl Clock {
-    /// A message is trivial if it takes less than this.
-    const TRIVIAL: Duration = Duration::from_micros(20);
-    const MOST_PACE: u32 = 16;
-
-    fn new() -> Self {
-        Self { now: Instant::now(), pace: 1, unseen: 0 }
-    }
-
-    /// A message was handled. Returns the time since the last look if the lane looks now, which is the time of all
-    /// messages since.
-    fn advance(&mut self) -> Duration {
-        self.unseen += 1;
-        if self.unseen < self.pace {
-            return Duration::ZERO;
-        }
-        let now = Instant::now();
-        let took = now - self.now;
-        let is_trivial = took < Self::TRIVIAL * self.unseen;
-        *self =
-            Self { now, pace: if is_trivial { (self.pace * 2).min(Self::MOST_PACE) } else { 1 }, unseen: 0 };
-        took
     }
 }
 

@@ -12,15 +12,9 @@ local schema, application, members, succession, member = KEYS[1], KEYS[3], KEYS[
 local ledger, events = KEYS[7], KEYS[8]
 local ours, incarnation, kind, lease = ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[10])
 
-local layout = redis.call('GET', schema)
-local in_force = tonumber(layout or ARGV[2])
-if not in_force or in_force < tonumber(ARGV[1]) or in_force > tonumber(ARGV[2]) then
-  return { 'schema', layout }
-end
-for _, word in ipairs(redis.call('SMEMBERS', KEYS[2])) do
-  if not string.find(' ' .. ARGV[3] .. ' ', ' ' .. word .. ' ', 1, true) then
-    return { 'requires', word }
-  end
+local layout, refusal = read_layout(schema, KEYS[2], ARGV[1], ARGV[2], ARGV[3])
+if refusal then
+  return refusal
 end
 local theirs = redis.call('GET', application)
 if theirs and ours ~= '' and theirs ~= ours then

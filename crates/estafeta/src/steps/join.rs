@@ -7,9 +7,9 @@ use crate::error::{Error, Result};
 use crate::identity::{Incarnation, MemberId};
 use crate::keys::Keys;
 use crate::layout::{KNOWN_WORDS, Layouts};
-use crate::redis::Store;
+use crate::redis::{Reply, Store};
 
-script!("join" " flags=allow-oom" uses "clock" "events" "ledger");
+script!("join" " flags=allow-oom" uses "clock" "events" "ledger" "layout");
 
 /// What a member registers about itself when it joins.
 pub(crate) struct Introduction<'a> {
@@ -70,20 +70,31 @@ pub(super) fn call(keys: &Keys, me: &Introduction<'_>) -> Call {
 }
 
 impl Store {
+    /// The error of a caller that may not use the ring.
+    pub(super) fn refusal(
+        &self,
+        word: &str,
+        reply: &mut Reply,
+        known: Layouts,
+        application: &str,
+    ) -> Result<Error> {
+        let ring = self.ring().to_string();
+        match word {
+            "schema" => Ok(Error::Layout { ring, found: reply.text()?, known }),
+            "requires" => Ok(Error::Requires { ring, word: reply.text()? }),
+            "application" => {
+                Ok(Error::Application { ring, found: reply.text()?, expected: application.to_owned() })
+            }
+            other => reply.unknown(other),
+        }
+    }
+
     /// Joins the ring. Returns the member's number.
     pub async fn join(&self, me: &Introduction<'_>) -> Result<MemberId> {
         let mut reply = self.run(&SCRIPT, &call(self.keys(), me)).await?;
         match reply.text()?.as_str() {
             "joined" => reply.member(),
-            "schema" => {
-                Err(Error::Layout { ring: self.ring().to_string(), found: reply.text()?, known: me.layouts })
-            }
-            "requires" => Err(Error::Requires { ring: self.ring().to_string(), word: reply.text()? }),
-            "application" => {
-                let (ring, found) = (self.ring().to_string(), reply.text()?);
-                Err(Error::Application { ring, found, expected: me.application.to_owned() })
-            }
-            other => reply.unknown(other),
+            other => Err(self.refusal(other, &mut reply, me.layouts, me.application)?),
         }
     }
 }

@@ -49,7 +49,7 @@ use script::script;
 
 /// All scripts, for tests that load or inspect each of them.
 #[cfg(test)]
-static SCRIPTS: [&Script; 14] = [
+static SCRIPTS: [&Script; 15] = [
     &join::SCRIPT,
     &beat::SCRIPT,
     &lead::SCRIPT,

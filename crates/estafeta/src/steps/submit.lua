@@ -1,6 +1,6 @@
 -- submit: appends messages of a publisher outside the ring to the queue: all of them, or none.
--- KEYS   schema application ledger ready publisher key...
--- ARGV   schema-version application sequence memory-ms max-waiting wakeup-prefix
+-- KEYS   schema requires application ledger ready publisher key...
+-- ARGV   oldest newest known-words application sequence memory-ms max-waiting wakeup-prefix
 -- ARGV   {count key-number fingerprint window-ms element}...
 --        application: empty if the publisher may use any ring. sequence: grows with every publish of this publisher.
 --        Repeats have the same one. memory-ms: how long the ring remembers the last publish of this publisher. count:
@@ -8,19 +8,19 @@
 --        key is taken. An element comes without id, epoch and time.
 -- Answer {'submitted', first-id, duplicates, now} · {'already', first-id, duplicates} (the first try arrived, its reply
 --        was lost) · {'reused', position} (this message has the key of another one) · {'full'} · {'late'} ·
---        {'schema', theirs} · {'application', theirs}
+--        {'schema', theirs} · {'requires', word} · {'application', theirs}
 --        duplicates: `position id` and a space for each message whose key was taken by an equal one, which has this id.
 --        Positions count the messages of the call from 1. The other messages have consecutive ids.
 -- Invariant: while a key is taken, no other message is published with it. A publish is applied once, however often it
 -- is repeated, and a late one that a later publish overtook does nothing. A refusal writes nothing. The epoch of a
 -- message is Redis' time. The ring's epoch would not do: after a roll-back, a lost message may have had the same id.
-local schema, application, ledger, ready, publisher = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local first_key, first_element = 5, 7
-local ours, sequence = ARGV[2], tonumber(ARGV[3])
+local schema, application, ledger, ready, publisher = KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local first_key, first_element = 6, 9
+local ours, sequence = ARGV[4], tonumber(ARGV[5])
 
-local their_schema = redis.call('GET', schema)
-if their_schema and their_schema ~= ARGV[1] then
-  return { 'schema', their_schema }
+local layout, refusal = read_layout(schema, KEYS[2], ARGV[1], ARGV[2], ARGV[3])
+if refusal then
+  return refusal
 end
 local theirs = redis.call('GET', application)
 if theirs and ours ~= '' and theirs ~= ours then
@@ -80,18 +80,18 @@ for i = first_element, #ARGV, 5 do
   position = position + count
 end
 local count = next_id - published - 1
-if count > 0 and count_of(queue) + count > tonumber(ARGV[5]) then
+if count > 0 and count_of(queue) + count > tonumber(ARGV[7]) then
   return { 'full' }
 end
 
-if not their_schema then
-  redis.call('SET', schema, ARGV[1])
+if not layout then
+  redis.call('SET', schema, ARGV[2])
 end
 if not theirs and ours ~= '' then
   redis.call('SET', application, ours)
 end
 duplicates = table.concat(duplicates)
-redis.call('SET', publisher, ARGV[3] .. ' ' .. text(published + 1) .. ' ' .. duplicates, 'PX', ARGV[4])
+redis.call('SET', publisher, ARGV[5] .. ' ' .. text(published + 1) .. ' ' .. duplicates, 'PX', ARGV[6])
 for _, one in ipairs(taken) do
   local value = keys[one.key].id .. ' ' .. born .. ' ' .. keys[one.key].fingerprint
   redis.call('SET', one.key, value, 'PX', one.window)
@@ -100,7 +100,7 @@ local was_empty = queue.length == 0
 push(queue, elements, 1, count)
 -- If messages waited before, a member was called for them, and it calls the next one.
 if was_empty then
-  wake_one(queue, ARGV[6])
+  wake_one(queue, ARGV[8])
 end
 save_queue(queue, 'published', text(published + count), 'submitted', text(tonumber(submitted or 0) + count), 'born',
   born)

@@ -5,12 +5,13 @@ use std::time::Duration;
 use super::{Call, millis, script};
 use crate::error::{Error, Result};
 use crate::identity::Incarnation;
-use crate::keys::{Keys, SCHEMA};
+use crate::keys::Keys;
+use crate::layout::{KNOWN_WORDS, Layouts};
 use crate::message::Message;
 use crate::pack;
 use crate::redis::{Reply, Store};
 
-script!("submit" "" uses "clock" "lists" "ledger" "queue" "wakeup");
+script!("submit" "" uses "clock" "lists" "ledger" "layout" "queue" "wakeup");
 
 /// How long the ring remembers the last publish of a publisher, to recognise a repeat of it.
 const MEMORY: Duration = Duration::from_secs(600);
@@ -71,6 +72,7 @@ pub(super) fn call(keys: &Keys, submission: &Submission<'_>) -> Call {
     let taken: Vec<String> = names.iter().map(|name| keys.message_key(name)).collect();
     let mut all = vec![
         ("schema", keys.schema.as_str()),
+        ("requires", &keys.requires),
         ("application", &keys.application),
         ("ledger", &keys.ledger),
         ("ready", &keys.ready),
@@ -78,7 +80,9 @@ pub(super) fn call(keys: &Keys, submission: &Submission<'_>) -> Call {
     ];
     all.extend(taken.iter().map(|key| ("key", key.as_str())));
     let mut call = SCRIPT.call_with_room(&all, all.len() + 5 * groups.len(), bytes);
-    call.arg("schema-version", SCHEMA)
+    call.arg("oldest", Layouts::KNOWN.oldest)
+        .arg("newest", Layouts::KNOWN.newest)
+        .arg("known-words", KNOWN_WORDS.join(" "))
         .arg("application", submission.application)
         .arg("sequence", submission.sequence)
         .arg("memory-ms", millis(MEMORY))
@@ -127,15 +131,7 @@ impl Store {
                 Ok(Submit::Reused(position.saturating_sub(1)))
             }
             "full" => Ok(Submit::Full),
-            "schema" => {
-                let found = reply.text()?;
-                Err(Error::Schema { ring: self.ring().to_string(), found, expected: SCHEMA })
-            }
-            "application" => {
-                let (ring, found) = (self.ring().to_string(), reply.text()?);
-                Err(Error::Application { ring, found, expected: submission.application.to_owned() })
-            }
-            other => reply.unknown(other),
+            other => Err(self.refusal(other, &mut reply, Layouts::KNOWN, submission.application)?),
         }
     }
 }

@@ -28,7 +28,7 @@ impl TestDesk {
 
     fn start(&mut self, lanes: usize) {
         for _ in 0..lanes {
-            assert!(matches!(self.desk.next(None, false), Next::Wait));
+            assert!(matches!(self.desk.next(None, false, self.now), Next::Wait));
         }
         assert_eq!(self.turn(HANDLES).settlement.want, lanes);
         self.apply(&[], false);
@@ -98,7 +98,7 @@ impl TestDesk {
     }
 
     fn handle(&self, handled: Option<Handled>, was_idle: bool) -> Claimed {
-        match self.desk.next(handled, was_idle) {
+        match self.desk.next(handled, was_idle, self.now) {
             Next::Handle(claimed) => claimed,
             Next::Wait => panic!("nothing to do"),
             Next::Closed => panic!("closed"),
@@ -112,7 +112,7 @@ impl TestDesk {
     /// A lane has handled its message and finds no other one.
     fn finish(&self, claimed: Claimed) {
         let handled = self.done(claimed);
-        assert!(matches!(self.desk.next(Some(handled), false), Next::Wait));
+        assert!(matches!(self.desk.next(Some(handled), false, self.now), Next::Wait));
     }
 
     /// A lane has handled its message and takes the next one.
@@ -156,7 +156,7 @@ fn a_lane_that_becomes_free_after_a_turn_that_asked_for_nothing_asks() {
 #[test]
 fn a_node_that_cannot_be_called_looks_at_its_own_pace() {
     let mut test = TestDesk::new(1, Some(Duration::from_millis(30)));
-    assert!(matches!(test.desk.next(None, false), Next::Wait));
+    assert!(matches!(test.desk.next(None, false, test.now), Next::Wait));
     assert!(!test.turn(HANDLES).settlement.listens);
     test.apply(&[], false);
     assert_eq!(test.due_in(HANDLES), Some(30));
@@ -193,7 +193,7 @@ fn results_wait_for_company_but_no_longer_than_ten_milliseconds() {
 fn failures_are_settled_with_their_reasons() {
     let (test, mut taken) = TestDesk::busy(1, false);
     let handled = Handled { failure: Some("no good".into()), ..test.done(taken.remove(0)) };
-    assert!(matches!(test.desk.next(Some(handled), false), Next::Wait));
+    assert!(matches!(test.desk.next(Some(handled), false, test.now), Next::Wait));
     let turn = test.turn(HANDLES);
     let failure = &turn.settlement.failures[0];
     assert_eq!((failure.name.as_str(), failure.index, failure.reason.as_str()), ("1", 0, "no good"));
@@ -204,13 +204,13 @@ fn failures_are_settled_with_their_reasons() {
 fn a_pool_that_no_lane_touches_goes_back_and_is_not_claimed_again_until_a_lane_is_free() {
     let (mut test, mut taken) = TestDesk::busy(2, true);
     test.give(&[1, 1, 4], true);
-    assert_eq!(test.due_in(HANDLES), Some(25));
-    let turn = test.later(25).turn(HANDLES);
+    assert_eq!(test.due_in(HANDLES), Some(50));
+    let turn = test.later(50).turn(HANDLES);
     assert_eq!(turn.settlement.returns, ["3", "4", "5*4"]);
     assert_eq!((turn.settlement.count, turn.settlement.want, turn.settlement.reserve), (6, 0, 0));
     test.apply(&[], true);
     for _ in 0..10 {
-        assert_eq!(test.later(25).due_in(HANDLES), None, "both lanes are busy with slow messages");
+        assert_eq!(test.later(50).due_in(HANDLES), None, "both lanes are busy with slow messages");
     }
     test.finish(taken.remove(0));
     assert_eq!(test.turn(HANDLES).settlement.want, 2, "for one lane, twice as much as before");
@@ -274,8 +274,7 @@ fn what_no_lane_has_started_of_a_pack_goes_back() {
     let mut test = TestDesk::idle(2);
     let mut taken = test.give(&[4, 2], false);
     let _third = test.go_on(taken.remove(1));
-    assert_eq!(test.due_in(HANDLES), Some(10), "the clerk sees that the pool has moved");
-    let turn = test.later(25).turn(HANDLES);
+    let turn = test.later(50).turn(HANDLES);
     let [Part { name, settled, back }] = &turn.settlement.parts[..] else { panic!("one part") };
     assert_eq!((name.as_str(), &settled[..], &back[..]), ("1*4", &[1][..], &[3][..]));
     assert_eq!((turn.settlement.returns, turn.settlement.count), (vec!["2*2".into()], 4));
@@ -287,13 +286,13 @@ fn a_reserve_is_claimed_again_when_half_of_it_is_gone() {
     // Messages take five milliseconds each, so two lanes handle four in ten.
     let slow = |test: &TestDesk, claimed| Handled { took: Duration::from_millis(5), ..test.done(claimed) };
     for claimed in taken.drain(..) {
-        assert!(matches!(test.desk.next(Some(slow(&test, claimed)), false), Next::Wait));
+        assert!(matches!(test.desk.next(Some(slow(&test, claimed)), false, test.now), Next::Wait));
     }
     let turn = test.turn(HANDLES);
     assert_eq!((turn.settlement.want, turn.settlement.each, turn.settlement.reserve), (4, 2, 0));
     let mut taken = test.give(&[1; 6], true);
     assert_eq!((taken.len(), test.desk.lock().pool.len()), (2, 4));
-    assert_eq!(test.due_in(HANDLES), Some(25));
+    assert_eq!(test.due_in(HANDLES), Some(50));
     let next = test.handle(Some(slow(&test, taken.remove(0))), false);
     assert_eq!(test.due_in(HANDLES), Some(10));
     test.handle(Some(slow(&test, next)), false);
@@ -341,7 +340,7 @@ fn a_closed_desk_ignores_results_and_sends_every_lane_away() {
     test.desk.close();
     for _ in 0..2 {
         let handled = test.done(taken.remove(0));
-        assert!(matches!(test.desk.next(Some(handled), false), Next::Closed));
+        assert!(matches!(test.desk.next(Some(handled), false, test.now), Next::Closed));
     }
     assert!(test.desk.lock().results.is_empty());
 }

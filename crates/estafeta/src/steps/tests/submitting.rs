@@ -196,7 +196,7 @@ async fn a_ring_of_another_version_or_application_is_left_alone() {
     assert!(matches!(bench.store.submit(&anybody).await.unwrap(), Submit::Submitted(_)));
     bench.ask::<()>(&["SET", "{estafeta}:schema", "1"]);
     let before = bench.everything();
-    assert!(matches!(bench.store.submit(&anybody).await, Err(Error::Schema { .. })));
+    assert!(matches!(bench.store.submit(&anybody).await, Err(Error::Layout { .. })));
     assert_eq!(bench.everything(), before);
 }
 

@@ -111,6 +111,7 @@ impl Member {
             ("max-deaths", me.max_deaths.to_string()),
             ("journal", u8::from(me.journal).to_string()),
             ("started", self.started.to_string()),
+            ("layouts", format!("{0} {0}", ModelRing::LAYOUT)),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into();

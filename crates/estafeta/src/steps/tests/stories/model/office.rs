@@ -8,9 +8,14 @@ use crate::layout::Layouts;
 use crate::steps::{Known, MemberKind};
 
 impl ModelRing {
+    /// The layout that all members of a story know.
+    pub(super) const LAYOUT: &'static str = const {
+        assert!(Layouts::KNOWN.newest == 4, "which is it now?");
+        "4"
+    };
+
     pub(super) fn join(&mut self, me: Persona, clock: &ModelClock) -> Answer {
-        let ours: &'static str =
-            const { if Layouts::KNOWN.newest == 4 { "4" } else { panic!("which is it now?") } };
+        let ours = Self::LAYOUT;
         if let Some(theirs) = self.schema.filter(|theirs| *theirs != ours) {
             return Answer::Schema { theirs: theirs.into() };
         }

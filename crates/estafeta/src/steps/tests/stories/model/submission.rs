@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use super::super::answer::Answer;
 use super::super::simulated_publisher::{StoryDraft, StorySubmission};
 use super::{ModelClock, ModelMessage, ModelRing};
-use crate::keys::SCHEMA;
 
 /// The message that has taken a key.
 #[derive(Clone)]
@@ -26,7 +25,7 @@ pub(in super::super) struct LastPublish {
 
 impl ModelRing {
     pub(super) fn submit(&mut self, call: &StorySubmission, clock: &ModelClock) -> Answer {
-        let ours: &'static str = const { if SCHEMA == 3 { "3" } else { panic!("which is it now?") } };
+        let ours = Self::LAYOUT;
         if let Some(theirs) = self.schema.filter(|theirs| *theirs != ours) {
             return Answer::Schema { theirs: theirs.into() };
         }
