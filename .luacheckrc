@@ -9,7 +9,8 @@ local shared = {
   "now_ms", "text", "announce", "wake_one", "split_message", "join_message", "id_of", "error_element", "retried_message",
   "push_all", "reversed", "packs", "read_queue", "save_queue", "count_of", "peek", "renumber", "new_element", "push", "give_back", "claim",
   "claim_name", "read_hand", "claims_after", "stand_in_line", "to_settle", "read_outcomes", "delete_elements",
-  "note_outcomes", "checked", "check_counts", "read_layout", "loss", "note_loss", "identify", "collect", "hand_back", "state_of",
+  "note_outcomes", "checked", "check_counts", "read_layout", "loss", "note_loss", "identify", "collect", "hand_back", "postponed_message", "later_name", "read_due",
+  "change_later", "few", "budget", "state_of",
   "look_at", "is_dead", "vacate", "end_candidacy", "call_heir",
 }
 for _, name in ipairs(shared) do

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::keys::RingName;
 use crate::node::batch_size::MOST;
 use crate::redis::Endpoint;
+use crate::retry::Retry;
 
 /// What happens to ticks that were not published because there was no generator, no Redis or no room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +43,9 @@ pub struct Config {
     pub max_batch: usize,
     /// A message becomes a dead letter after this many nodes died while they held it. Default: 5.
     pub max_deaths: u32,
+    /// How often a message is tried, and how long it waits after each failure. Default: 8 attempts, 1 s, four times as
+    /// long each time, at most 1 h.
+    pub retry: Retry,
     /// How long a node that cannot be heard still counts as alive. Default: 2 s.
     pub lease: Duration,
     /// What to do about missed ticks. Default: skip them.
@@ -81,6 +85,7 @@ impl Config {
             max_waiting: 100_000,
             max_batch: MOST,
             max_deaths: 5,
+            retry: Retry::default(),
             lease: Duration::from_secs(2),
             missed: Missed::Skip,
             journal: false,
@@ -121,6 +126,22 @@ impl Config {
         }
         if self.max_deaths == 0 {
             return Err(Error::expected("max-deaths", "at least 1", self.max_deaths));
+        }
+        if self.retry.attempts == 0 {
+            return Err(Error::expected("attempts", "at least 1", self.retry.attempts));
+        }
+        if !(Duration::ZERO..=year).contains(&self.retry.first) {
+            return Err(Error::expected("backoff", "at most a year", shown(self.retry.first)));
+        }
+        if !(self.retry.first..=year).contains(&self.retry.most) {
+            let expected = "at least as long as the first wait and at most a year";
+            return Err(Error::expected("longest wait", expected, shown(self.retry.most)));
+        }
+        if !(1.0..=1000.0).contains(&self.retry.factor) {
+            return Err(Error::expected("backoff factor", "1 to 1000", self.retry.factor));
+        }
+        if !(0.0..=1.0).contains(&self.retry.jitter) {
+            return Err(Error::expected("jitter", "0 to 1", self.retry.jitter));
         }
         if self.max_waiting == 0 {
             return Err(Error::expected("max-waiting", "at least 1", self.max_waiting));

@@ -1,46 +1,110 @@
 //! What is done with a message: the function that every node except the generator calls.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::message::Message;
 
 /// Handles messages while this node is a handler.
-pub trait Handler: Send + Sync + 'static {
-    /// Handles one message. An error or a panic makes the message a dead letter, with the reason. The outcome is
-    /// recorded once. The call itself may be repeated by another node if this one dies before its outcome is recorded.
-    fn handle(&self, message: &Message) -> impl Future<Output = Result<(), Failure>> + Send;
+///
+/// Most handlers succeed or fail, and return `Result<(), Failure>`. A handler that also snoozes messages implements
+/// `Handler<Outcome>` and returns `Result<Outcome, Failure>`.
+pub trait Handler<T: Into<Outcome> = ()>: Send + Sync + 'static {
+    /// Handles one message. A failure or a panic puts the message off for another attempt, until its attempts are used
+    /// up. A [fatal](Failure::fatal) failure makes it a dead letter at once. The outcome is recorded once. The call
+    /// itself may be repeated by another node if this one dies before its outcome is recorded.
+    fn handle(&self, message: &Message) -> impl Future<Output = Result<T, Failure>> + Send;
 }
 
-/// Why a message could not be handled.
+/// What becomes of a message that was handled without a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure(String);
+pub struct Outcome {
+    pub(crate) snooze: Option<Duration>,
+    pub(crate) carry: Option<String>,
+}
+
+impl Outcome {
+    /// The message is done. `()` means the same.
+    pub fn done() -> Self {
+        Self { snooze: None, carry: None }
+    }
+
+    /// The message waits in Redis for this time, by Redis' clock, and then comes again. That is no failure and uses up
+    /// no attempt. A time of more than ten years counts as ten years.
+    pub fn snooze(after: Duration) -> Self {
+        Self { snooze: Some(after), carry: None }
+    }
+
+    /// The next delivery of a snoozed message has this text as its [`carry`](Message::carry). It stays with the message
+    /// until another snooze carries something else. A text of more than 4 KiB makes the snooze a failure.
+    #[must_use]
+    pub fn carry(self, state: impl Into<String>) -> Self {
+        Self { carry: Some(state.into()), ..self }
+    }
+}
+
+impl From<()> for Outcome {
+    fn from((): ()) -> Self {
+        Self::done()
+    }
+}
+
+/// Why a message could not be handled, and whether another attempt makes sense.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    reason: String,
+    pub(crate) kind: FailureKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailureKind {
+    /// The settings decide when the next attempt is made.
+    Retry,
+    RetryAfter(Duration),
+    Fatal,
+}
 
 impl Failure {
     /// The longest reason that is kept, in bytes. A longer one is cut off.
     const LONGEST: usize = 4096;
 
-    /// Creates a failure with its reason.
+    /// A failure after which the message is tried again, as [`Retry`](crate::Retry) says.
     pub fn new(reason: impl fmt::Display) -> Self {
+        Self::of_kind(reason, FailureKind::Retry)
+    }
+
+    /// A failure after which the message is tried again after this time, by Redis' clock. A time of more than ten years
+    /// counts as ten years.
+    pub fn retry_after(after: Duration, reason: impl fmt::Display) -> Self {
+        Self::of_kind(reason, FailureKind::RetryAfter(after))
+    }
+
+    /// A failure that no further attempt would mend. The message becomes a dead letter at once.
+    pub fn fatal(reason: impl fmt::Display) -> Self {
+        Self::of_kind(reason, FailureKind::Fatal)
+    }
+
+    fn of_kind(reason: impl fmt::Display, kind: FailureKind) -> Self {
         let mut reason = reason.to_string();
         if reason.len() > Self::LONGEST {
             reason.truncate(reason.floor_char_boundary(Self::LONGEST));
         }
-        Self(reason)
+        Self { reason, kind }
     }
 
     /// The reason.
     pub fn reason(&self) -> &str {
-        &self.0
+        &self.reason
     }
 
     pub(crate) fn into_reason(self) -> String {
-        self.0
+        self.reason
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.reason)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::message::{Numbers, write_number};
 
 /// The headers of a message: a short list of names and values, in the order in which they were added.
 ///
-/// Names are compared byte by byte, and each occurs once.
+/// Names are compared byte by byte, and each occurs once. Names that begin with `estafeta-` belong to the ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Headers {
     entries: Vec<(String, String)>,

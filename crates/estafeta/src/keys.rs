@@ -63,6 +63,8 @@ pub(crate) struct Keys {
     pub epoch: String,
     pub ready: String,
     pub errors: String,
+    pub later: String,
+    pub delayed: String,
     pub ledger: String,
     pub events: String,
     pub journal: String,
@@ -87,6 +89,8 @@ impl Keys {
             epoch: key("epoch"),
             ready: key("ready"),
             errors: key("errors"),
+            later: key("later"),
+            delayed: key("delayed"),
             ledger: key("ledger"),
             events: key("events"),
             journal: key("journal"),
@@ -139,7 +143,7 @@ impl Keys {
     }
 
     /// The keys that exist once per ring, with the type that each must have.
-    pub fn fixed(&self) -> [(&str, RedisType); 11] {
+    pub fn fixed(&self) -> [(&str, RedisType); 13] {
         [
             (&self.schema, "string"),
             (&self.requires, "set"),
@@ -149,6 +153,8 @@ impl Keys {
             (&self.epoch, "string"),
             (&self.ready, "list"),
             (&self.errors, "list"),
+            (&self.later, "zset"),
+            (&self.delayed, "hash"),
             (&self.ledger, "hash"),
             (&self.events, "stream"),
             (&self.journal, "stream"),

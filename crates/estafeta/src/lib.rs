@@ -68,16 +68,18 @@ mod observer;
 mod pack;
 mod publisher;
 mod redis;
+mod retry;
 mod source;
 mod steps;
 
 // Running a node.
 pub use config::{Config, Missed};
-pub use handler::{Failure, Handler};
+pub use handler::{Failure, Handler, Outcome};
 pub use headers::Headers;
 pub use message::Message;
 pub use node::Node;
-pub use observer::{Notice, Observer};
+pub use observer::{Notice, Observer, Postponed};
+pub use retry::Retry;
 pub use source::Source;
 
 // Publishing from a process that is no node.

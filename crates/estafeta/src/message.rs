@@ -9,9 +9,13 @@
 
 use bytes::Bytes;
 
+use crate::error::Result;
 use crate::headers::Headers;
 use crate::identity::{Epoch, MemberId};
 use crate::keys::RingName;
+
+/// The header in which a snoozed message carries a text to its next delivery.
+const CARRY: &str = "estafeta-carry";
 
 /// One message, as a handler receives it. [`key`](Self::key) is the same for all deliveries of a message, so work
 /// outside Redis can use it to be idempotent. `delivery` shows whether an earlier delivery may have begun the work.
@@ -30,6 +34,8 @@ pub struct Message {
     pub failures: u32,
     /// How many nodes died while they held the message.
     pub deaths: u32,
+    /// How often its handler snoozed it.
+    pub snoozes: u32,
     ring: RingName,
     headers: Headers,
     body: Bytes,
@@ -49,6 +55,22 @@ impl Message {
     /// The headers. A block of headers that this version cannot read counts as none.
     pub fn headers(&self) -> &Headers {
         &self.headers
+    }
+
+    /// What the last snooze of this message [carried](crate::Outcome::carry), if any did.
+    pub fn carry(&self) -> Option<&str> {
+        self.headers.get(CARRY)
+    }
+
+    /// The block of headers with this text to carry. It is empty if there is none, and the headers stay as they are.
+    pub(crate) fn headers_with_carry(&self, carry: Option<String>) -> Result<Vec<u8>> {
+        let mut block = Vec::new();
+        if let Some(carry) = carry {
+            let mut headers = self.headers.clone();
+            headers.insert(CARRY, carry)?;
+            headers.write(&mut block);
+        }
+        Ok(block)
     }
 
     /// The idempotency key: ring, epoch and id, such as `orders/1794865241094/17`. All deliveries of a message have the
@@ -85,7 +107,7 @@ impl Message {
         body: impl Into<Bytes>,
     ) -> Self {
         let (ring, headers, body) = (ring.clone(), Headers::new(), body.into());
-        Self { id, epoch, published_ms, delivery: 1, failures: 0, deaths: 0, ring, headers, body }
+        Self { id, epoch, published_ms, delivery: 1, failures: 0, deaths: 0, snoozes: 0, ring, headers, body }
     }
 
     /// Writes the element that Redis stores for a message that was not delivered before.
@@ -115,7 +137,7 @@ impl Message {
         let mut numbers = Numbers { bytes: element, at: 0 };
         let (id, epoch, published_ms) = (numbers.next()?, Epoch(numbers.next()?), numbers.next()?);
         let (deliveries, failures, deaths) = (numbers.next()?, numbers.next()?, numbers.next()?);
-        let (_snoozes, header_bytes) = (numbers.next()?, usize::try_from(numbers.next()?).ok()?);
+        let (snoozes, header_bytes) = (numbers.next()?, usize::try_from(numbers.next()?).ok()?);
         let body_at = numbers.at.checked_add(header_bytes).filter(|at| *at <= element.len())?;
         let headers = Headers::parse(&element[numbers.at..body_at]).unwrap_or_default();
         let count = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
@@ -123,6 +145,7 @@ impl Message {
             delivery: count(deliveries.saturating_add(1)),
             failures: count(failures),
             deaths: count(deaths),
+            snoozes: count(snoozes),
             headers,
             ..Self::new(ring, id, epoch, published_ms, element.slice(body_at..))
         })

@@ -42,6 +42,13 @@ pub enum Notice<'a> {
         /// The messages that failed: position in `messages`, and reason.
         failures: &'a [(usize, String)],
     },
+    /// Messages wait in Redis for another delivery: Redis has recorded that.
+    Postponed {
+        /// The member number under which this node held them.
+        member: MemberId,
+        /// All of one step.
+        messages: &'a [Postponed],
+    },
     /// A dead member was removed, and the messages it held went back.
     Buried {
         /// Its number.
@@ -70,6 +77,18 @@ pub enum Notice<'a> {
         /// Messages that were not finished and went back to the queue.
         returned: u64,
     },
+}
+
+/// A message that waits for another delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Postponed {
+    /// The message, as it was delivered.
+    pub message: Message,
+    /// How long it waits.
+    pub after: Duration,
+    /// Why it failed. None if its handler snoozed it.
+    pub failure: Option<String>,
 }
 
 /// Receives notices of what happens. The node calls it from several threads, between two steps, so it should be quick.

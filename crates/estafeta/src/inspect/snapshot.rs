@@ -23,6 +23,9 @@ pub struct Snapshot {
     pub members: Vec<MemberView>,
     /// Messages in the queue.
     pub waiting: u64,
+    /// Messages that wait for a time, because they are to be retried or were snoozed.
+    #[serde(default)]
+    pub later: u64,
     /// Messages that handlers hold.
     pub in_flight: u64,
     /// Messages ever published.
@@ -50,6 +53,12 @@ pub struct Snapshot {
     pub retried: u64,
     /// Dead letters that were dropped. They also count as taken.
     pub dropped: u64,
+    /// How often a handler failed and its message was put off for another attempt.
+    #[serde(default)]
+    pub retries: u64,
+    /// How often a handler snoozed a message.
+    #[serde(default)]
+    pub snoozes: u64,
     /// The latest events, oldest first.
     pub events: Vec<Event>,
 }
@@ -114,20 +123,20 @@ pub struct MemberView {
 }
 
 impl Snapshot {
-    /// The terms whose sum must be the number of published messages, with their names. `lost` is among them only if
-    /// messages were lost.
+    /// The terms whose sum must be the number of published messages, with their names. `later` and `lost` are among them
+    /// only if they are not 0.
     pub fn balance(&self) -> Vec<(&'static str, u64)> {
-        let mut terms = vec![
+        let terms = [
             ("waiting", self.waiting),
+            ("later", self.later),
             ("in flight", self.in_flight),
             ("done", self.done),
             ("errors kept", self.errors_kept),
             ("errors taken", self.errors_taken),
+            ("lost", self.lost),
         ];
-        if self.lost > 0 {
-            terms.push(("lost", self.lost));
-        }
-        terms
+        let is_shown = |(name, count): &(&str, u64)| *count > 0 || !["later", "lost"].contains(name);
+        terms.into_iter().filter(is_shown).collect()
     }
 }
 
@@ -153,7 +162,7 @@ pub(crate) async fn read(store: &Store, ring: &RingName, events: usize) -> Resul
 
 pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
     let time_ms = reply.number()?;
-    let (waiting, mut errors_kept) = (reply.number()?, reply.number()?);
+    let (waiting, later, mut errors_kept) = (reply.number()?, reply.number()?, reply.number()?);
     let ledger = HashFields(reply.pairs()?);
     let events = Event::parse_all(reply.list()?)?;
     let mut list = reply.list()?;
@@ -199,6 +208,7 @@ pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
         generator,
         members: rows.into_iter().map(|(_, member)| member).collect(),
         waiting,
+        later,
         in_flight,
         published,
         done,
@@ -212,6 +222,8 @@ pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
         buried: ledger.number("buried"),
         retried: ledger.number("retried"),
         dropped: ledger.number("dropped"),
+        retries: ledger.number("retries"),
+        snoozes: ledger.number("snoozes"),
         events,
     };
     snapshot.balanced = snapshot.published == snapshot.balance().iter().map(|(_, count)| count).sum();

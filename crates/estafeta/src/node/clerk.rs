@@ -13,6 +13,9 @@
 //! lost without a sign, on a connection that is half open. So a node that has nothing to do makes a turn now and then. A
 //! node that Redis cannot call, because the server or a proxy does not speak RESP3, looks for messages at short intervals
 //! instead.
+//!
+//! The first node in that line also makes the turn that moves delayed messages to the queue when they are due. It learns
+//! the time from its own turn, or by a message on its channel.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -98,6 +101,7 @@ impl<O: Observer> Clerk<O> {
                             }
                         }
                         () = self.store.connection().called() => desk.call(),
+                        at = self.store.connection().told() => desk.call_at(at),
                         () = changed(&mut self.state) => {}
                         () = quiet.cancelled(), if !stops => {}
                     }
@@ -105,13 +109,19 @@ impl<O: Observer> Clerk<O> {
                 }
             };
             let turn = self.store.turn(me, &outgoing.settlement, self.config.journal).await?;
-            let Turn::Applied { cursor, claimed, waits, claims } = turn else {
+            let Turn::Applied { cursor, claimed, waits, due, claims } = turn else {
                 return Ok(false);
             };
-            desk.apply(cursor, claimed, waits, claims, Instant::now());
+            let now = Instant::now();
+            desk.apply(cursor, claimed, waits, claims, now);
+            desk.set_due(due.map(|due| now + due));
             if !outgoing.handled.is_empty() {
                 let (messages, failures) = (&outgoing.handled[..], &outgoing.failures[..]);
                 self.observer.notice(Notice::Settled { member: me.number, messages, failures });
+            }
+            if !outgoing.postponed.is_empty() {
+                let messages = &outgoing.postponed[..];
+                self.observer.notice(Notice::Postponed { member: me.number, messages });
             }
         }
     }

@@ -16,6 +16,7 @@
 //!   Redis the same for one and for a hundred. A crash repeats at most that much finished work;
 //! - if the pool did not move for 50 milliseconds, because all lanes are busy with slow messages. What was claimed and
 //!   not started goes back, so that other nodes can have it;
+//! - if a delayed message is due, and this node is the first in the line of idle nodes;
 //! - if the node stops handling or begins to.
 //!
 //! Messages travel in packs, and the desk settles a pack as a whole when its last message is done. If that takes longer
@@ -33,8 +34,9 @@ use tokio::sync::Notify;
 use super::batch_size::BatchSize;
 use crate::keys::RingName;
 use crate::message::Message;
+use crate::observer::Postponed;
 use crate::pack;
-use crate::steps::{FailedMessage, Part, Settlement};
+use crate::steps::{Disposition, NotDone, Part, Settlement};
 
 /// How long a result may wait for company.
 const SETTLING: Duration = Duration::from_millis(10);
@@ -72,7 +74,8 @@ impl Claimed {
 #[derive(Debug)]
 pub(super) struct Handled {
     pub claimed: Claimed,
-    pub failure: Option<String>,
+    /// What becomes of it. None if it is done.
+    pub disposition: Option<Disposition>,
     pub took: Duration,
     pub at: Instant,
 }
@@ -114,6 +117,7 @@ pub(super) struct Outgoing {
     pub settlement: Settlement,
     pub handled: Vec<Message>,
     pub failures: Vec<(usize, String)>,
+    pub postponed: Vec<Postponed>,
 }
 
 /// What the node may do at the moment.
@@ -151,6 +155,8 @@ struct DeskState {
     in_line: bool,
     /// A turn is due, whatever it brings.
     called: bool,
+    /// When a turn is due because of a delayed message.
+    due_at: Option<Instant>,
     handles: bool,
     closed: bool,
     /// When a lane last took a message, or the pool was filled.
@@ -180,6 +186,7 @@ impl Desk {
             waits: false,
             in_line: false,
             called: true,
+            due_at: None,
             handles: true,
             closed: false,
             moved_at: now,
@@ -246,6 +253,17 @@ impl Desk {
         self.lock().called = true;
     }
 
+    /// The ring has told this node when a delayed message is due. A turn may have told an earlier time since.
+    pub fn call_at(&self, at: Instant) {
+        let mut state = self.lock();
+        state.due_at = Some(state.due_at.map_or(at, |before| before.min(at)));
+    }
+
+    /// A turn has told when a delayed message is due, if this node is the one that waits for it.
+    pub fn set_due(&self, at: Option<Instant>) {
+        self.lock().due_at = at;
+    }
+
     /// Ends the membership. What the lanes hold is no longer theirs.
     pub fn close(&self) {
         self.lock().closed = true;
@@ -305,7 +323,8 @@ impl DeskState {
             Some(poll) => Some(self.asked_at + poll),
             None => None,
         };
-        let wakes_at = [settles_at, returns_at, asks_at].into_iter().flatten().min();
+        let due_at = self.due_at.filter(|_| duty.handles);
+        let wakes_at = [settles_at, returns_at, asks_at, due_at].into_iter().flatten().min();
         // If no lane has taken a message for a while, all of them are busy with slow ones.
         let moves = self.moved_at + RETURNING > now && self.rests_until.is_none();
         let refills = self.waits && moves && reserve > 0 && self.pool.len() <= reserve / 2;
@@ -319,6 +338,7 @@ impl DeskState {
             settlement.reserve = if returns { 0 } else { reserve.saturating_sub(self.pool.len()).min(room) };
             settlement.listens = self.poll.is_none();
             self.called = false;
+            self.due_at = None;
             self.wanted = settlement.want;
             self.asked_at = now;
             return Decision::Turn(outgoing.into());
@@ -411,7 +431,7 @@ impl DeskState {
             }
         }
         self.results.sort_by_key(|handled| handled.at);
-        self.batch_size.record(outgoing.handled.len(), bytes, took);
+        self.batch_size.record(outgoing.handled.len() + outgoing.postponed.len(), bytes, took);
         outgoing
     }
 
@@ -463,33 +483,49 @@ impl DeskState {
 impl Outgoing {
     /// Records the outcome of a message that lies at `index` of the element `name`.
     fn settle(&mut self, name: &str, index: usize, handled: Handled) {
-        self.note_failure(name, index, self.handled.len(), handled.failure);
-        let Claimed { element, index } = handled.claimed;
-        self.handled.push(match Arc::try_unwrap(element) {
-            Ok(mut element) => element.messages.swap_remove(index),
-            Err(shared) => shared.messages[index].clone(),
-        });
+        let Handled { claimed: Claimed { element, index: at }, disposition, .. } = handled;
+        let message = match Arc::try_unwrap(element) {
+            Ok(mut element) => element.messages.swap_remove(at),
+            Err(shared) => shared.messages[at].clone(),
+        };
+        self.note(name, index, message, disposition);
     }
 
     /// Records the outcomes of all messages of an element.
-    fn settle_whole(&mut self, name: &str, handled: Vec<Handled>) {
-        let (first, mut element) = (self.handled.len(), None);
-        for Handled { claimed, failure, .. } in handled {
-            self.note_failure(name, claimed.index, first + claimed.index, failure);
-            element = Some(claimed.element);
+    fn settle_whole(&mut self, name: &str, mut handled: Vec<Handled>) {
+        // Most packs are done as a whole. Their messages move together.
+        if handled.iter().any(|handled| handled.disposition.is_some()) {
+            handled.sort_by_key(|handled| handled.claimed.index);
+            for handled in handled {
+                self.settle(name, handled.claimed.index, handled);
+            }
+            return;
         }
-        match element.map(Arc::try_unwrap) {
+        let last = handled.pop().map(|last| last.claimed.element);
+        drop(handled);
+        match last.map(Arc::try_unwrap) {
             Some(Ok(element)) => self.handled.extend(element.messages),
             Some(Err(shared)) => self.handled.extend_from_slice(&shared.messages),
             None => {}
         }
     }
 
-    /// `position` is where the message stands among all that are handled.
-    fn note_failure(&mut self, name: &str, index: usize, position: usize, failure: Option<String>) {
-        if let Some(reason) = failure {
-            self.failures.push((position, reason.clone()));
-            self.settlement.failures.push(FailedMessage { name: name.to_owned(), index, reason });
+    fn note(&mut self, name: &str, index: usize, message: Message, disposition: Option<Disposition>) {
+        match &disposition {
+            None => self.handled.push(message),
+            Some(Disposition::Fail { reason }) => {
+                self.failures.push((self.handled.len(), reason.clone()));
+                self.handled.push(message);
+            }
+            Some(Disposition::Retry { after, reason }) => {
+                self.postponed.push(Postponed { message, after: *after, failure: Some(reason.clone()) });
+            }
+            Some(Disposition::Snooze { after, .. }) => {
+                self.postponed.push(Postponed { message, after: *after, failure: None });
+            }
+        }
+        if let Some(disposition) = disposition {
+            self.settlement.not_done.push(NotDone { name: name.to_owned(), index, disposition });
         }
     }
 }

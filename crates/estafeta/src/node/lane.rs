@@ -4,6 +4,7 @@
 //! it, and the closed desk ignores the result. The lane then goes on at the desk of the next membership. When the node
 //! stops, a lane finishes its current message and ends.
 
+use std::marker::PhantomData;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,17 +16,19 @@ use tokio_util::sync::CancellationToken;
 use super::desk::{Desk, Handled, Next};
 use crate::config::Config;
 use crate::error::Result;
-use crate::handler::{Failure, Handler};
+use crate::handler::{Failure, Handler, Outcome};
 use crate::message::Message;
 
-pub(crate) struct Lane<H> {
+pub(crate) struct Lane<H, T> {
     pub config: Arc<Config>,
     pub handler: Arc<H>,
     /// The desk of the current membership.
     pub desk: watch::Receiver<Option<Arc<Desk>>>,
+    /// What the handler returns.
+    pub answer: PhantomData<fn() -> T>,
 }
 
-impl<H: Handler> Lane<H> {
+impl<H: Handler<T>, T: Into<Outcome>> Lane<H, T> {
     pub async fn run(mut self, quiet: CancellationToken) -> Result<()> {
         loop {
             let desk = tokio::select! {
@@ -59,9 +62,13 @@ impl<H: Handler> Lane<H> {
                 }
                 Next::Handle(claimed) => {
                     was_idle = false;
-                    let failure = self.handle(claimed.message()).await.err().map(Failure::into_reason);
+                    let answer = self.handle(claimed.message()).await;
                     let at = Instant::now();
-                    handled = Some(Handled { claimed, failure, took: at - started, at });
+                    let disposition = match answer {
+                        Ok(outcome) if outcome == Outcome::done() => None,
+                        answer => self.config.retry.disposition(claimed.message(), answer, rand::random()),
+                    };
+                    handled = Some(Handled { claimed, disposition, took: at - started, at });
                     started = at;
                     // Gives the clerk a chance to make a turn while this lane goes on.
                     tokio::task::coop::consume_budget().await;
@@ -70,16 +77,16 @@ impl<H: Handler> Lane<H> {
         }
     }
 
-    async fn handle(&self, message: &Message) -> Result<(), Failure> {
+    async fn handle(&self, message: &Message) -> Result<Outcome, Failure> {
         if message.id == 0 {
-            return Err(Failure::new("not a message of estafeta: foreign data in the queue"));
+            return Err(Failure::fatal("not a message of estafeta: foreign data in the queue"));
         }
         let (size, limit) = (message.body().len(), self.config.max_body);
         if size > limit {
-            return Err(Failure::new(format_args!("body: expected at most {limit} bytes, got {size}")));
+            return Err(Failure::fatal(format_args!("body: expected at most {limit} bytes, got {size}")));
         }
         let handled = AssertUnwindSafe(self.handler.handle(message)).catch_unwind().await;
-        handled.unwrap_or_else(|panic| {
+        handled.map(|answer| answer.map(Into::into)).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
             Err(Failure::new(format_args!("the handler panicked: {text}")))

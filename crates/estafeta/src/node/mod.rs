@@ -29,6 +29,7 @@ pub(crate) mod sweeper;
 
 pub use sweeper::Burial;
 
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::handler::Handler;
+use crate::handler::{Handler, Outcome};
 use crate::identity::Identity;
 use crate::observer::{Notice, Observer};
 use crate::redis::{CallError, FIRST, Keeper, ManagedConnection, Store};
@@ -62,7 +63,7 @@ pub struct Node<S, H, O> {
     observer: Arc<O>,
 }
 
-impl<S: Source, H: Handler, O: Observer> Node<S, H, O> {
+impl<S: Source, H, O: Observer> Node<S, H, O> {
     /// Creates a node with these settings. `source` supplies its messages, `handler` does its work, and `observer`
     /// receives its notices.
     pub fn new(config: Config, source: S, handler: H, observer: O) -> Self {
@@ -73,7 +74,11 @@ impl<S: Source, H: Handler, O: Observer> Node<S, H, O> {
     ///
     /// Fails if Redis cannot be reached or refuses the node at the start. Once it has joined, the node survives every
     /// outage of Redis. The runtime that polls this future must have its timers and its I/O enabled.
-    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<()> {
+    pub async fn run<T>(self, stop: impl Future<Output = ()>) -> Result<()>
+    where
+        H: Handler<T>,
+        T: Into<Outcome> + 'static,
+    {
         self.config.validate()?;
         let control =
             ControlThread::start().map_err(|error| Error::PartFailed("control", error.to_string()))?;
@@ -85,12 +90,16 @@ impl<S: Source, H: Handler, O: Observer> Node<S, H, O> {
         outcome
     }
 
-    async fn run_on(
+    async fn run_on<T>(
         self,
         control: &ControlThread,
         stop: impl Future<Output = ()>,
         end: &CancellationToken,
-    ) -> Result<()> {
+    ) -> Result<()>
+    where
+        H: Handler<T>,
+        T: Into<Outcome> + 'static,
+    {
         let Self { config, source, handler, observer } = self;
         let work_home = if config.concurrency == 1 { &Handle::current() } else { control.handle() };
         let (connection, keeper) = open(control.handle(), &config).await?;
@@ -200,7 +209,7 @@ impl<O: Observer> Shared<O> {
         parts.start("sweeper", sweeper.run(self.end.clone()));
     }
 
-    fn start_workers<S: Source, H: Handler>(
+    fn start_workers<S: Source, H: Handler<T>, T: Into<Outcome> + 'static>(
         &self,
         parts: &mut Parts,
         clerk_home: &Handle,
@@ -229,7 +238,7 @@ impl<O: Observer> Shared<O> {
         parts.start_on(clerk_home, "clerk", clerk.run(self.quiet.clone()));
         for _ in 0..self.config.concurrency {
             let (config, handler) = (Arc::clone(&self.config), Arc::clone(handler));
-            let lane = Lane { config, handler, desk: desks.clone() };
+            let lane = Lane { config, handler, desk: desks.clone(), answer: PhantomData };
             parts.start("lane", lane.run(self.quiet.clone()));
         }
     }

@@ -9,7 +9,8 @@
 //! A connection also subscribes to one channel of its member. A new session subscribes before any caller may use it. The
 //! subscription of the main connection shows that the member is alive, so a member that works is never seen as absent.
 //! When the office becomes vacant, the ring calls the heir on that channel. The subscription of the work connection lets
-//! the ring call the member when messages wait. Both calls wake [`ManagedConnection::called`].
+//! the ring call the member when messages wait. Both calls wake [`ManagedConnection::called`]. On the same channel, the
+//! ring tells a member when the next delayed message is due, which wakes [`ManagedConnection::told`].
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -42,6 +43,9 @@ pub(crate) struct ManagedConnection {
     session: watch::Sender<Option<Session>>,
     reports: mpsc::UnboundedSender<u64>,
     called: Notify,
+    /// When this member is to make a turn, as the ring has told it and nobody has read yet.
+    told_at: Mutex<Option<Instant>>,
+    told: Notify,
     /// The call error that keeps callers waiting, if there is one.
     outage: watch::Sender<Option<CallError>>,
     /// The number of calls that wait for Redis, including attempts to reconnect.
@@ -77,6 +81,8 @@ impl ManagedConnection {
             session: watch::Sender::new(None),
             reports,
             called: Notify::new(),
+            told_at: Mutex::default(),
+            told: Notify::new(),
             outage: watch::Sender::new(None),
             waiting: Mutex::new(0),
             // A new connection has not missed anything while asleep.
@@ -96,11 +102,11 @@ impl ManagedConnection {
                 () = stop.cancelled() => return,
                 Some(broken) = keeper.reports.recv() => if broken < generation { continue },
                 () = self.replaced_beside(keeper.beside.as_mut()) => {}
-                push = keeper.pushes.recv() => match push.map(|push| push.kind) {
-                    Some(PushKind::Disconnection) | None => {}
-                    Some(kind) => {
+                push = keeper.pushes.recv() => match push {
+                    Some(PushInfo { kind: PushKind::Disconnection, .. }) | None => {}
+                    Some(PushInfo { kind, data }) => {
                         if kind == PushKind::Message {
-                            self.called.notify_one();
+                            self.receive(data.last());
                         }
                         continue;
                     }
@@ -278,7 +284,35 @@ impl ManagedConnection {
         }
     }
 
-    /// Waits until a message arrives on the channel of this connection, or until the connection is new. A message may
+    /// Takes a message that arrived on the channel. `due` and a number of milliseconds is for later, and any other message
+    /// is a call.
+    fn receive(&self, message: Option<&Value>) {
+        let text = match message {
+            Some(Value::BulkString(text)) => std::str::from_utf8(text).unwrap_or_default(),
+            _ => "",
+        };
+        match text.strip_prefix("due ").and_then(|ms| ms.parse().ok()) {
+            Some(ms) => {
+                let now = Instant::now();
+                let at = now.checked_add(Duration::from_millis(ms)).unwrap_or(now);
+                *self.told_at.lock().expect("no panic while held") = Some(at);
+                self.told.notify_one();
+            }
+            None => self.called.notify_one(),
+        }
+    }
+
+    /// Waits until the ring tells this member when to make a turn.
+    pub async fn told(&self) -> Instant {
+        loop {
+            if let Some(at) = self.told_at.lock().expect("no panic while held").take() {
+                return at;
+            }
+            self.told.notified().await;
+        }
+    }
+
+    /// Waits until a call arrives on the channel of this connection, or until the connection is new. A message may
     /// have been lost with the old one.
     pub async fn called(&self) {
         self.called.notified().await;

@@ -1,5 +1,5 @@
 -- join: registers a node or a reader as a member of the ring.
--- KEYS   schema requires application members succession member ledger events epoch ready errors journal
+-- KEYS   schema requires application members succession member ledger events epoch ready errors journal later delayed
 -- ARGV   oldest newest known-words application incarnation kind lanes host pid lease-ms presence max-deaths journal
 --        oldest, newest: the layouts that the caller knows. known-words: those of `requires`, with spaces between them.
 --        (kind is node or reader; presence and journal are 0 or 1)
@@ -30,6 +30,8 @@ redis.call('GET', KEYS[9])
 redis.call('LLEN', KEYS[10])
 redis.call('LLEN', KEYS[11])
 redis.call('XLEN', KEYS[12])
+redis.call('ZCARD', KEYS[13])
+redis.call('HGET', KEYS[14], '')
 
 local now = now_ms()
 local known = redis.call('HGET', member, 'number')

@@ -48,6 +48,8 @@ pub(super) fn call(keys: &Keys, me: &Introduction<'_>) -> Call {
         ("ready", &keys.ready),
         ("errors", &keys.errors),
         ("journal", &keys.journal),
+        ("later", &keys.later),
+        ("delayed", &keys.delayed),
     ]);
     let kind = match me.kind {
         MemberKind::Node => "node",

@@ -41,7 +41,7 @@ pub(crate) use script::{Call, Script};
 pub(crate) use submit::{MessageKey, Submission, Submit, Submitted};
 pub(crate) use suspects::Suspects;
 pub(crate) use take::{Shown, Take};
-pub(crate) use turn::{FailedMessage, Part, Settlement, Turn};
+pub(crate) use turn::{Disposition, NotDone, Part, Settlement, Turn};
 
 use std::time::Duration;
 

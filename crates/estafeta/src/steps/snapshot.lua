@@ -1,16 +1,16 @@
 -- snapshot: reads everything that `status` shows, in one atomic step.
--- KEYS   members succession ready errors ledger events {member inflight}...
+-- KEYS   members succession ready errors later ledger events {member inflight}...
 -- ARGV   channel-prefix events-wanted members-known incarnation...
 --        The caller names the members that it knows. If they are not the current members, it must ask again.
--- Answer {'snapshot', now, waiting, errors, ledger{}, events{}, members{{...}...}} · {'changed'}
+-- Answer {'snapshot', now, waiting, later, errors, ledger{}, events{}, members{{...}...}} · {'changed'}
 --        a member: incarnation number kind host pid started lease-left state rank held generated processed failed
-local members, succession, ledger = KEYS[1], KEYS[2], KEYS[5]
+local members, succession, ledger = KEYS[1], KEYS[2], KEYS[6]
 
 if redis.call('ZCARD', members) ~= tonumber(ARGV[3]) then
   return { 'changed' }
 end
 local now = now_ms()
-local list, key = {}, 7
+local list, key = {}, 8
 for i = 4, #ARGV do
   local incarnation = ARGV[i]
   local deadline = redis.call('ZSCORE', members, incarnation)
@@ -32,5 +32,5 @@ for i = 4, #ARGV do
   key = key + 2
 end
 local waiting = peek(KEYS[3], ledger)
-return { 'snapshot', now, waiting, redis.call('LLEN', KEYS[4]), redis.call('HGETALL', ledger),
-  redis.call('XREVRANGE', KEYS[6], '+', '-', 'COUNT', ARGV[2]), list }
+return { 'snapshot', now, waiting, redis.call('ZCARD', KEYS[5]), redis.call('LLEN', KEYS[4]),
+  redis.call('HGETALL', ledger), redis.call('XREVRANGE', KEYS[7], '+', '-', 'COUNT', ARGV[2]), list }

@@ -15,6 +15,7 @@ pub(super) fn call(keys: &Keys, known: usize, members: &[Incarnation], events: u
         ("succession", keys.succession.clone()),
         ("ready", keys.ready.clone()),
         ("errors", keys.errors.clone()),
+        ("later", keys.later.clone()),
         ("ledger", keys.ledger.clone()),
         ("events", keys.events.clone()),
     ];

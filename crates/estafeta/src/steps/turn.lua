@@ -1,19 +1,23 @@
 -- turn: the only step of a node that handles. Settles what its lanes have handled, then claims for its free lanes.
--- KEYS   member ready ledger errors [journal]
+-- KEYS   member ready ledger errors later delayed [journal]
 -- ARGV   incarnation number try cursor n seen want each reserve listens(0|1) wakeup-prefix whole returns parts
--- ARGV   name... name... {name settled back index... index...}... {name index reason}...
+-- ARGV   name... name... {name settled back index... index...}... {name index outcome after-ms detail}...
 --        number: the one that `join` returned, which differs if a late `join` brings a former identity back. try: grows
 --        with every try, including repeats. cursor: messages that this member had let go of before. n: how many it lets
 --        go of now. seen: the last claim that it was told of. want: how many messages its free lanes want. each: how
 --        many of them one lane wants. reserve: how many more it takes if many wait. listens: whether it can be called.
 --        Then follow the names of `whole` elements that it settles and of elements that it `returns` to the queue, both
 --        whole. Then `parts` of packs, with the indexes (from 0) of messages that it settles and of those that go back.
---        Last come the settled messages that failed. A journal is written if its key is given.
--- Answer {'turn', cursor, claimed, waits(0|1), {name, element}...}: the claims after `seen`, and whether more messages
---        wait · {'lost'} · {'late'}
+--        Last come the settled messages that are not done. The outcome `fail` makes an error, and its detail is the
+--        reason. `retry` counts a failure, and the message waits for `after-ms`. `snooze` counts as no failure. Its
+--        detail is the new headers of the message, or empty if they stay. A journal is written if its key is given.
+-- Answer {'turn', cursor, claimed, waits(0|1), due-ms, {name, element}...}: the claims after `seen`, whether more
+--        messages wait, and when the caller makes the turn that moves the next delayed messages (-1: it need not) ·
+--        {'lost'} · {'late'}
 -- Invariant: a settle is applied once, and a claim is told until it was seen, however often either is repeated, and
 -- only by the member that holds the messages. A try that its own repeat overtook does nothing.
-local member, ready, ledger, errors, journal = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local member, ready, ledger, errors, later, delayed, journal =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local me, try, cursor, n, seen = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local want, each = tonumber(ARGV[7]), tonumber(ARGV[8])
 local first_name, whole, returns, parts = 15, tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])
@@ -38,8 +42,8 @@ if claimed > seen then
   end
 end
 local outcomes
-if settles and (journal or #ARGV >= first_name + whole) then
-  outcomes = read_outcomes(member, journal, first_name, whole, returns, parts)
+if settles and n > 0 and (journal or #ARGV >= first_name + whole) then
+  outcomes = read_outcomes(member, delayed, journal, first_name, whole, returns, parts)
   if not outcomes then
     return { 'lost' }
   end
@@ -52,6 +56,14 @@ end
 if journal then
   redis.call('XLEN', journal)
 end
+local postpones = outcomes and #outcomes.postponed > 0
+if postpones then
+  redis.call('ZCARD', later)
+  check_counts(ledger, 'retries', 'snoozes')
+end
+-- Only a delayed message, and one that fails or is postponed, make this step look at the clock.
+local now = (queue.soonest ~= 0 or postpones or (outcomes and #outcomes.failures > 0)) and now_ms()
+local due = queue.soonest ~= 0 and queue.soonest <= now and read_due(later, delayed, now)
 -- The generator never claims messages. If its lanes asked before it took office, it settles and gets nothing new.
 local reserve = tonumber(ARGV[9])
 if queue.generator == me then
@@ -66,17 +78,22 @@ if settles and n > 0 then
   local missing = in_elements - delete_elements(member, first_name, whole + returns, in_elements)
   if outcomes then
     missing = missing + outcomes.phantoms
-    failed = note_outcomes(outcomes, member, own[1], errors, ledger, journal)
+    failed = note_outcomes(outcomes, member, own[1], errors, ledger, journal, now)
     local waited = count_of(queue)
     give_back(queue, outcomes.back)
-    back = count_of(queue) - waited
+    back = count_of(queue) - waited + #outcomes.postponed
   end
   if back > 0 then
     redis.call('HINCRBY', member, 'back', back)
   end
   gone, held, done = gone + n, held - n, done + n - failed - back - missing
 end
-local answer = { 'turn', gone, 0, 0 }
+if due or postpones then
+  change_later(queue, later, delayed, due, outcomes and outcomes.postponed or {}, now)
+end
+-- One step moves only so many messages. If more are due, the caller makes another turn.
+local is_due = queue.soonest ~= 0 and queue.soonest <= now
+local answer = { 'turn', gone, 0, 0, -1 }
 local fields, taken = { 'try', ARGV[3], 'cursor', text(gone) }, 0
 if told then
   for _, claim in ipairs(told) do
@@ -101,8 +118,8 @@ fields[#fields + 1], fields[#fields + 2] = 'held', text(held)
 for first = 1, #fields, 1000 do
   redis.call('HSET', member, unpack(fields, first, math.min(first + 999, #fields)))
 end
-stand_in_line(queue, me, ARGV[10] == '1' and taken < want and queue.length == 0)
-wake_one(queue, ARGV[11])
+stand_in_line(queue, me, ARGV[10] == '1' and taken < want and queue.length == 0 and not is_due)
+answer[3], answer[4] = claimed, (is_due or queue.length > 0) and 1 or 0
+answer[5] = wake_one(queue, ARGV[11], me, is_due) or -1
 save_queue(queue, 'done', text(done))
-answer[3], answer[4] = claimed, queue.length > 0 and 1 or 0
 return answer

@@ -1,14 +1,15 @@
 //! The only step of a node that handles: settles what its lanes have handled, then claims for its free lanes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use super::{Call, flag, script};
+use super::{Call, flag, millis, script};
 use crate::error::Result;
 use crate::identity::Identity;
 use crate::keys::Keys;
 use crate::redis::{Reply, Store};
 
-script!("turn" " flags=allow-oom" uses "clock" "lists" "elements" "ledger" "cursor" "queue" "wakeup" "outcomes");
+script!("turn" " flags=allow-oom" uses "clock" "lists" "elements" "ledger" "cursor" "queue" "later" "wakeup" "outcomes");
 
 /// One call of `turn`: what the member lets go of, and how much more it wants.
 #[derive(Clone, Debug, Default)]
@@ -25,8 +26,8 @@ pub(crate) struct Settlement {
     pub returns: Vec<String>,
     /// Packs of which it lets go only in part.
     pub parts: Vec<Part>,
-    /// The settled messages that failed.
-    pub failures: Vec<FailedMessage>,
+    /// The settled messages that are not done.
+    pub not_done: Vec<NotDone>,
     /// How many messages its free lanes want.
     pub want: usize,
     /// How many of them one lane wants.
@@ -47,12 +48,23 @@ pub(crate) struct Part {
     pub back: Vec<usize>,
 }
 
-/// A settled message that failed: the name of its element, its position in it, and why.
+/// A settled message that is not done: the name of its element, its position in it, and what becomes of it.
 #[derive(Clone, Debug)]
-pub(crate) struct FailedMessage {
+pub(crate) struct NotDone {
     pub name: String,
     pub index: usize,
-    pub reason: String,
+    pub disposition: Disposition,
+}
+
+/// What becomes of a message that was handled and is not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Disposition {
+    /// It becomes a dead letter.
+    Fail { reason: String },
+    /// It counts a failure and comes again after this time.
+    Retry { after: Duration, reason: String },
+    /// It comes again after this time. `headers` is the block of its new headers, or empty if they stay.
+    Snooze { after: Duration, headers: Vec<u8> },
 }
 
 pub(crate) enum Turn {
@@ -63,6 +75,9 @@ pub(crate) enum Turn {
         claimed: u64,
         /// Whether more messages wait in the queue.
         waits: bool,
+        /// After this time the member makes the turn that moves the next delayed messages to the queue, if it stands
+        /// first in the line of idle members.
+        due: Option<Duration>,
         /// What the member claimed: the names and the elements.
         claims: Vec<(String, Vec<u8>)>,
     },
@@ -81,9 +96,11 @@ pub(super) fn call(keys: &Keys, me: Identity, this_try: u64, settlement: &Settle
         ("ready", &keys.ready),
         ("ledger", &keys.ledger),
         ("errors", &keys.errors),
+        ("later", &keys.later),
+        ("delayed", &keys.delayed),
         ("journal", &keys.journal),
     ];
-    let mut call = SCRIPT.call(if journal { &names[..] } else { &names[..4] });
+    let mut call = SCRIPT.call(if journal { &names[..] } else { &names[..6] });
     call.arg("incarnation", who.to_string())
         .arg("number", me.number.0)
         .arg("try", this_try)
@@ -107,8 +124,15 @@ pub(super) fn call(keys: &Keys, me: Identity, this_try: u64, settlement: &Settle
             call.arg("index", index);
         }
     }
-    for FailedMessage { name, index, reason } in &settlement.failures {
-        call.arg("name", name).arg("index", index).arg("reason", reason);
+    for NotDone { name, index, disposition } in &settlement.not_done {
+        let (outcome, after, detail) = match disposition {
+            Disposition::Fail { reason } => ("fail", Duration::ZERO, reason.as_bytes()),
+            // No one reads the reason of an attempt that was not the last one.
+            Disposition::Retry { after, .. } => ("retry", *after, &b""[..]),
+            Disposition::Snooze { after, headers } => ("snooze", *after, &headers[..]),
+        };
+        call.arg("name", name).arg("index", index).arg("outcome", outcome);
+        call.arg("after-ms", millis(after)).arg("detail", detail);
     }
     call
 }
@@ -118,11 +142,12 @@ pub(super) fn read(mut reply: Reply) -> Result<Turn> {
         "lost" | "late" => Ok(Turn::Lost),
         "turn" => {
             let (cursor, claimed, waits) = (reply.number()?, reply.number()?, reply.number()? == 1);
+            let due = u64::try_from(reply.integer()?).ok().map(Duration::from_millis);
             let mut claims = Vec::with_capacity(reply.len() / 2);
             while !reply.is_empty() {
                 claims.push((reply.text()?, reply.bytes()?));
             }
-            Ok(Turn::Applied { cursor, claimed, waits, claims })
+            Ok(Turn::Applied { cursor, claimed, waits, due, claims })
         }
         other => reply.unknown(other),
     }

@@ -16,7 +16,7 @@ struct Moody;
 impl Handler for Moody {
     async fn handle(&self, message: &Message) -> Result<(), Failure> {
         match message.id % 3 {
-            0 => Err(Failure::new(format!("{} is divisible by three", message.id))),
+            0 => Err(Failure::fatal(format!("{} is divisible by three", message.id))),
             1 => panic!("I cannot stand {}", message.id),
             _ => Ok(()),
         }
@@ -29,6 +29,7 @@ async fn a_failure_and_a_panic_become_errors_with_their_reasons() {
     let mut settings = config(&redis);
     settings.limit = Some(3);
     settings.until_done = true;
+    settings.retry.attempts = 1;
     let one = Running::start(settings.clone(), Counter(0), Moody);
     one.notices.wait_for("LimitReached").await;
     let other = Running::start(settings, Counter(0), Moody);
@@ -72,7 +73,7 @@ struct Refuse;
 
 impl Handler for Refuse {
     async fn handle(&self, _: &Message) -> Result<(), Failure> {
-        Err(Failure::new("no"))
+        Err(Failure::fatal("no"))
     }
 }
 

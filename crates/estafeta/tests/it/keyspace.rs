@@ -75,13 +75,17 @@ async fn every_key_of_a_live_ring_is_on_the_page_and_every_key_of_the_page_is_us
     other.stop().await.unwrap();
 }
 
-/// Fails slowly, so that the test finds messages in flight.
+/// Fails slowly, so that the test finds messages in flight. Every third message is tried again much later.
 struct SlowHandler;
 
 impl estafeta::Handler for SlowHandler {
-    async fn handle(&self, _: &estafeta::Message) -> Result<(), estafeta::Failure> {
+    async fn handle(&self, message: &estafeta::Message) -> Result<(), estafeta::Failure> {
         tokio::time::sleep(Duration::from_millis(20)).await;
-        Err(Failure::new("no good"))
+        match message.id % 3 {
+            0 => Err(Failure::fatal("no good")),
+            1 => Err(Failure::retry_after(Duration::from_millis(10), "perhaps")),
+            _ => Err(Failure::retry_after(Duration::from_secs(3600), "much later")),
+        }
     }
 }
 
@@ -113,7 +117,7 @@ async fn the_recommended_rights_are_enough() {
     let one = Running::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("generated").await;
     let other = Running::start(settings.clone(), Counter(0), SlowHandler);
-    other.notices.wait_for("failed #303").await;
+    other.notices.wait_for("failed #309").await;
     one.stop().await.unwrap();
     other.notices.wait_for("BecameGenerator").await;
     other.stop().await.unwrap();

@@ -7,6 +7,7 @@ mod support;
 mod bodies;
 mod handlers;
 mod keyspace;
+mod later;
 mod lifecycle;
 mod liveness;
 mod office;

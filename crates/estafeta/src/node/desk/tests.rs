@@ -106,7 +106,7 @@ impl TestDesk {
     }
 
     fn done(&self, claimed: Claimed) -> Handled {
-        Handled { claimed, failure: None, took: Duration::from_millis(1), at: self.now }
+        Handled { claimed, disposition: None, took: Duration::from_millis(1), at: self.now }
     }
 
     /// A lane has handled its message and finds no other one.
@@ -192,11 +192,13 @@ fn results_wait_for_company_but_no_longer_than_ten_milliseconds() {
 #[test]
 fn failures_are_settled_with_their_reasons() {
     let (test, mut taken) = TestDesk::busy(1, false);
-    let handled = Handled { failure: Some("no good".into()), ..test.done(taken.remove(0)) };
+    let disposition = Some(Disposition::Fail { reason: "no good".into() });
+    let handled = Handled { disposition, ..test.done(taken.remove(0)) };
     assert!(matches!(test.desk.next(Some(handled), false, test.now), Next::Wait));
     let turn = test.turn(HANDLES);
-    let failure = &turn.settlement.failures[0];
-    assert_eq!((failure.name.as_str(), failure.index, failure.reason.as_str()), ("1", 0, "no good"));
+    let failure = &turn.settlement.not_done[0];
+    assert_eq!((failure.name.as_str(), failure.index), ("1", 0));
+    assert_eq!(failure.disposition, Disposition::Fail { reason: "no good".into() });
     assert_eq!((turn.settlement.whole, turn.failures), (vec!["1".into()], vec![(0, "no good".into())]));
 }
 
@@ -356,4 +358,55 @@ fn a_claim_that_is_shown_after_a_lost_reply_keeps_its_number() {
     test.finish(second);
     let turn = test.turn(HANDLES);
     assert_eq!((turn.settlement.whole, turn.settlement.seen), (vec!["6".into(), "7".into()], 7));
+}
+
+fn due_in_ms(test: &TestDesk, ms: u64) -> Option<Instant> {
+    Some(test.now + Duration::from_millis(ms))
+}
+
+#[test]
+fn a_turn_is_due_when_a_delayed_message_is() {
+    let mut test = TestDesk::idle(2);
+    test.desk.set_due(due_in_ms(&test, 30));
+    assert_eq!(test.due_in(HANDLES), Some(30));
+    // The ring has told an earlier time. A later one is old news, because the turn was after it.
+    test.desk.call_at(test.now + Duration::from_millis(20));
+    test.desk.call_at(test.now + Duration::from_millis(40));
+    assert_eq!(test.due_in(HANDLES), Some(20));
+    assert_eq!(test.later(20).turn(HANDLES).settlement.want, 2);
+    test.apply(&[], false);
+    assert_eq!(test.due_in(HANDLES), None, "another node waits for the next one");
+}
+
+#[test]
+fn a_generator_and_a_node_that_stops_wait_for_no_delayed_message() {
+    for duty in [GENERATES, STOPS] {
+        let mut test = TestDesk::idle(1);
+        test.turn(duty);
+        test.apply(&[], false);
+        test.desk.set_due(due_in_ms(&test, 30));
+        assert!(!matches!(test.decide(duty), Decision::Wait(Some(_)) | Decision::Turn(_)));
+    }
+}
+
+#[test]
+fn a_message_that_comes_again_is_settled_but_has_no_outcome_yet() {
+    let (mut test, mut taken) = TestDesk::busy(3, false);
+    let after = Duration::from_secs(1);
+    let snooze = Disposition::Snooze { after, headers: b"1:a1:b".to_vec() };
+    let retry = Disposition::Retry { after, reason: "no".into() };
+    for disposition in [Some(snooze.clone()), None, Some(retry.clone())] {
+        let handled = Handled { disposition, ..test.done(taken.remove(0)) };
+        assert!(matches!(test.desk.next(Some(handled), false, test.now), Next::Wait));
+    }
+    let turn = test.later(10).turn(HANDLES);
+    assert_eq!((turn.settlement.count, turn.settlement.whole.len()), (3, 3));
+    let not_done: Vec<_> =
+        turn.settlement.not_done.iter().map(|it| (it.name.as_str(), &it.disposition)).collect();
+    assert_eq!(not_done, [("1", &snooze), ("3", &retry)]);
+    assert_eq!(turn.handled.iter().map(|message| message.id).collect::<Vec<_>>(), [2000]);
+    let again: Vec<_> =
+        turn.postponed.iter().map(|it| (it.message.id, it.after, it.failure.as_deref())).collect();
+    assert_eq!(again, [(1000, after, None), (3000, after, Some("no"))]);
+    assert!(turn.failures.is_empty());
 }

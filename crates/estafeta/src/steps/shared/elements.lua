@@ -38,6 +38,23 @@ local function error_element(element, cause, failed_ms, member, reason)
   return table.concat({ '!' .. failed_ms, member, #reason, reason, element }, ' ')
 end
 
+-- Turns a message that was split into one that waits for its next delivery. `cause` names the count that grows by it:
+-- failures or snoozes. `headers` replace the headers of the message, unless they are empty.
+local function postponed_message(message, cause, headers)
+  message.deliveries = message.deliveries + 1
+  if cause == 'failures' then
+    message.failures = message.failures + 1
+    return join_message(message)
+  end
+  local _, last, snoozes, header = string.find(message.rest, '^(%d+) (%d+) ')
+  if headers == '' then
+    message.rest = text(snoozes + 1) .. string.sub(message.rest, #snoozes + 1)
+  else
+    message.rest = text(snoozes + 1) .. ' ' .. #headers .. ' ' .. headers .. string.sub(message.rest, last + header + 1)
+  end
+  return join_message(message)
+end
+
 -- Turns an error back into a message. Its failures and deaths start again at 0, and its deliveries go on. Returns nil
 -- if the element does not have the form of an error, for example if its reason does not have the stated length.
 local function retried_message(element)

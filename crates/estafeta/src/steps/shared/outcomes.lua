@@ -1,12 +1,56 @@
 -- What a call of `turn` lets go of, beyond whole elements that were handled successfully.
 
+-- Reads the outcomes other than done, which `turn` got from argument `first` on. Only reads. Returns false if the
+-- member does not hold what they name. Otherwise returns which messages are postponed, by name and index.
+local function read_others(outcomes, messages_of, delayed, first)
+  local is_postponed, names = {}, {}
+  for i = first, #ARGV, 5 do
+    local messages = messages_of(ARGV[i])
+    local element = messages[ARGV[i + 1] + 1]
+    if not element then
+      return false
+    end
+    -- A broken pack is one foreign message, whatever number of messages its header names.
+    local size = tonumber(string.match(ARGV[i], '%*(%d+)$') or 1)
+    outcomes.phantoms = outcomes.phantoms + (#messages == 1 and size - 1 or 0)
+    local outcome, after, detail = ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4]
+    local message = outcome ~= 'fail' and split_message(element)
+    if message then
+      local name = later_name(message.id)
+      local cause = outcome == 'retry' and 'failures' or 'snoozes'
+      outcomes.postponed[#outcomes.postponed + 1] = { name = name, place = ARGV[i] .. ' ' .. ARGV[i + 1],
+        before = element, element = postponed_message(message, cause, detail), after = after, cause = cause }
+      names[#names + 1] = name
+    else
+      local reason = outcome == 'fail' and detail or 'not a message of estafeta: foreign data in the queue'
+      outcomes.failures[#outcomes.failures + 1] = { message = element, reason = reason }
+    end
+  end
+  -- Only an intruder can make two messages with one id. The second one cannot wait beside the first.
+  local postponed, is_taken = {}, {}
+  for from = 1, #names, 1000 do
+    local last = math.min(from + 999, #names)
+    for i, waits in ipairs(redis.call('HMGET', delayed, unpack(names, from, last))) do
+      local one = outcomes.postponed[from + i - 1]
+      if waits or is_taken[one.name] then
+        local reason = 'another message with this id waits for its time'
+        outcomes.failures[#outcomes.failures + 1] = { message = one.before, reason = reason }
+      else
+        postponed[#postponed + 1], is_taken[one.name], is_postponed[one.place] = one, true, true
+      end
+    end
+  end
+  outcomes.postponed = postponed
+  return is_postponed
+end
+
 -- Reads the arguments of `turn` from `first` on. Only reads. Returns nil if the member does not hold what they name.
-local function read_outcomes(member, journal, first, whole, returns, parts)
+local function read_outcomes(member, delayed, journal, first, whole, returns, parts)
   local names, at = {}, first + whole + returns
   for i = journal and first or first + whole, at - 1 do
     names[#names + 1] = ARGV[i]
   end
-  local outcomes = { parts = {}, failures = {}, back = {}, ids = {}, in_parts = 0, phantoms = 0 }
+  local outcomes = { parts = {}, failures = {}, postponed = {}, back = {}, ids = {}, in_parts = 0, phantoms = 0 }
   for i = 1, parts do
     local part = { name = ARGV[at], fate = {} }
     local settled, back = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
@@ -17,18 +61,25 @@ local function read_outcomes(member, journal, first, whole, returns, parts)
     outcomes.in_parts = outcomes.in_parts + settled + back
     at = at + 3 + settled + back
   end
-  local first_failure = at
-  for i = first_failure, #ARGV, 3 do
+  local first_other = at
+  for i = first_other, #ARGV, 5 do
     names[#names + 1] = ARGV[i]
   end
   local element_of, messages_of = read_hand(member, names)
   if not element_of then
     return nil
   end
+  local is_postponed = read_others(outcomes, messages_of, delayed, first_other)
+  if not is_postponed then
+    return nil
+  end
+  local postpones = #outcomes.postponed > 0
   if journal then
     for i = first, first + whole - 1 do
-      for _, message in ipairs(messages_of(ARGV[i])) do
-        outcomes.ids[#outcomes.ids + 1] = text(id_of(message))
+      for index, message in ipairs(messages_of(ARGV[i])) do
+        if not (postpones and is_postponed[ARGV[i] .. ' ' .. index - 1]) then
+          outcomes.ids[#outcomes.ids + 1] = text(id_of(message))
+        end
       end
     end
   end
@@ -42,7 +93,7 @@ local function read_outcomes(member, journal, first, whole, returns, parts)
     for i, message in ipairs(part.messages) do
       if part.fate[i] == 'back' then
         back[#back + 1] = { claim = tonumber(string.match(part.name, '^%d+')), index = i, element = message }
-      elseif part.fate[i] then
+      elseif part.fate[i] and not (postpones and is_postponed[part.name .. ' ' .. i - 1]) then
         outcomes.ids[#outcomes.ids + 1] = text(id_of(message))
       end
       part.fate[i] = part.fate[i] or 'stays'
@@ -57,17 +108,6 @@ local function read_outcomes(member, journal, first, whole, returns, parts)
   end)
   for i, one in ipairs(back) do
     outcomes.back[i] = one.element
-  end
-  for i = first_failure, #ARGV, 3 do
-    local messages = messages_of(ARGV[i])
-    local message = messages[ARGV[i + 1] + 1]
-    if not message then
-      return nil
-    end
-    -- A broken pack is one foreign message, whatever number of messages its header names.
-    local size = tonumber(string.match(ARGV[i], '%*(%d+)$') or 1)
-    outcomes.phantoms = outcomes.phantoms + (#messages == 1 and size - 1 or 0)
-    outcomes.failures[#outcomes.failures + 1] = { message = message, reason = ARGV[i + 2] }
   end
   return outcomes
 end
@@ -91,7 +131,7 @@ end
 
 -- Applies what `read_outcomes` has read. The rest of a pack of which only a part leaves stays in the hand as single
 -- messages. Returns how many messages failed.
-local function note_outcomes(outcomes, member, number, errors, ledger, journal)
+local function note_outcomes(outcomes, member, number, errors, ledger, journal, now)
   for _, part in ipairs(outcomes.parts) do
     local claim, rest = string.match(part.name, '^%d+'), {}
     for i, message in ipairs(part.messages) do
@@ -104,15 +144,23 @@ local function note_outcomes(outcomes, member, number, errors, ledger, journal)
       redis.call('HSET', member, unpack(rest))
     end
   end
-  local failed, failed_ids, now = {}, {}, #outcomes.failures > 0 and text(now_ms())
+  local failed, failed_ids = {}, {}
   for i, failure in ipairs(outcomes.failures) do
-    failed[i] = error_element(failure.message, 'failures', now, number, failure.reason)
+    failed[i] = error_element(failure.message, 'failures', text(now), number, failure.reason)
     failed_ids[i] = text(id_of(failure.message))
   end
   push_all('RPUSH', errors, failed)
   if #failed > 0 then
     redis.call('HINCRBY', ledger, 'failed', #failed)
     redis.call('HINCRBY', member, 'failed', #failed)
+  end
+  local retries = 0
+  for _, one in ipairs(outcomes.postponed) do
+    retries = retries + (one.cause == 'failures' and 1 or 0)
+  end
+  if #outcomes.postponed > 0 then
+    redis.call('HINCRBY', ledger, 'retries', retries)
+    redis.call('HINCRBY', ledger, 'snoozes', #outcomes.postponed - retries)
   end
   if journal and #outcomes.ids > 0 then
     redis.call('XADD', journal, '*', 'ids', table.concat(outcomes.ids, ' '), 'errors',

@@ -48,25 +48,31 @@ local function packs()
   return { size_of = size_of, open = open }
 end
 
--- Reads the queue, the line of idle members and who generates, and checks the counts. `...` names further counts of the
--- ledger that the script needs. They are read in the same call and returned after the queue.
+-- Reads the queue, the line of idle members, who generates and when the next delayed message is due, and checks the
+-- counts. `...` names further counts of the ledger that the script needs. They are read in the same call and returned
+-- after the queue. `line` and `known` are what the members know: the line and the time before this step.
 local function read_queue(ready, ledger, ...)
-  local facts = redis.call('HMGET', ledger, 'idle', 'member', 'packed', ...)
+  local facts = redis.call('HMGET', ledger, 'idle', 'member', 'packed', 'soonest', ...)
   for i = 3, #facts do
     checked(facts[i])
   end
-  local queue = { key = ready, ledger = ledger, length = redis.call('LLEN', ready), packed = 0, idle = facts[1] or '',
-    generator = facts[2] }
+  local idle, soonest = facts[1] or '', tonumber(facts[4] or 0)
+  local queue = { key = ready, ledger = ledger, length = redis.call('LLEN', ready), packed = 0, generator = facts[2],
+    idle = idle, line = idle, soonest = soonest, known = soonest }
   -- An empty queue has no packs, whatever was counted.
   if queue.length > 0 then
     queue.packed = math.max(tonumber(facts[3] or 0), 0)
   end
-  return queue, unpack(facts, 4)
+  return queue, unpack(facts, 5)
 end
 
 -- Stores what changed of the queue. `...` are further fields of the ledger and their values.
 local function save_queue(queue, ...)
-  redis.call('HSET', queue.ledger, 'packed', queue.packed, 'idle', queue.idle, ...)
+  if queue.soonest == queue.known then
+    redis.call('HSET', queue.ledger, 'packed', queue.packed, 'idle', queue.idle, ...)
+  else
+    redis.call('HSET', queue.ledger, 'packed', queue.packed, 'idle', queue.idle, 'soonest', text(queue.soonest), ...)
+  end
 end
 
 -- How many messages wait.

@@ -12,14 +12,33 @@ local function stand_in_line(queue, member, is_idle)
   end
 end
 
--- Calls the first member in line, if messages wait. A member whose channel has no subscriber is passed over: it is dead
--- or about to reconnect, and a member that reconnects looks at the queue by itself.
-local function wake_one(queue, channels)
-  while queue.length > 0 and queue.idle ~= '' do
+-- Calls the first member in line, if messages wait or `is_due`. A member whose channel has no subscriber is passed
+-- over: it is dead or about to reconnect, and a member that reconnects looks at the queue by itself.
+--
+-- The first member that is then in line makes the turn that moves the next delayed messages. It is told how many
+-- milliseconds that is from now, unless it knows: it was the first before, and the time is no earlier than it was. If
+-- the first is the caller `me`, this number is returned instead.
+local function wake_one(queue, channels, me, is_due)
+  while (is_due or queue.length > 0) and queue.idle ~= '' do
     local first, rest = string.match(queue.idle, '^(%S*)%s?(.*)$')
     queue.idle = rest
     if redis.call('PUBLISH', channels .. first, 'work') > 0 then
-      return
+      break
     end
   end
+  while queue.soonest ~= 0 and queue.idle ~= '' do
+    local first, rest = string.match(queue.idle, '^(%S*)%s?(.*)$')
+    local is_same = string.find(queue.line, first .. ' ', 1, true) == 1
+    if first ~= me and is_same and queue.known ~= 0 and queue.soonest >= queue.known then
+      return nil
+    end
+    local wait = math.max(queue.soonest - now_ms(), 0)
+    if first == me then
+      return wait
+    elseif redis.call('PUBLISH', channels .. first, 'due ' .. text(wait)) > 0 then
+      return nil
+    end
+    queue.idle = rest
+  end
+  return nil
 end

@@ -34,9 +34,12 @@ struct PreparedRing {
 
 const ERROR: &str = "!1 1 2 no 9 1 1 0 0 0 0 0 body";
 
-const STEPS: [&str; 22] = [
+const STEPS: [&str; 25] = [
     "join",
     "turn",
+    "turn that postpones",
+    "turn that moves",
+    "wake",
     "take",
     "publish",
     "publish without interval",
@@ -74,7 +77,18 @@ impl PreparedRing {
         bench.ask::<()>(&["RPUSH", "{estafeta}:errors", ERROR, ERROR]);
         bench.store.take(reader.identity(), &Shown { want: 1, ..Shown::default() }).await.unwrap();
         bench.expire(dead);
-        for count in ["done", "failed", "retried", "taken", "dropped", "returned", "buried", "takeovers"] {
+        for count in [
+            "done",
+            "failed",
+            "retried",
+            "taken",
+            "dropped",
+            "returned",
+            "buried",
+            "takeovers",
+            "retries",
+            "snoozes",
+        ] {
             bench.ask::<()>(&["HINCRBY", "{estafeta}:ledger", count, "0"]);
         }
         match step {
@@ -82,6 +96,13 @@ impl PreparedRing {
             "bury, giving up" => bench.ask::<()>(&["HSET", &bench.hash_of(dead), "max-deaths", "1"]),
             // Otherwise the step would write the schema as it was before.
             "join" => bench.ask::<()>(&["DEL", "{estafeta}:schema"]),
+            "turn that postpones" | "turn that moves" | "wake" => {
+                let name = "000000000000008";
+                bench.ask::<()>(&["HSET", "{estafeta}:delayed", name, "8 1 7 1 1 0 0 0 x"]);
+                bench.ask::<()>(&["ZADD", "{estafeta}:later", "1", name]);
+                bench.ask::<()>(&["HSET", "{estafeta}:ledger", "soonest", "1"]);
+                bench.ask::<()>(&["HSET", "{estafeta}:ledger", "idle", &format!("{} ", heir.incarnation)]);
+            }
             "take the vacant office" => bench.store.resign(leader.incarnation, term.epoch).await.unwrap(),
             _ => {}
         }
@@ -93,6 +114,8 @@ impl PreparedRing {
         let (store, me, heir) = (&bench.store, self.leader.incarnation, self.heir.incarnation);
         let shown = Shown { count: 1, want: 1, ..Shown::default() };
         let failing = bench.settlement(self.heir, 1, &[(0, "x")]);
+        let postponing = bench.hand(self.heir).settlement(|_| Fate::Retries(1000));
+        let moving = Settlement { want: 1, ..bench.settlement(self.heir, 0, &[]) };
         let next = messages(self.term.epoch, 5, &["e"]);
         let publish = batch(self.term.epoch, 1, &next);
         let renewal = Candidacy { replaces: Some(self.term.epoch), known: self.known, ..candidacy() };
@@ -102,6 +125,9 @@ impl PreparedRing {
                 store.join(&another).await.map(drop)
             }
             "turn" => store.turn(self.heir.identity(), &failing, true).await.map(drop),
+            "turn that postpones" => store.turn(self.heir.identity(), &postponing, true).await.map(drop),
+            "turn that moves" => store.turn(self.heir.identity(), &moving, true).await.map(drop),
+            "wake" => store.wake().await,
             "take" => store.take(self.reader.identity(), &shown).await.map(drop),
             "publish" => store.publish(me, &publish).await.map(drop),
             "publish without interval" => {
@@ -175,8 +201,20 @@ async fn a_step_that_a_damaged_field_stops_writes_nothing() {
         }
     }
     assert!(wrong.is_empty(), "{} of {refused:?}:\n{}", wrong.len(), wrong.join("\n"));
-    for step in ["join", "turn", "take", "publish", "submit", "bury", "leave of the leader", "retry", "drop"]
-    {
+    for step in [
+        "join",
+        "turn",
+        "turn that postpones",
+        "turn that moves",
+        "wake",
+        "take",
+        "publish",
+        "submit",
+        "bury",
+        "leave of the leader",
+        "retry",
+        "drop",
+    ] {
         assert!(refused.get(step).is_some_and(|times| *times >= 6), "{step} was hardly refused: {refused:?}");
     }
 }

@@ -24,7 +24,11 @@ fn every_call(keys: &Keys) -> Vec<(&'static Script, Call)> {
         whole: vec!["2".into()],
         returns: vec!["3".into()],
         parts: vec![part],
-        failures: vec![FailedMessage { name: "1*3".into(), index: 0, reason: "reason".into() }],
+        not_done: vec![NotDone {
+            name: "1*3".into(),
+            index: 0,
+            disposition: Disposition::Fail { reason: "reason".into() },
+        }],
         ..Settlement::default()
     };
     vec![

@@ -6,6 +6,7 @@ use super::*;
 pub(super) struct Calls {
     connection: redis::Connection,
     prefix: String,
+    told: Vec<(Incarnation, u64)>,
 }
 
 impl Calls {
@@ -14,8 +15,15 @@ impl Calls {
         self.until_sentinel(false).remove(0)
     }
 
+    /// The members that were told since the last look when a delayed message is due, in milliseconds from then. No
+    /// member was called meanwhile.
+    pub fn told(&mut self) -> Vec<(Incarnation, u64)> {
+        assert_eq!(self.all(), [], "somebody was called");
+        std::mem::take(&mut self.told)
+    }
+
     /// All members that were called since the last look.
-    fn all(&mut self) -> Vec<Incarnation> {
+    pub fn all(&mut self) -> Vec<Incarnation> {
         self.until_sentinel(true)
     }
 
@@ -30,8 +38,13 @@ impl Calls {
             let words = Vec::<String>::from_redis_value(reply).unwrap();
             match words[0].as_str() {
                 "message" => {
+                    let who = words[1].strip_prefix(&self.prefix).unwrap().parse().unwrap();
+                    if let Some(ms) = words[2].strip_prefix("due ") {
+                        self.told.push((who, ms.parse().unwrap()));
+                        continue;
+                    }
                     assert_eq!(words[2], "work");
-                    called.push(words[1].strip_prefix(&self.prefix).unwrap().parse().unwrap());
+                    called.push(who);
                     if !all {
                         return called;
                     }
@@ -53,7 +66,7 @@ impl TestBench {
             connection.send_packed_command(&call.get_packed_command()).unwrap();
             connection.recv_response().unwrap();
         }
-        Calls { connection, prefix: self.store.keys().wakeups.clone() }
+        Calls { connection, prefix: self.store.keys().wakeups.clone(), told: Vec::new() }
     }
 
     /// Makes a turn of a member that listens and has one free lane.
@@ -62,13 +75,13 @@ impl TestBench {
         self.make(actor, &asks).await.unwrap().messages()
     }
 
-    async fn three_nodes(&self) -> (Actor, Term, [Actor; 2]) {
+    pub(super) async fn three_nodes(&self) -> (Actor, Term, [Actor; 2]) {
         let generator = self.join(MemberKind::Node, 1).await;
         let others = [self.join(MemberKind::Node, 1).await, self.join(MemberKind::Node, 1).await];
         (generator, self.lead(generator).await, others)
     }
 
-    fn names(&self, actors: &[Actor]) -> Vec<String> {
+    pub(super) fn names(&self, actors: &[Actor]) -> Vec<String> {
         actors.iter().map(|actor| actor.incarnation.to_string()).collect()
     }
 }

@@ -27,6 +27,7 @@ mod burials;
 mod damage;
 mod headers;
 mod judging;
+mod later;
 mod lines;
 mod links;
 mod looks;
@@ -79,6 +80,10 @@ enum Fate {
     Stays,
     Done,
     Fails(String),
+    /// It comes again after this number of milliseconds, with one more failure.
+    Retries(u64),
+    /// It comes again after this number of milliseconds, with these headers.
+    Snoozes(u64, Vec<u8>),
     /// It returns to the queue, because no lane has started it.
     Returns,
 }
@@ -89,6 +94,7 @@ struct Applied {
     cursor: u64,
     claimed: u64,
     waits: bool,
+    due: Option<Duration>,
     claims: Vec<(String, Vec<u8>)>,
 }
 
@@ -127,15 +133,23 @@ impl Hand {
             at += element.len();
             let mut part = Part { name: name.clone(), ..Part::default() };
             for (index, fate) in fates {
-                match fate {
+                let ms = Duration::from_millis;
+                let disposition = match fate {
                     Fate::Stays => continue,
-                    Fate::Returns => part.back.push(index),
-                    Fate::Done => part.settled.push(index),
-                    Fate::Fails(reason) => {
-                        part.settled.push(index);
-                        settlement.failures.push(FailedMessage { name: name.clone(), index, reason });
+                    Fate::Returns => {
+                        part.back.push(index);
+                        continue;
                     }
-                }
+                    Fate::Done => None,
+                    Fate::Fails(reason) => Some(Disposition::Fail { reason }),
+                    Fate::Retries(after) => {
+                        Some(Disposition::Retry { after: ms(after), reason: "again".into() })
+                    }
+                    Fate::Snoozes(after, headers) => Some(Disposition::Snooze { after: ms(after), headers }),
+                };
+                part.settled.push(index);
+                let not_done = |disposition| NotDone { name: name.clone(), index, disposition };
+                settlement.not_done.extend(disposition.map(not_done));
             }
             let gone = part.settled.len() + part.back.len();
             if part.settled.len() == element.len() {
@@ -222,8 +236,8 @@ impl TestBench {
     /// Makes a turn that the test has built. What the member knows of its hand stays as it is.
     async fn turn(&self, actor: Actor, settlement: &Settlement) -> Option<Applied> {
         match self.store.turn(actor.identity(), settlement, true).await.unwrap() {
-            Turn::Applied { cursor, claimed, waits, claims } => {
-                Some(Applied { cursor, claimed, waits, claims })
+            Turn::Applied { cursor, claimed, waits, due, claims } => {
+                Some(Applied { cursor, claimed, waits, due, claims })
             }
             Turn::Lost => None,
         }

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use estafeta::{
-    Config, Endpoint, Error, Failure, Handler, Message, Node, Notice, Observer, Ring, Snapshot, Source,
+    Config, Endpoint, Error, Failure, Handler, Message, Node, Notice, Observer, Outcome, Postponed, Ring,
+    Snapshot, Source,
 };
 use estafeta_testbed::RedisServer;
 use tokio::sync::watch;
@@ -77,6 +78,14 @@ impl Observer for Notices {
                 };
                 messages.iter().enumerate().map(line).collect()
             }
+            Notice::Postponed { messages, .. } => {
+                let line = |postponed: &Postponed| {
+                    let (message, why) =
+                        (&postponed.message, postponed.failure.as_deref().unwrap_or("snoozed"));
+                    format!("again #{}.{} after {:?}: {why}", message.id, message.delivery, postponed.after)
+                };
+                messages.iter().map(line).collect()
+            }
             other => vec![format!("{other:?}")],
         };
         self.0.send_modify(|all| all.extend(lines));
@@ -122,19 +131,25 @@ pub struct Running {
 }
 
 impl Running {
-    pub fn start<S: Source, H: Handler>(config: Config, source: S, handler: H) -> Self {
+    pub fn start<S: Source, H: Handler<T>, T>(config: Config, source: S, handler: H) -> Self
+    where
+        T: Into<Outcome> + 'static,
+    {
         let notices = Notices::new();
         Self::start_with(config, source, handler, notices.clone(), notices)
     }
 
     /// Starts a node with this observer, which passes its notices on to `notices`.
-    pub fn start_with<S: Source, H: Handler, O: Observer>(
+    pub fn start_with<S: Source, H: Handler<T>, O: Observer, T>(
         config: Config,
         source: S,
         handler: H,
         observer: O,
         notices: Notices,
-    ) -> Self {
+    ) -> Self
+    where
+        T: Into<Outcome> + 'static,
+    {
         let stop = CancellationToken::new();
         let node = Node::new(config, source, handler, observer);
         let task = tokio::spawn(node.run(stop.clone().cancelled_owned()));

@@ -26,9 +26,18 @@ pub(super) enum Accident {
     Due(u64),
     /// The window of a key ends.
     KeyEnded(&'static str),
+    /// Time passes until these delayed messages are due. They are the earliest ones, in their order.
+    Passed(Vec<u64>),
     /// The ring has another version.
     Schema(Option<&'static str>),
 }
+
+/// Makes messages due at the times 1, 2, 3 ..., in their order.
+const PASS: &str = "
+for i, name in ipairs(ARGV) do
+  redis.call('ZADD', KEYS[1], 'XX', i, name)
+end
+redis.call('HSET', KEYS[2], 'soonest', 1)";
 
 impl Accident {
     pub fn build(&self, keys: &Keys) -> Cmd {
@@ -50,6 +59,10 @@ impl Accident {
             Self::Epoch(epoch) => return set(&keys.epoch, epoch.map(|epoch| epoch.to_string())),
             Self::KeyEnded(key) => call.arg("DEL").arg(keys.message_key(key)),
             Self::Due(due) => call.arg("HSET").arg(&keys.ledger).arg("due").arg(*due),
+            Self::Passed(ids) => {
+                call.arg("EVAL").arg(PASS).arg(2).arg(&keys.later).arg(&keys.ledger);
+                ids.iter().fold(&mut call, |call, id| call.arg(format!("{id:015}")))
+            }
             Self::Schema(schema) => return set(&keys.schema, schema.map(Into::into)),
         };
         call
@@ -71,6 +84,11 @@ impl Accident {
             Self::KeyEnded(key) => {
                 ring.keys.remove(key);
             }
+            Self::Passed(ids) => {
+                for (at, id) in (1..).zip(ids) {
+                    ring.later.get_mut(id).expect("it waits").due = Span::exactly(at);
+                }
+            }
             Self::Schema(schema) => ring.schema = *schema,
         }
     }
@@ -86,6 +104,7 @@ impl Accident {
             Self::Epoch(Some(_)) => "epoch moved",
             Self::Due(_) => "due moved",
             Self::KeyEnded(_) => "key ended",
+            Self::Passed(_) => "time passed",
             Self::Schema(_) => "schema",
         }
     }
@@ -109,6 +128,7 @@ impl fmt::Display for Accident {
             Self::Epoch(Some(epoch)) => write!(f, "Redis comes back with epoch {epoch}"),
             Self::Due(due) => write!(f, "the next tick is now at {due}"),
             Self::KeyEnded(key) => write!(f, "the window of key '{key}' ends"),
+            Self::Passed(ids) => write!(f, "time passes, and {ids:?} are due"),
             Self::Schema(schema) => write!(f, "the ring's version is {}", schema.unwrap_or("unsaid")),
         }
     }

@@ -237,6 +237,10 @@ impl StoryRun<'_> {
                 let key = KEYS[usize::from(which) % KEYS.len()];
                 self.model.keys.contains_key(key).then_some(Accident::KeyEnded(key))
             }
+            StoryStep::Pass { count } => {
+                let waiting = self.model.later.len();
+                (waiting > 0).then(|| Accident::Passed(self.model.earliest(usize::from(count) % waiting + 1)))
+            }
             StoryStep::OtherVersion => {
                 let before = self.model.schema;
                 self.inject(Accident::Schema(Some("1")))?;

@@ -7,16 +7,37 @@ use redis::Value;
 
 use super::super::*;
 use super::call::listed;
+use super::model::Span;
 use crate::inspect::EventKind;
 use crate::inspect::snapshot::{Role, parse};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Answer {
-    Joined { number: u64 },
-    Schema { theirs: String },
-    Application { theirs: String },
-    Stands { overslept: bool, rank: i64, office: String, leader: String, epoch: u64, counts: [u64; 3] },
-    Leads { epoch: u64, sent: u64, published: u64, due: u64, predecessor: u64, silence: u64 },
+    Joined {
+        number: u64,
+    },
+    Schema {
+        theirs: String,
+    },
+    Application {
+        theirs: String,
+    },
+    Stands {
+        overslept: bool,
+        rank: i64,
+        office: String,
+        leader: String,
+        epoch: u64,
+        counts: [u64; 3],
+    },
+    Leads {
+        epoch: u64,
+        sent: u64,
+        published: u64,
+        due: u64,
+        predecessor: u64,
+        silence: u64,
+    },
     Follows,
     Resigned,
     Published { first: u64, due: u64 },
@@ -28,17 +49,38 @@ pub(super) enum Answer {
     Full,
     Limit { published: u64 },
     Fenced,
-    Turn { cursor: u64, claimed: u64, waits: bool, claims: Vec<(String, Vec<u8>)> },
-    Took { cursor: u64, held: Vec<Vec<u8>> },
+    /// `due` is exact in an answer of Redis. The model knows it only as far as it knows Redis' time.
+    Turn {
+        cursor: u64,
+        claimed: u64,
+        waits: bool,
+        due: Option<Span>,
+        claims: Vec<(String, Vec<u8>)>,
+    },
+    Took {
+        cursor: u64,
+        held: Vec<Vec<u8>>,
+    },
     Late,
     Lost,
-    Suspects { needs_wakeup: bool, list: Vec<(String, String)> },
-    Buried { number: u64, returned: u64, gave_up: u64 },
+    Suspects {
+        needs_wakeup: bool,
+        list: Vec<(String, String)>,
+    },
+    Buried {
+        number: u64,
+        returned: u64,
+        gave_up: u64,
+    },
     Alive,
     Gone,
-    Left { returned: u64 },
+    Left {
+        returned: u64,
+    },
     Woken,
-    Resolved { count: u64 },
+    Resolved {
+        count: u64,
+    },
     Snapshot(Box<Overview>),
     Changed,
 }
@@ -49,10 +91,11 @@ pub(super) struct Overview {
     /// The generator's number and epoch.
     pub generator: Option<(u64, u64)>,
     pub members: Vec<SeenMember>,
-    /// Take-overs, returned, fenced, buried, retried, dropped.
-    pub ledger: [u64; 6],
+    /// Take-overs, returned, fenced, buried, retried, dropped, retries, snoozes.
+    pub ledger: [u64; 8],
     pub readers: usize,
     pub waiting: u64,
+    pub later: u64,
     pub in_flight: u64,
     pub errors_kept: u64,
     pub balanced: bool,
@@ -142,11 +185,12 @@ impl Answer {
             "fenced" => Self::Fenced,
             "turn" => {
                 let (cursor, claimed, waits) = (count(&mut reply)?, count(&mut reply)?, flag(&mut reply)?);
+                let due = u64::try_from(reply.integer()?).ok().map(Span::exactly);
                 let mut claims = Vec::new();
                 while !reply.is_empty() {
                     claims.push((reply.text()?, reply.bytes()?));
                 }
-                Self::Turn { cursor, claimed, waits, claims }
+                Self::Turn { cursor, claimed, waits, due, claims }
             }
             "took" => {
                 let (cursor, count) = (count(&mut reply)?, count(&mut reply)? as usize);
@@ -176,6 +220,16 @@ impl Answer {
             other => return reply.unknown(other),
         };
         Ok((answer, now))
+    }
+
+    /// The same answer with the time of another one, if both can be the same.
+    pub fn dated_like(mut self, other: &Self) -> Self {
+        if let (Self::Turn { due: Some(due), .. }, Self::Turn { due: Some(found), .. }) = (&mut self, other)
+            && due.covers(found.from)
+        {
+            *due = *found;
+        }
+        self
     }
 
     /// Whether the step did nothing, so that it must not have written anything.
@@ -272,9 +326,19 @@ impl Overview {
         let overview = Self {
             generator: seen.generator.as_ref().map(|generator| (generator.member.0, generator.epoch.0)),
             members: seen.members.iter().map(line).collect(),
-            ledger: [seen.takeovers, seen.returned, seen.fenced, seen.buried, seen.retried, seen.dropped],
+            ledger: [
+                seen.takeovers,
+                seen.returned,
+                seen.fenced,
+                seen.buried,
+                seen.retried,
+                seen.dropped,
+                seen.retries,
+                seen.snoozes,
+            ],
             readers: seen.members.iter().filter(|member| member.role == Role::Reader).count(),
             waiting: seen.waiting,
+            later: seen.later,
             in_flight: seen.in_flight,
             errors_kept: seen.errors_kept,
             balanced: seen.balanced,
@@ -307,8 +371,8 @@ impl fmt::Display for Answer {
             }
             Self::Reused { position } => write!(f, "the key of message {position} is reused"),
             Self::Limit { published } => write!(f, "limit, {published} published"),
-            Self::Turn { cursor, claimed, waits, claims } => {
-                write!(f, "cursor {cursor}, claimed {claimed}, waits {waits}")?;
+            Self::Turn { cursor, claimed, waits, due, claims } => {
+                write!(f, "cursor {cursor}, claimed {claimed}, waits {waits}, due {due:?}")?;
                 for (name, element) in claims {
                     write!(f, ", {name} is {}", listed(std::slice::from_ref(element)))?;
                 }

@@ -293,8 +293,17 @@ impl fmt::Display for Asks {
         for Part { name, settled, back } in parts {
             write!(f, ", of {name} settles {settled:?} and returns {back:?}")?;
         }
-        for FailedMessage { name, index, .. } in &self.settlement.failures {
-            write!(f, ", {name} at {index} failed")?;
+        for NotDone { name, index, disposition } in &self.settlement.not_done {
+            match disposition {
+                Disposition::Fail { .. } => write!(f, ", {name} at {index} failed")?,
+                Disposition::Retry { after, .. } => {
+                    write!(f, ", {name} at {index} is tried again in {after:?}")?;
+                }
+                Disposition::Snooze { after, headers } => {
+                    let headers = String::from_utf8_lossy(headers);
+                    write!(f, ", {name} at {index} sleeps {after:?} with the headers {headers:?}")?;
+                }
+            }
         }
         let Settlement { want, each, reserve, listens, .. } = self.settlement;
         write!(f, ", wants {want}, {each} each, reserve {reserve}, listens {listens}")

@@ -20,6 +20,8 @@ struct Element {
     id: u64,
     /// How many members died with it.
     deaths: u64,
+    /// Whether its handler failed or snoozed it before, so that it may have waited for a time.
+    was_postponed: bool,
 }
 
 impl Element {
@@ -32,8 +34,8 @@ impl Element {
             let number = text.split(' ').nth(at).filter(|_| is_single);
             number.and_then(|number| number.parse().ok()).unwrap_or(0)
         };
-        let deaths = number(5);
-        ids_in(element).into_iter().map(move |id| Self { id, deaths })
+        let (deaths, was_postponed) = (number(5), number(4) + number(6) > 0);
+        ids_in(element).into_iter().map(move |id| Self { id, deaths, was_postponed })
     }
 
     fn read_all(elements: &[Vec<u8>]) -> Vec<Self> {
@@ -55,19 +57,22 @@ pub(super) fn broken(
     let held = held_in(keys, found);
     let ready = Element::read_all(list(found, &keys.ready));
     let errors = Element::read_all(list(found, &keys.errors));
+    let delayed = Element::read_all(&delayed_in(keys, found));
     let count = |name| number(found, &keys.ledger, name);
     let (published, handled, out, lost) = (count("published"), count("done"), count("taken"), count("lost"));
 
     let in_flight: usize = held.handlers.iter().map(Vec::len).sum();
     let kept = errors.len() + held.readers.len();
-    let sum = (ready.len() + in_flight + kept) as u64 + handled + out + lost;
+    let sum = (ready.len() + delayed.len() + in_flight + kept) as u64 + handled + out + lost;
     if published != sum {
         broken.push(format!(
-            "the balance: published {published} = waiting {} + in flight {in_flight} + done {handled} + errors kept \
+            "the balance: published {published} = waiting {} + later {} + in flight {in_flight} + done {handled} + errors kept \
              {kept} + errors taken {out} + lost {lost}",
-            ready.len()
+            ready.len(),
+            delayed.len()
         ));
     }
+    broken.extend(wrong_times(keys, found));
 
     let elements = list(found, &keys.ready).len();
     let packed = ready.len() - elements;
@@ -96,7 +101,12 @@ pub(super) fn broken(
     }
 
     let done = done.map_or_else(|| done_in(list(found, &keys.journal)), <[u64]>::to_vec);
-    let somewhere = ready.iter().chain(&errors).chain(&held.readers).chain(held.handlers.iter().flatten());
+    let somewhere = ready
+        .iter()
+        .chain(&delayed)
+        .chain(&errors)
+        .chain(&held.readers)
+        .chain(held.handlers.iter().flatten());
     let mut places: Vec<u64> = somewhere.map(|element| element.id).chain(taken.iter().copied()).collect();
     places.extend(done);
     places.sort_unstable();
@@ -111,8 +121,9 @@ pub(super) fn broken(
             "ids from 1 to {published} without other gaps than the {lost} lost: {missing:?} are missing of {distinct:?}"
         ));
     }
-    // A message that returned before it was started is not new either.
-    if ready.windows(2).any(|pair| !claimed.contains(&pair[0].id) && pair[1].deaths > 0) {
+    // A message that returned before it was started is not new either. A message that waited for a time goes to the tail.
+    let came_back = |message: Element| message.deaths > 0 && !message.was_postponed;
+    if ready.windows(2).any(|pair| !claimed.contains(&pair[0].id) && came_back(pair[1])) {
         broken.push("what came back stands before what is new in the queue".into());
     }
     // The totals of former members are gone.
@@ -131,6 +142,63 @@ pub(super) fn broken(
         broken.push(format!("whoever leads is a member: {leader}"));
     }
     broken
+}
+
+/// The elements of the messages that wait for a time.
+fn delayed_in(keys: &Keys, found: &Keyspace) -> Vec<Vec<u8>> {
+    match found.get(&keys.delayed) {
+        Some(Content::Table(elements)) => elements.values().map(|it| it.clone().into_bytes()).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// A message has a time if and only if it waits for one, and the ledger names the earliest.
+fn wrong_times(keys: &Keys, found: &Keyspace) -> Vec<String> {
+    let table = |key| match found.get(key) {
+        Some(Content::Table(pairs)) => pairs.clone(),
+        _ => BTreeMap::new(),
+    };
+    let (times, elements) = (table(&keys.later), table(&keys.delayed));
+    let mut broken = Vec::new();
+    if !times.keys().eq(elements.keys()) {
+        broken.push(format!("each message that waits has a time: {times:?} for {elements:?}"));
+    }
+    let is_misnamed = |(name, element): (&String, &String)| {
+        ids_in(element.as_bytes()) != [name.parse::<u64>().unwrap_or(0)] || name.len() != 15
+    };
+    if elements.iter().any(is_misnamed) {
+        broken.push(format!("each message waits under its own id: {elements:?}"));
+    }
+    let soonest = times.values().filter_map(|time| time.parse::<u64>().ok()).min().unwrap_or(0);
+    let stored = number(found, &keys.ledger, "soonest");
+    if stored != soonest {
+        broken.push(format!("the earliest message is due at {soonest}, and the ledger says {stored}"));
+    }
+    broken
+}
+
+/// Reports if the first member in line does not know when the next message is due.
+pub(super) fn untold(
+    keys: &Keys,
+    call: &StoryCall,
+    answer: &Answer,
+    called: &[(String, String)],
+    before: &Keyspace,
+    after: &Keyspace,
+) -> Option<String> {
+    let soonest = |keyspace| Some(number(keyspace, &keys.ledger, "soonest")).filter(|ms| *ms > 0);
+    let first = |keyspace| -> Option<String> {
+        let line = field(keyspace, &keys.ledger, "idle")?;
+        line.split_whitespace().next().map(ToOwned::to_owned)
+    };
+    let (time, who) = (soonest(after)?, first(after)?);
+    let is_new = first(before).as_ref() != Some(&who) || soonest(before).is_none_or(|former| time < former);
+    let told = called.iter().any(|(channel, message)| {
+        *channel == format!("{}{who}", keys.wakeups) && message.starts_with("due ")
+    });
+    let learned = matches!((call, answer), (StoryCall::Turn { me, .. }, Answer::Turn { due: Some(_), .. })
+        if me.name() == who);
+    (is_new && !told && !learned).then(|| format!("{who} is first in line and knows no time: {called:?}"))
 }
 
 /// What a refused step wrote, although it must not write. The two intended exceptions may change exactly one field

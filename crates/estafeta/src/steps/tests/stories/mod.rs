@@ -47,7 +47,7 @@ const WORKERS: u64 = 2;
 /// How often each kind in [`ANSWERS`] must occur.
 const OFTEN: u64 = 50;
 /// Every answer that a script can give, and the effects and accidents that must occur.
-const ANSWERS: [(&str, &str); 62] = [
+const ANSWERS: [(&str, &str); 68] = [
     ("join", "joined"),
     ("join", "schema"),
     ("join", "application"),
@@ -101,6 +101,12 @@ const ANSWERS: [(&str, &str); 62] = [
     ("effect", "unstarted messages returned"),
     ("effect", "reserve"),
     ("effect", "numbered anew"),
+    ("effect", "retry"),
+    ("effect", "snooze"),
+    ("effect", "delayed message moved"),
+    ("effect", "first in line told"),
+    ("effect", "caller told"),
+    ("accident", "time passed"),
     ("accident", "connected"),
     ("accident", "disconnected"),
     ("accident", "expired"),
@@ -160,7 +166,7 @@ fn an_older_error_does_not_date_a_step_of_the_same_millisecond() {
     for _ in 0..200 {
         let publish = StoryStep::Publish { node: 0, count: 1, room: 1, flaw, answered };
         let bury = StoryStep::Bury { victim: 0, detector: None, missed: SeenAbsent::Never };
-        steps.extend([publish, turn(0), turn(6), StoryStep::Ahead { node: 0 }, bury]);
+        steps.extend([publish, turn(0), turn(7), StoryStep::Ahead { node: 0 }, bury]);
     }
     let run = StoryEnv::new().run(&Story { journal: false, steps });
     let tally = run.unwrap_or_else(|story| panic!("{}", story.split("and then").last().unwrap_or_default()));

@@ -40,6 +40,10 @@ struct KnownErrors {
 /// Bodies that could be mistaken for something else.
 pub(super) const BODIES: [&[u8]; 6] =
     [b"a", b"", b" ", b"1 2 3 4 5 6 7 8 nine", b"\r\n$3\r\n\x00\xff", b"!1 1 2 no body"];
+/// The blocks of headers that a snooze may send. An empty one leaves the headers as they are.
+const HEADERS: [&[u8]; 3] = [b"", b"14:estafeta-carry3:abc", b"1:a5: 1 2 "];
+/// How long messages wait. None of them is due while a story lasts, unless time passes.
+const WAITS: [u64; 4] = [0, 3_600_000, 7_200_000, 5_000_000];
 const REASONS: [&str; 4] = ["no good", "", "2 no good", "!1 1 2 no body"];
 
 impl SimulatedNode {
@@ -128,10 +132,12 @@ impl SimulatedNode {
         if let Some(same) = &self.unanswered {
             return same.clone();
         }
-        let fate = |at: usize| match fates >> (3 * (at % 21)) & 7 {
-            0..=1 => Fate::Stays,
-            2..=4 => Fate::Done,
-            5..=6 => Fate::Fails(REASONS[at % 4].into()),
+        let fate = |at: usize| match fates >> (4 * (at % 16)) & 15 {
+            0..=2 => Fate::Stays,
+            3..=6 => Fate::Done,
+            7..=10 => Fate::Fails(REASONS[at % 4].into()),
+            11..=12 => Fate::Retries(WAITS[(at + fates as usize) % 4]),
+            13..=14 => Fate::Snoozes(WAITS[(at + fates as usize) % 4], HEADERS[at % 3].into()),
             _ => Fate::Returns,
         };
         let gone = |at: &usize| !matches!(fate(*at), Fate::Stays);
@@ -201,9 +207,10 @@ impl SimulatedNode {
                 self.term = Some(KnownTerm { epoch, n, next_id, unanswered: None });
             }
             (StoryCall::Lead { .. }, Answer::Lost) if self.persona.kind == MemberKind::Reader => {}
-            (StoryCall::Turn { asks, .. }, Answer::Turn { cursor, claimed, waits, claims }) => {
+            (StoryCall::Turn { asks, .. }, Answer::Turn { cursor, claimed, waits, claims, .. }) => {
                 let (cursor, claimed, waits, claims) = (*cursor, *claimed, *waits, claims.clone());
-                self.hand.apply(&asks.settlement, &Applied { cursor, claimed, waits, claims });
+                let applied = Applied { cursor, claimed, waits, due: None, claims };
+                self.hand.apply(&asks.settlement, &applied);
                 self.unanswered = None;
             }
             (StoryCall::Take { .. }, Answer::Took { cursor, held }) => {

@@ -60,7 +60,7 @@ pub(super) enum StoryStep {
     },
     Turn {
         node: u8,
-        /// What becomes of each message in its hand, three bits for each.
+        /// What becomes of each message in its hand, four bits for each.
         fates: u64,
         /// How many lanes are free, how many messages each of them wants, and how many more the node takes.
         lanes: u8,
@@ -131,6 +131,10 @@ pub(super) enum StoryStep {
     /// The window of a key ends.
     EndKey {
         which: u8,
+    },
+    /// Time passes, and some delayed messages are due.
+    Pass {
+        count: u8,
     },
     /// A node and a publisher find a ring of another version.
     OtherVersion,
@@ -219,6 +223,7 @@ fn step() -> impl Strategy<Value = StoryStep> {
         1 => one().prop_map(|how| StoryStep::LoseEpoch { how }),
         1 => any::<bool>().prop_map(|ahead| StoryStep::MoveDue { ahead }),
         2 => one().prop_map(|which| StoryStep::EndKey { which }),
+        6 => one().prop_map(|count| StoryStep::Pass { count }),
         1 => Just(StoryStep::OtherVersion),
     ]
 }

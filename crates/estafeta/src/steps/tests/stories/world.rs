@@ -148,15 +148,15 @@ impl StoryEnv {
         }
     }
 
-    /// The channels on which nodes were called since the last look.
-    fn calls(&mut self) -> Vec<String> {
+    /// The channels on which nodes were called since the last look, and the messages on them.
+    fn calls(&mut self) -> Vec<(String, String)> {
         self.presence.send_packed_command(&redis::cmd("PING").get_packed_command()).unwrap();
         self.read_until("pong")
     }
 
-    /// Reads from the presence connection until a reply of this kind arrives. Returns the channels that were called
-    /// meanwhile.
-    fn read_until(&mut self, kind: &str) -> Vec<String> {
+    /// Reads from the presence connection until a reply of this kind arrives. Returns the messages that came meanwhile,
+    /// each with its channel.
+    fn read_until(&mut self, kind: &str) -> Vec<(String, String)> {
         let mut called = Vec::new();
         loop {
             let words = match self.presence.recv_response().unwrap() {
@@ -167,9 +167,7 @@ impl StoryEnv {
             };
             match &words[..] {
                 [word, channel, payload] if word == "message" => {
-                    let expected = if channel.starts_with(&self.keys.wakeups) { "work" } else { "office" };
-                    assert_eq!(payload, expected);
-                    called.push(channel.clone());
+                    called.push((channel.clone(), payload.clone()));
                 }
                 [word, ..] if word.eq_ignore_ascii_case(kind) => return called,
                 _ => panic!("{words:?} while waiting for {kind}"),
@@ -260,23 +258,30 @@ impl StoryRun<'_> {
         let before = if wrote { Some(std::mem::replace(&mut self.found, self.env.dump())) } else { None };
         let mut broken = self.check(&call, &answer, now, span, before.as_ref());
         if let Some(before) = &before {
-            let expected: Vec<_> = std::mem::take(&mut self.model.called)
-                .into_iter()
-                .map(|(who, what)| match what {
-                    Called::Office => self.env.keys.alive(who.incarnation()),
-                    Called::Work => self.env.keys.wakeup(who.incarnation()),
-                })
-                .collect();
+            let expected = std::mem::take(&mut self.model.called);
             let called = self.env.calls();
-            if called != expected {
+            let keys = &self.env.keys;
+            let is_as_expected =
+                |((channel, message), (who, what)): (&(String, String), &(Persona, Called))| {
+                    let is_channel = match what {
+                        Called::Office => *channel == keys.alive(who.incarnation()),
+                        Called::Work | Called::Due(_) => *channel == keys.wakeup(who.incarnation()),
+                    };
+                    is_channel && what.is_message(message)
+                };
+            if called.len() != expected.len() || !called.iter().zip(&expected).all(is_as_expected) {
                 broken.push(format!("called: {called:?}, expected {expected:?}"));
             }
-            let heirs = called.iter().filter(|channel| channel.starts_with(&self.env.keys.channels));
+            broken.extend(laws::untold(keys, &call, &answer, &called, before, &self.found));
+            let heirs = called.iter().filter(|(channel, _)| channel.starts_with(&keys.channels));
             *self.tally.entry(("effect", "heir called")).or_default() += heirs.count() as u64;
-            let keys = &self.env.keys;
             let waits = !keyspace::list(&self.found, &keys.ready).is_empty();
             let idle = keyspace::field(&self.found, &keys.ledger, "idle").is_some();
-            if waits && idle && laws::must_wake(keys, &call, &answer, before) && called.is_empty() {
+            if waits
+                && idle
+                && laws::must_wake(keys, &call, &answer, before)
+                && !called.iter().any(|(_, message)| message == "work")
+            {
                 broken.push("messages wait and a member is idle, and nobody was called".into());
             }
         }
@@ -317,7 +322,7 @@ impl StoryRun<'_> {
         } else if now.is_none() {
             clock.now = before.and_then(|before| self.stamp(before)).filter(|ms| span.covers(*ms));
         }
-        let expected = self.model.apply(call, &clock);
+        let expected = self.model.apply(call, &clock).dated_like(answer);
         if expected != *answer {
             broken.push(format!("the answer\n      expected {expected}\n      found    {answer}"));
         }

@@ -22,7 +22,8 @@ impl ModelRing {
         let suspects =
             members.iter().filter_map(|member| Some((member.persona.name(), state(member)?.to_owned())));
         let list = suspects.collect();
-        Answer::Suspects { needs_wakeup: !self.ready.is_empty() && !self.idle.is_empty(), list }
+        let waits = !self.ready.is_empty() || self.is_due(clock);
+        Answer::Suspects { needs_wakeup: waits && !self.idle.is_empty(), list }
     }
 
     /// Removes a member whose lease ran out, or that was missed for the grace period. A detector whose own lease ran out
@@ -56,7 +57,7 @@ impl ModelRing {
         let (returned, gave_up) = self.remove(victim, Some(max_deaths), clock);
         self.add("buried", 1);
         self.announce(format!("buried|member|{number}|why|{state}|returned|{returned}|gave-up|{gave_up}"));
-        self.wake();
+        self.wake(None, false, clock);
         Answer::Buried { number, returned, gave_up }
     }
 
@@ -69,7 +70,7 @@ impl ModelRing {
         }
         let (returned, _) = self.remove(me, None, clock);
         self.announce(format!("left|member|{number}|returned|{returned}"));
-        self.wake();
+        self.wake(None, false, clock);
         Answer::Left { returned }
     }
 

@@ -23,6 +23,10 @@ impl ModelRing {
             let text = field(found, &keys.members, &member.persona.name());
             learn(&mut member.deadline, text.and_then(|text| text.parse().ok()));
         }
+        for (id, delayed) in &mut self.later {
+            let text = field(found, &keys.later, &format!("{id:015}"));
+            learn(&mut delayed.due, text.and_then(|text| text.parse().ok()));
+        }
         if let Some(vacated) = &mut self.office.vacated {
             learn(vacated, Some(number(found, &keys.ledger, "vacated")));
         }
@@ -42,6 +46,11 @@ impl ModelRing {
         put(&keys.succession, Content::table(heirs.map(|heir| (heir.persona.name(), heir.number))));
         put(&keys.epoch, Content::row(self.epoch.map(|epoch| epoch.to_string())));
         put(&keys.ready, Content::row(elements(&self.ready)));
+        let times = self.later.iter().map(|(id, delayed)| (format!("{id:015}"), delayed.due.text()));
+        put(&keys.later, Content::table(times));
+        let text = |message| String::from_utf8_lossy(&element(std::slice::from_ref(message))).into_owned();
+        let delayed = self.later.iter().map(|(id, delayed)| (format!("{id:015}"), text(&delayed.message)));
+        put(&keys.delayed, Content::table(delayed));
         put(&keys.errors, Content::row(self.errors.iter().map(Failed::element)));
         put(&keys.events, Content::row(self.events.iter().map(String::as_str)));
         put(&keys.journal, Content::row(self.journal.iter().map(String::as_str)));
@@ -64,6 +73,7 @@ impl ModelRing {
         let mut fields = self.leader();
         fields.extend(self.ledger.iter().map(|(name, count)| (*name, count.to_string())));
         fields.push(("packed", surplus(&self.ready).to_string()));
+        fields.extend(self.soonest().map(|soonest| ("soonest", soonest.text())));
         let idle = self.idle.iter().map(|who| format!("{} ", self.members[who].persona.name()));
         fields.push(("idle", idle.collect()));
         let (ledger, counts) = without_zeros((keys.ledger.clone(), Content::table(fields)));
@@ -152,10 +162,12 @@ fn surplus(messages: &[ModelMessage]) -> u64 {
 }
 
 fn element(pack: &[ModelMessage]) -> Vec<u8> {
-    let ModelMessage { id, epoch, published_ms, deliveries, failures, deaths, headers, body, .. } = &pack[0];
+    let ModelMessage { id, epoch, published_ms, deliveries, failures, deaths, snoozes, headers, body, .. } =
+        &pack[0];
     if pack.len() == 1 {
-        let counts = format!("{deliveries} {failures} {deaths} 0 {} ", headers.len());
-        return [format!("{id} {epoch} {published_ms} {counts}").as_bytes(), headers, body].concat();
+        let (origin, bytes) = (format!("{id} {epoch} {published_ms}"), headers.len());
+        let numbers = format!("{origin} {deliveries} {failures} {deaths} {snoozes} {bytes} ");
+        return [numbers.as_bytes(), headers, body].concat();
     }
     let mut element = format!("*{id} {epoch} {published_ms} {} ", pack.len()).into_bytes();
     for ModelMessage { body, .. } in pack {

@@ -30,6 +30,8 @@ pub(super) struct ModelRing {
     pub office: ModelOffice,
     pub epoch: Option<u64>,
     pub ready: Vec<ModelMessage>,
+    /// The messages that wait for a time, by id.
+    pub later: BTreeMap<u64, Delayed>,
     /// The idle members, by their number in the story. The longest idle member is the first.
     pub idle: Vec<usize>,
     pub errors: Vec<Failed>,
@@ -49,6 +51,8 @@ pub(super) struct ModelRing {
     pub called: Vec<(Persona, Called)>,
     /// What happened that no answer shows.
     pub effects: Vec<&'static str>,
+    /// What the first in line knew before this step: that it was the first, and the time of the next message.
+    known: (Option<usize>, Option<Span>),
 }
 
 /// To what a node is called.
@@ -56,6 +60,29 @@ pub(super) struct ModelRing {
 pub(super) enum Called {
     Office,
     Work,
+    /// A turn after this number of milliseconds, as far as the model knows Redis' time.
+    Due(Span),
+}
+
+impl Called {
+    /// Whether this is the message that calls for it.
+    pub fn is_message(self, message: &str) -> bool {
+        match self {
+            Self::Office => message == "office",
+            Self::Work => message == "work",
+            Self::Due(span) => {
+                let ms = message.strip_prefix("due ").and_then(|ms| ms.parse().ok());
+                ms.is_some_and(|ms| span.covers(ms))
+            }
+        }
+    }
+}
+
+/// A message that waits for a time.
+#[derive(Clone)]
+pub(super) struct Delayed {
+    pub due: Span,
+    pub message: ModelMessage,
 }
 
 #[derive(Clone)]
@@ -137,10 +164,12 @@ pub(super) struct ModelMessage {
     pub id: u64,
     pub epoch: u64,
     pub published_ms: u64,
-    /// How often it was delivered before, how often its handler failed, and how many members died with it.
+    /// How often it was delivered before, how often its handler failed, how many members died with it, and how often its
+    /// handler snoozed it.
     pub deliveries: u32,
     pub failures: u32,
     pub deaths: u32,
+    pub snoozes: u32,
     /// As Redis stores them.
     pub headers: Vec<u8>,
     pub body: Vec<u8>,
@@ -180,6 +209,11 @@ impl Span {
         Self { from: self.from + ms, to: self.to + ms }
     }
 
+    /// How long it takes from `now` to this time.
+    fn since(self, now: Self) -> Self {
+        Self { from: self.from.saturating_sub(now.to), to: self.to.saturating_sub(now.from) }
+    }
+
     pub fn covers(self, ms: u64) -> bool {
         (self.from..=self.to).contains(&ms)
     }
@@ -199,6 +233,7 @@ impl ModelClock {
 impl ModelRing {
     /// Makes one step and returns the answer that Redis must give.
     pub fn apply(&mut self, call: &StoryCall, clock: &ModelClock) -> Answer {
+        self.known = (self.idle.first().copied(), self.soonest());
         match call {
             StoryCall::Join(me) => self.join(*me, clock),
             StoryCall::Beat { me, known } => self.beat(*me, *known, clock),
@@ -221,10 +256,10 @@ impl ModelRing {
             }
             StoryCall::Leave(me) => self.leave(*me, clock),
             StoryCall::Wake => {
-                self.wake();
+                self.wake(None, self.is_due(clock), clock);
                 Answer::Woken
             }
-            StoryCall::Resolve { drops, elements } => self.resolve(*drops, elements),
+            StoryCall::Resolve { drops, elements } => self.resolve(*drops, elements, clock),
             StoryCall::Snapshot { roll } => self.snapshot(roll, clock),
         }
     }
@@ -257,17 +292,55 @@ impl ModelRing {
         self.events.push(format!("kind|{event}"));
     }
 
-    /// Calls the longest idle member that is connected, if messages wait. The others before it leave the line.
-    fn wake(&mut self) {
-        while !self.ready.is_empty() && !self.idle.is_empty() {
+    /// The time at which the next delayed message is due.
+    fn soonest(&self) -> Option<Span> {
+        self.later.values().map(|delayed| delayed.due).min_by_key(|due| due.from)
+    }
+
+    fn is_due(&self, clock: &ModelClock) -> bool {
+        self.soonest().is_some_and(|soonest| soonest.from <= clock.now())
+    }
+
+    /// The first `count` messages that wait for a time, by time and id.
+    pub fn earliest(&self, count: usize) -> Vec<u64> {
+        let mut ids: Vec<u64> = self.later.keys().copied().collect();
+        ids.sort_by_key(|id| (self.later[id].due.from, *id));
+        ids.truncate(count);
+        ids
+    }
+
+    /// Calls the longest idle member that is connected, if messages wait or are due. The others before it leave the line.
+    /// Then the first in line learns when the next delayed message is due, if it does not know. Returns that if the first
+    /// is `me`.
+    fn wake(&mut self, me: Option<usize>, is_due: bool, clock: &ModelClock) -> Option<Span> {
+        while (is_due || !self.ready.is_empty()) && !self.idle.is_empty() {
             let first = self.idle.remove(0);
             if self.connected.contains(&first) {
                 self.called.push((self.members[&first].persona, Called::Work));
                 self.effects.push("idle member called");
-                return;
+                break;
             }
             self.effects.push("passed over");
         }
+        let soonest = self.soonest()?;
+        let wait = soonest.since(clock.span);
+        let is_earlier = self.known.1.is_none_or(|known| soonest.from < known.from);
+        while let Some(&first) = self.idle.first() {
+            if me == Some(first) {
+                self.effects.push("caller told");
+                return Some(wait);
+            }
+            if self.known.0 == Some(first) && !is_earlier {
+                return None;
+            }
+            if self.connected.contains(&first) {
+                self.called.push((self.members[&first].persona, Called::Due(wait)));
+                self.effects.push("first in line told");
+                return None;
+            }
+            self.idle.remove(0);
+        }
+        None
     }
 
     /// Whether a node with presence is not connected.

@@ -259,10 +259,11 @@ impl ModelRing {
                     totals: totals(member),
                 })
                 .collect(),
-            ledger: ["takeovers", "returned", "fenced", "buried", "retried", "dropped"]
+            ledger: ["takeovers", "returned", "fenced", "buried", "retried", "dropped", "retries", "snoozes"]
                 .map(|name| self.count(name)),
             readers: members.iter().filter(is_reader).count(),
             waiting: self.ready.len() as u64,
+            later: self.later.len() as u64,
             in_flight: all - held_by_readers,
             errors_kept: self.errors.len() as u64 + held_by_readers,
             balanced,

@@ -2,8 +2,8 @@
 
 use super::super::answer::Answer;
 use super::super::call::{LATE_MS, PUBLISHED_MS, Persona, Publication, Settles};
-use super::{Failed, ModelClaim, ModelClock, ModelMessage, ModelRing};
-use crate::steps::{Part, Settlement};
+use super::{Delayed, Failed, ModelClaim, ModelClock, ModelMessage, ModelRing};
+use crate::steps::{Disposition, Part, Settlement};
 
 impl ModelRing {
     pub(super) fn publish(&mut self, call: &Publication, clock: &ModelClock) -> Answer {
@@ -46,6 +46,7 @@ impl ModelRing {
             deliveries: 0,
             failures: 0,
             deaths: 0,
+            snoozes: 0,
             headers: Vec::new(),
             body: body.clone(),
             pack,
@@ -60,7 +61,7 @@ impl ModelRing {
         self.extend_lease(call.me, clock);
         // If messages waited before, a member was called for them.
         if was_empty {
-            self.wake();
+            self.wake(None, false, clock);
         }
         Answer::Published { first, due }
     }
@@ -102,8 +103,16 @@ impl ModelRing {
         member.last_try = Some(this_try);
         member.cursor = Some(stored + new as u64);
         let cursor = stored + new as u64;
-        if new > 0 {
-            self.let_go(me, asks, clock);
+        let due = self.take_due(clock);
+        let postponed = if new > 0 { self.let_go(me, asks, clock) } else { Vec::new() };
+        self.ready.extend(due);
+        for (after, message) in postponed {
+            if after == 0 {
+                self.ready.push(message);
+            } else {
+                let due = clock.in_ms(after);
+                self.later.insert(message.id, Delayed { due, message });
+            }
         }
         // The generator never claims.
         let generates = self.office.holder.is_some_and(|(holder, _)| holder == me.index);
@@ -119,7 +128,8 @@ impl ModelRing {
             self.claim(me, want, asks.each, if takes_reserve { reserve } else { 0 })
         };
         let taken: usize = claims.iter().map(|claim| claim.messages.len()).sum();
-        let is_idle = asks.listens && taken < want && self.ready.is_empty();
+        let is_due = self.is_due(clock);
+        let is_idle = asks.listens && taken < want && self.ready.is_empty() && !is_due;
         match self.idle.iter().position(|idle| *idle == me.index) {
             None if is_idle => self.idle.push(me.index),
             Some(at) if !is_idle => {
@@ -127,17 +137,30 @@ impl ModelRing {
             }
             _ => {}
         }
-        self.wake();
+        let due = self.wake(Some(me.index), is_due, clock);
         Answer::Turn {
             cursor,
             claimed: self.members[&me.index].claimed,
-            waits: !self.ready.is_empty(),
+            waits: !self.ready.is_empty() || is_due,
+            due,
             claims: claims.iter().map(|claim| (claim.name(), claim.element())).collect(),
         }
     }
 
-    /// Takes out of a hand what its member lets go of.
-    fn let_go(&mut self, me: Persona, asks: &Settlement, clock: &ModelClock) {
+    /// Takes out the messages that are due, the earliest first. One step moves only so many.
+    fn take_due(&mut self, clock: &ModelClock) -> Vec<ModelMessage> {
+        let mut due = Vec::new();
+        for id in self.earliest(100) {
+            if self.later[&id].due.from <= clock.now() {
+                due.push(self.later.remove(&id).expect("it waits").message);
+                self.effects.push("delayed message moved");
+            }
+        }
+        due
+    }
+
+    /// Takes out of a hand what its member lets go of. Returns the messages that come again, and after which time.
+    fn let_go(&mut self, me: Persona, asks: &Settlement, clock: &ModelClock) -> Vec<(u64, ModelMessage)> {
         let hand = std::mem::take(self.hand(me));
         let named = |names: &[String], claim: &ModelClaim| names.contains(&claim.name());
         let (mut settled, mut back, mut stays) = (Vec::new(), Vec::new(), Vec::new());
@@ -173,12 +196,17 @@ impl ModelRing {
         }
         *self.hand(me) = stays;
         if !back.is_empty() {
-            let member = self.members.get_mut(&me.index).expect("it was there before");
-            *member.back.get_or_insert(0) += back.len() as u64;
             self.effects.push("unstarted messages returned");
         }
+        let returned = back.len();
         self.ready.splice(..0, back);
-        self.record(settled, asks, me, clock);
+        let postponed = self.record(settled, asks, me, clock);
+        // None of these has an outcome yet.
+        if returned + postponed.len() > 0 {
+            let member = self.members.get_mut(&me.index).expect("it was there before");
+            *member.back.get_or_insert(0) += (returned + postponed.len()) as u64;
+        }
+        postponed
     }
 
     /// Takes what fits from the head of the queue. A message that a member died with takes the share of a whole lane,
@@ -222,26 +250,51 @@ impl ModelRing {
     }
 
     /// Records the one outcome of each settled message. Each comes with the name of its element and its place there.
+    /// Returns the messages that come again instead, and after which time.
     fn record(
         &mut self,
         settled: Vec<(String, usize, ModelMessage)>,
         asks: &Settlement,
         me: Persona,
         clock: &ModelClock,
-    ) {
-        let ids: Vec<_> = settled.iter().map(|(.., message)| message.id.to_string()).collect();
-        let (number, total, mut failed_ids) = (self.members[&me.index].number, settled.len(), Vec::new());
-        for failure in &asks.failures {
-            let at =
-                |(name, index, _): &&(String, usize, _)| *name == failure.name && *index == failure.index;
-            let (.., message) = settled.iter().find(at).expect("what failed was settled");
-            failed_ids.push(message.id);
-            let message = ModelMessage { failures: message.failures + 1, pack: None, ..message.clone() };
-            let (failed_ms, reason) = (clock.now(), failure.reason.clone());
-            self.errors.push(Failed { message, failed_ms, member: number, reason });
+    ) -> Vec<(u64, ModelMessage)> {
+        let (number, mut failed_ids, mut postponed) =
+            (self.members[&me.index].number, Vec::new(), Vec::new());
+        for other in &asks.not_done {
+            let at = |(name, index, _): &&(String, usize, _)| *name == other.name && *index == other.index;
+            let (.., message) = settled.iter().find(at).expect("what is not done was settled");
+            let message = ModelMessage { pack: None, ..message.clone() };
+            let deliveries = message.deliveries + 1;
+            match &other.disposition {
+                Disposition::Fail { reason } => {
+                    failed_ids.push(message.id);
+                    let message = ModelMessage { failures: message.failures + 1, ..message };
+                    let (failed_ms, reason) = (clock.now(), reason.clone());
+                    self.errors.push(Failed { message, failed_ms, member: number, reason });
+                }
+                Disposition::Retry { after, .. } => {
+                    let failures = message.failures + 1;
+                    let again = ModelMessage { deliveries, failures, ..message };
+                    postponed.push((after.as_millis() as u64, again));
+                    self.add("retries", 1);
+                    self.effects.push("retry");
+                }
+                Disposition::Snooze { after, headers } => {
+                    let snoozes = message.snoozes + 1;
+                    let kept = if headers.is_empty() { message.headers.clone() } else { headers.clone() };
+                    let again = ModelMessage { deliveries, snoozes, headers: kept, ..message };
+                    postponed.push((after.as_millis() as u64, again));
+                    self.add("snoozes", 1);
+                    self.effects.push("snooze");
+                }
+            }
         }
-        let done = settled.iter().map(|(.., message)| message.id).filter(|id| !failed_ids.contains(id));
-        self.done.extend(done);
+        let comes_again = |id: u64| postponed.iter().any(|(_, message)| message.id == id);
+        let over: Vec<u64> =
+            settled.iter().map(|(.., message)| message.id).filter(|id| !comes_again(*id)).collect();
+        let ids: Vec<_> = over.iter().map(ToString::to_string).collect();
+        let total = over.len();
+        self.done.extend(over.into_iter().filter(|id| !failed_ids.contains(id)));
         self.add("done", total - failed_ids.len());
         self.add("failed", failed_ids.len());
         if !failed_ids.is_empty() {
@@ -252,6 +305,7 @@ impl ModelRing {
             let failed: Vec<_> = failed_ids.iter().map(ToString::to_string).collect();
             self.journal.push(format!("ids|{}|errors|{}|member|{number}", ids.join(" "), failed.join(" ")));
         }
+        postponed
     }
 
     /// An error leaves Redis when the reader that holds it reports that it was shown.
@@ -278,7 +332,7 @@ impl ModelRing {
 
     /// A retried error waits again without failures and deaths. A dropped error counts as taken. An error that a reader
     /// holds stays as it is.
-    pub(super) fn resolve(&mut self, drops: bool, elements: &[Vec<u8>]) -> Answer {
+    pub(super) fn resolve(&mut self, drops: bool, elements: &[Vec<u8>], clock: &ModelClock) -> Answer {
         let mut resolved = Vec::new();
         for element in elements {
             if let Some(at) = self.errors.iter().position(|error| error.element() == *element) {
@@ -304,7 +358,7 @@ impl ModelRing {
             }));
             self.add("retried", count);
             self.announce(format!("retried|count|{count}"));
-            self.wake();
+            self.wake(None, false, clock);
         }
         Answer::Resolved { count: count as u64 }
     }
