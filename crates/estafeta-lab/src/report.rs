@@ -102,6 +102,8 @@ pub struct DeadLetterObject {
     pub delivery: u32,
     pub failures: u32,
     pub deaths: u32,
+    /// How often its handler snoozed it.
+    pub snoozes: u32,
     pub member: MemberId,
     pub epoch: Epoch,
     pub published_ms: u64,
@@ -120,6 +122,7 @@ impl From<&DeadLetter> for DeadLetterObject {
             delivery: letter.message.delivery,
             failures: letter.message.failures,
             deaths: letter.message.deaths,
+            snoozes: letter.message.snoozes,
             member: letter.member,
             epoch: letter.message.epoch,
             published_ms: letter.message.published_ms,

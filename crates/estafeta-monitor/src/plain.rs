@@ -30,7 +30,7 @@ fn raw_line(model: &Model, now_ms: u64) -> String {
     let rates = model.history.now().unwrap_or_default();
     format!(
         "{when} ring {ring} generator {generator} epoch {epoch} take-overs {} members {} mine {} generated/s {:.1} \
-         handled/s {:.1} errors/s {:.1} published {} waiting {} in-flight {} done {} errors-kept {} errors-taken {} \
+         handled/s {:.1} errors/s {:.1} published {} waiting {} later {} in-flight {} done {} errors-kept {} errors-taken {} \
          lost {} balance {}",
         snapshot.takeovers,
         snapshot.members.len(),
@@ -40,6 +40,7 @@ fn raw_line(model: &Model, now_ms: u64) -> String {
         rates.errors,
         snapshot.published,
         snapshot.waiting,
+        snapshot.later,
         snapshot.in_flight,
         snapshot.done,
         snapshot.errors_kept,
@@ -63,10 +64,11 @@ fn raw_summary(model: &Model, now_ms: u64) -> String {
     };
     let balance = if snapshot.balanced { "the balance adds up" } else { "THE BALANCE DOES NOT ADD UP" };
     format!(
-        "ring {ring}{old}: {} published, {} done, {} waiting, {} in flight, {}, {}{}; {balance}{reason}",
+        "ring {ring}{old}: {} published, {} done, {} waiting, {}{} in flight, {}, {}{}; {balance}{reason}",
         grouped(snapshot.published),
         grouped(snapshot.done),
         grouped(snapshot.waiting),
+        if snapshot.later > 0 { format!("{} later, ", grouped(snapshot.later)) } else { String::new() },
         grouped(snapshot.in_flight),
         counted(snapshot.errors_kept + snapshot.errors_taken, "error"),
         if snapshot.lost > 0 { format!("{} lost, ", grouped(snapshot.lost)) } else { String::new() },

@@ -143,6 +143,9 @@ fn draw(out: &mut impl Write, ring: &Ring, snapshot: &Snapshot, paint: Paint) ->
         grouped(snapshot.retried),
         grouped(snapshot.dropped),
     )?;
+    if snapshot.retries + snapshot.snoozes > 0 {
+        writeln!(out, "retries {}, snoozes {}", grouped(snapshot.retries), grouped(snapshot.snoozes))?;
+    }
     if !snapshot.events.is_empty() {
         writeln!(out, "\nlast events")?;
         let lines = fold_readers(&snapshot.events);

@@ -45,6 +45,7 @@ fn json_shows_everything_about_the_ring() {
     assert_eq!(status["ring"], "estafeta");
     let counts = [
         "waiting",
+        "later",
         "inFlight",
         "published",
         "done",
@@ -56,6 +57,8 @@ fn json_shows_everything_about_the_ring() {
         "fenced",
         "retried",
         "dropped",
+        "retries",
+        "snoozes",
     ];
     for name in counts {
         assert!(status[name].is_u64(), "{name} in {status}");

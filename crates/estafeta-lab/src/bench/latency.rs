@@ -48,7 +48,7 @@ struct Stopwatch {
 impl Handler for Stopwatch {
     async fn handle(&self, message: &Message) -> Result<(), Failure> {
         let now = self.base.elapsed();
-        let stamp = message.text().parse().map_err(|_| Failure::new("not a stamp"))?;
+        let stamp = message.text().parse().map_err(|_| Failure::fatal("not a stamp"))?;
         let took = now.saturating_sub(Duration::from_nanos(stamp));
         self.samples.lock().expect("no panic while held").push(ms(took));
         Ok(())

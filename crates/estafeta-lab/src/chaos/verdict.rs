@@ -83,10 +83,10 @@ impl Verdict {
             let lost = counted(last.lost, "message");
             breaches.push(Breach::of_the_ring(format!("the ring counts {lost} as lost")));
         }
-        if evidence.complete && last.waiting + last.in_flight + last.errors_kept > 0 {
+        if evidence.complete && last.waiting + last.later + last.in_flight + last.errors_kept > 0 {
             breaches.push(Breach::of_the_ring(format!(
                 "left at the end: {} waiting, {} in flight, {} kept",
-                counted(last.waiting, "message"),
+                counted(last.waiting + last.later, "message"),
                 grouped(last.in_flight),
                 counted(last.errors_kept, "error")
             )));

@@ -36,7 +36,8 @@ impl Seen {
         }
         self.samples.push(CountSample { at_ms: now_ms(), published, settled });
         if !snapshot.balanced {
-            let counts = [published, snapshot.waiting, snapshot.in_flight, settled].map(grouped);
+            let waiting = snapshot.waiting + snapshot.later;
+            let counts = [published, waiting, snapshot.in_flight, settled].map(grouped);
             let [published, waiting, in_flight, settled] = counts;
             self.unbalanced.push(format!(
                 "{published} published, but {waiting} waiting, {in_flight} in flight and {settled} settled"
@@ -106,7 +107,7 @@ impl RingWatch {
             settled: settled(snapshot),
             members: nodes().count(),
             nodes: alive().count(),
-            message_lost: !snapshot.balanced && snapshot.waiting + snapshot.in_flight == 0,
+            message_lost: !snapshot.balanced && snapshot.waiting + snapshot.later + snapshot.in_flight == 0,
         });
         Ok(())
     }

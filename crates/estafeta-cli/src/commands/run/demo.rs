@@ -63,6 +63,6 @@ impl Handler for FaultFinder {
             let length = u32::try_from(message.text().chars().count()).unwrap_or(u32::MAX);
             tokio::time::sleep(self.per_char.saturating_mul(length)).await;
         }
-        if self.is_faulty(message) { Err(Failure::new("the message contains an error")) } else { Ok(()) }
+        if self.is_faulty(message) { Err(Failure::fatal("the message contains an error")) } else { Ok(()) }
     }
 }

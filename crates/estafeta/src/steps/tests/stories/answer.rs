@@ -40,14 +40,30 @@ pub(super) enum Answer {
     },
     Follows,
     Resigned,
-    Published { first: u64, due: u64 },
-    Already { first: u64, due: u64 },
+    Published {
+        first: u64,
+        due: u64,
+    },
+    Already {
+        first: u64,
+        due: u64,
+    },
     Behind,
-    Submitted { first: u64, duplicates: String },
-    AlreadySubmitted { first: u64, duplicates: String },
-    Reused { position: u64 },
+    Submitted {
+        first: u64,
+        duplicates: String,
+    },
+    AlreadySubmitted {
+        first: u64,
+        duplicates: String,
+    },
+    Reused {
+        position: u64,
+    },
     Full,
-    Limit { published: u64 },
+    Limit {
+        published: u64,
+    },
     Fenced,
     /// `due` is exact in an answer of Redis. The model knows it only as far as it knows Redis' time.
     Turn {

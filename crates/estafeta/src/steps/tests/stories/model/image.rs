@@ -162,8 +162,9 @@ fn surplus(messages: &[ModelMessage]) -> u64 {
 }
 
 fn element(pack: &[ModelMessage]) -> Vec<u8> {
-    let ModelMessage { id, epoch, published_ms, deliveries, failures, deaths, snoozes, headers, body, .. } =
-        &pack[0];
+    let ModelMessage {
+        id, epoch, published_ms, deliveries, failures, deaths, snoozes, headers, body, ..
+    } = &pack[0];
     if pack.len() == 1 {
         let (origin, bytes) = (format!("{id} {epoch} {published_ms}"), headers.len());
         let numbers = format!("{origin} {deliveries} {failures} {deaths} {snoozes} {bytes} ");

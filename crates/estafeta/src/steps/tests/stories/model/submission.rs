@@ -79,7 +79,7 @@ impl ModelRing {
         self.add("submitted", added.len());
         self.ready.extend(added);
         if was_empty {
-            self.wake();
+            self.wake(None, false, clock);
         }
         Answer::Submitted { first, duplicates }
     }
@@ -96,6 +96,7 @@ fn new_message(draft: &StoryDraft, id: u64, now: u64, pack: Option<u64>) -> Mode
         deliveries: 0,
         failures: 0,
         deaths: 0,
+        snoozes: 0,
         headers,
         body,
         pack,
