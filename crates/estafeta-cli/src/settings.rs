@@ -80,10 +80,15 @@ impl RunArgs {
         config.application = DEMO.to_owned();
         config.interval = self.interval.map_or(config.interval, |time| time.0);
         config.concurrency = self.concurrency.unwrap_or(config.concurrency);
+        // In the demo, the generator does nothing else.
+        config.generator_handles = self.generator_handles.unwrap_or(false);
+        config.never_generate = self.never_generate.unwrap_or(config.never_generate);
+        config.never_handle = self.never_handle.unwrap_or(config.never_handle);
         config.limit = self.limit;
         config.until_done = self.until_done.unwrap_or(config.until_done);
         config.max_waiting = self.max_waiting.unwrap_or(config.max_waiting);
         config.max_deaths = self.max_deaths.unwrap_or(config.max_deaths);
+        config.time_limit = self.time_limit.map_or(config.time_limit, |time| time.0);
         config.max_body = self.max_body.unwrap_or(config.max_body);
         config.lease = self.lease.map_or(config.lease, |time| time.0);
         config.missed = self.missed.map_or(config.missed, Into::into);

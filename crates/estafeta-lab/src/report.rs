@@ -58,6 +58,17 @@ pub enum Report {
         returned: u64,
         gave_up: u64,
     },
+    HandlerSlow {
+        id: u64,
+    },
+    HandlerStuck {
+        id: u64,
+        stuck: usize,
+    },
+    SourceFailed {
+        in_a_row: u64,
+        reason: String,
+    },
     LimitReached {
         limit: u64,
     },

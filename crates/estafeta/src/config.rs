@@ -7,6 +7,7 @@ use crate::keys::RingName;
 use crate::node::batch_size::MOST;
 use crate::redis::Endpoint;
 use crate::retry::Retry;
+use crate::steps::Duties;
 
 /// What happens to ticks that were not published because there was no generator, no Redis or no room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +33,12 @@ pub struct Config {
     pub interval: Duration,
     /// How many messages this node handles concurrently. Default: 1.
     pub concurrency: usize,
+    /// Handle messages even while this node is the generator, so that a node alone does all the work. Default: true.
+    pub generator_handles: bool,
+    /// Never take office. The node only handles messages, and its source is not called. Default: false.
+    pub never_generate: bool,
+    /// Never handle messages. The node only generates, or waits for the office. Default: false.
+    pub never_handle: bool,
     /// The maximum number of messages that the ring as a whole publishes, across all take-overs. Default: no limit.
     pub limit: Option<u64>,
     /// Stop once the limit is reached and every message has its outcome. Default: false.
@@ -46,6 +53,9 @@ pub struct Config {
     /// How often a message is tried, and how long it waits after each failure. Default: 8 attempts, 1 s, four times as
     /// long each time, at most 1 h.
     pub retry: Retry,
+    /// How long the handler may take for one message. After that, the message counts as failed, and the handler's future
+    /// is dropped. Default: 10 minutes.
+    pub time_limit: Duration,
     /// How long a node that cannot be heard still counts as alive. Default: 2 s.
     pub lease: Duration,
     /// What to do about missed ticks. Default: skip them.
@@ -80,12 +90,16 @@ impl Config {
             ring,
             interval: Duration::from_millis(500),
             concurrency: 1,
+            generator_handles: true,
+            never_generate: false,
+            never_handle: false,
             limit: None,
             until_done: false,
             max_waiting: 100_000,
             max_batch: MOST,
             max_deaths: 5,
             retry: Retry::default(),
+            time_limit: Duration::from_secs(600),
             lease: Duration::from_secs(2),
             missed: Missed::Skip,
             journal: false,
@@ -111,6 +125,9 @@ impl Config {
                 shown(self.interval),
             ));
         }
+        if !(ms(1)..=year).contains(&self.time_limit) {
+            return Err(Error::expected("time-limit", "1ms to a year", shown(self.time_limit)));
+        }
         if !(ms(200)..=ms(3_600_000)).contains(&self.lease) {
             return Err(Error::expected("lease", "200ms to 1h", shown(self.lease)));
         }
@@ -119,6 +136,9 @@ impl Config {
         }
         if !(1..=1024).contains(&self.concurrency) {
             return Err(Error::expected("concurrency", "1 to 1024", self.concurrency));
+        }
+        if self.never_generate && self.never_handle {
+            return Err(Error::expected("never-handle", "a node that may generate", "never-generate"));
         }
         let waits = [("grace", self.grace), ("look", self.look), ("sweep", self.sweep), ("poll", self.poll)];
         if let Some((name, wait)) = waits.into_iter().find(|(_, wait)| *wait < ms(1)) {
@@ -161,6 +181,15 @@ impl Config {
         Ok(())
     }
 
+    /// What this node does in its ring.
+    pub(crate) fn duties(&self) -> Duties {
+        match (self.never_generate, self.never_handle) {
+            (true, _) => Duties::Handle,
+            (_, true) => Duties::Generate,
+            _ => Duties::Both,
+        }
+    }
+
     /// How often a member shows that it is alive.
     pub(crate) fn beat(&self) -> Duration {
         self.lease / 4
@@ -187,7 +216,7 @@ mod tests {
         const YEAR: u64 = 365 * 24 * 3600 * 1000;
         const MIB: u64 = 1024 * 1024;
         let ms = Duration::from_millis;
-        let cases: [(&str, Set, &[u64], &[u64]); 12] = [
+        let cases: [(&str, Set, &[u64], &[u64]); 13] = [
             ("application", |config, n| config.application = "x".repeat(n as usize), &[1, 100], &[0, 101]),
             ("interval", |config, n| config.interval = Duration::from_millis(n), &[0, 1, YEAR], &[YEAR + 1]),
             (
@@ -195,6 +224,12 @@ mod tests {
                 |config, n| config.lease = Duration::from_millis(n),
                 &[200, 3_600_000],
                 &[199, 3_600_001],
+            ),
+            (
+                "time-limit",
+                |config, n| config.time_limit = Duration::from_millis(n),
+                &[1, YEAR],
+                &[0, YEAR + 1],
             ),
             ("concurrency", |config, n| config.concurrency = n as usize, &[1, 1024], &[0, 1025]),
             ("grace", |config, n| config.grace = Duration::from_millis(n), &[1], &[0]),
@@ -226,6 +261,13 @@ mod tests {
         (config.limit, config.until_done) = (None, true);
         assert!(config.validate().unwrap_err().to_string().starts_with("until-done: "));
         config.limit = Some(1);
+        config.validate().unwrap();
+        config.never_generate = true;
+        config.validate().unwrap();
+        config.never_handle = true;
+        let message = config.validate().unwrap_err().to_string();
+        assert_eq!(message, "never-handle: expected a node that may generate, got 'never-generate'");
+        config.never_generate = false;
         config.validate().unwrap();
     }
 

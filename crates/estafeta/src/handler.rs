@@ -1,7 +1,10 @@
 //! What is done with a message: the function that every node except the generator calls.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
+
+use futures_util::FutureExt as _;
 
 use crate::message::Message;
 
@@ -100,12 +103,32 @@ impl Failure {
     pub(crate) fn into_reason(self) -> String {
         self.reason
     }
+
+    /// The first characters of the reason, for an event of the ring.
+    pub(crate) fn brief(&self) -> &str {
+        const CHARACTERS: usize = 200;
+        self.reason.char_indices().nth(CHARACTERS).map_or(&self.reason, |(end, _)| &self.reason[..end])
+    }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reason)
     }
+}
+
+/// Calls a function of the user and awaits its answer. A panic becomes a failure, wherever in the function it happens.
+/// `who` names the function.
+pub(crate) async fn catch<T, F: Future<Output = Result<T, Failure>>>(
+    who: &str,
+    function: impl FnOnce() -> F,
+) -> Result<T, Failure> {
+    let answer = AssertUnwindSafe(async { function().await }).catch_unwind().await;
+    answer.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+        Err(Failure::new(format_args!("the {who} panicked: {text}")))
+    })
 }
 
 /// So that a handler may use `?`. `Failure` itself is no [`std::error::Error`], because the two would overlap.
@@ -127,5 +150,27 @@ mod tests {
             assert!(reason.ends_with('€'));
         }
         assert_eq!(Failure::new("x".repeat(4096)).into_reason().len(), 4096);
+    }
+
+    #[test]
+    fn the_brief_form_of_a_reason_has_at_most_two_hundred_characters() {
+        for (length, brief) in [(0, 0), (199, 199), (200, 200), (201, 200), (1000, 200)] {
+            let failure = Failure::new("€".repeat(length));
+            assert_eq!(failure.brief().chars().count(), brief);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_caught_before_and_after_the_first_await() {
+        fn at_once() -> std::future::Ready<Result<(), Failure>> {
+            panic!("at once")
+        }
+        let later = || async {
+            tokio::task::yield_now().await;
+            panic!("later")
+        };
+        assert_eq!(catch("source", at_once).await, Err(Failure::new("the source panicked: at once")));
+        assert_eq!(catch::<(), _>("handler", later).await, Err(Failure::new("the handler panicked: later")));
+        assert_eq!(catch("source", || async { Ok(7) }).await, Ok(7));
     }
 }

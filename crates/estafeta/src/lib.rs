@@ -12,9 +12,9 @@
 //!
 //! struct Clock(u64);
 //! impl Source for Clock {
-//!     async fn next(&mut self) -> Vec<u8> {
+//!     async fn next(&mut self) -> Result<Vec<u8>, Failure> {
 //!         self.0 += 1;
-//!         format!("tick {}", self.0).into_bytes()
+//!         Ok(format!("tick {}", self.0).into_bytes())
 //!     }
 //! }
 //!
@@ -91,7 +91,7 @@ pub use inspect::{
     Selection, Snapshot,
 };
 pub use message::DeadLetter;
-pub use steps::Health;
+pub use steps::{Duties, Health};
 
 // Names and addresses.
 pub use crate::redis::{Address, Endpoint};

@@ -110,6 +110,23 @@ impl Message {
         Self { id, epoch, published_ms, delivery: 1, failures: 0, deaths: 0, snoozes: 0, ring, headers, body }
     }
 
+    /// Returns the same message with a body of at most `limit` bytes. If the body is cut, a header keeps its size.
+    pub(crate) fn cut(mut self, limit: usize) -> Self {
+        let size = self.body.len();
+        if size > limit {
+            // A copy, so that the rest of the body is freed.
+            self.body = Bytes::copy_from_slice(&self.body[..limit]);
+            self.headers.insert(OVERSIZED, size.to_string()).expect("a short header without others");
+        }
+        self
+    }
+
+    /// Why nobody can handle this message, if its body was too large to be published.
+    pub(crate) fn oversized(&self) -> Option<String> {
+        let size = self.headers.get(OVERSIZED)?;
+        Some(format!("body: expected at most {} bytes, got {size}", self.body.len()))
+    }
+
     /// Writes the element that Redis stores for a message that was not delivered before.
     pub(crate) fn write(&self, element: &mut Vec<u8>) {
         for number in [self.id, self.epoch.0, self.published_ms] {
@@ -151,6 +168,10 @@ impl Message {
         })
     }
 }
+
+/// The header of a message whose body was cut: the size that the body had. The generator sets it, and no handler gets
+/// the message.
+const OVERSIZED: &str = "estafeta-oversized";
 
 /// Writes a number and what follows it.
 pub(crate) fn write_number(element: &mut Vec<u8>, number: u64, end: u8) {
@@ -337,6 +358,21 @@ mod tests {
         assert_ne!(parse(b"7 10 100 0 0 0 0 0 x"), key, "the id was given out again");
         assert_ne!(parse(b"8 9 100 0 0 0 0 0 x"), key);
         assert_eq!(Message::sample("orders", 17, "x").key(), "orders/1/17");
+    }
+
+    #[test]
+    fn only_a_body_over_the_limit_is_cut_and_the_message_says_so() {
+        let fits = Message::sample("orders", 1, "abc").cut(3);
+        assert_eq!((fits.body(), fits.oversized()), (&b"abc"[..], None));
+        let cut = Message::sample("orders", 1, "abcd").cut(3);
+        let reason = "body: expected at most 3 bytes, got 4";
+        assert_eq!((cut.body(), cut.oversized().as_deref()), (&b"abc"[..], Some(reason)));
+        let mut element = Vec::new();
+        cut.write(&mut element);
+        assert_eq!(
+            Message::parse(&"orders".parse().unwrap(), element.into()).oversized().as_deref(),
+            Some(reason)
+        );
     }
 
     #[test]

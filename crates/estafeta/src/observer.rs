@@ -49,6 +49,21 @@ pub enum Notice<'a> {
         /// All of one step.
         messages: &'a [Postponed],
     },
+    /// The handler has used 80 % of its time limit for a message, and is not done.
+    HandlerSlow {
+        /// The message.
+        message: &'a Message,
+        /// The time limit.
+        limit: Duration,
+    },
+    /// The handler blocks its thread beyond the time limit. Its message counts as failed. Its lane handles nothing until
+    /// the handler returns.
+    HandlerStuck {
+        /// The message.
+        message: &'a Message,
+        /// How many lanes of this node are stuck.
+        stuck: usize,
+    },
     /// A dead member was removed, and the messages it held went back.
     Buried {
         /// Its number.
@@ -57,6 +72,15 @@ pub enum Notice<'a> {
         returned: u64,
         /// Messages that became dead letters because too many nodes died with them.
         gave_up: u64,
+    },
+    /// The source of this generator failed or panicked. The node calls it again after a pause.
+    SourceFailed {
+        /// Why.
+        reason: &'a str,
+        /// How often the source has failed since it last made a message.
+        in_a_row: u64,
+        /// The pause.
+        pause: Duration,
     },
     /// The ring has published as many messages as its limit allows.
     LimitReached {

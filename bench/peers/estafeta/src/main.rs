@@ -55,6 +55,7 @@ async fn main() -> Result<()> {
 
 fn settings(task: &PeerTask) -> Result<Config> {
     let mut config = Config::new(task.redis_url.parse()?, "bench".parse()?);
+    config.generator_handles = false;
     config.interval = Duration::ZERO;
     config.max_batch = usize::try_from(task.batch())?;
     config.limit = Some(task.count);
@@ -84,12 +85,12 @@ struct RepeatedBody {
 }
 
 impl Source for RepeatedBody {
-    async fn next(&mut self) -> Vec<u8> {
+    async fn next(&mut self) -> Result<Vec<u8>, Failure> {
         if !self.going {
             self.go.cancelled().await;
             self.going = true;
         }
-        self.body.clone()
+        Ok(self.body.clone())
     }
 }
 

@@ -42,6 +42,21 @@ pub struct RunArgs {
           show_default = library().concurrency)]
     pub concurrency: Option<usize>,
 
+    /// Handle messages even while this node is the generator, so that a node alone does all the work
+    #[arg(long, env = "ESTAFETA_GENERATOR_HANDLES", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = BoolishValueParser::new(), value_name = "BOOL")]
+    pub generator_handles: Option<bool>,
+
+    /// Never become generator, only handle messages
+    #[arg(long, env = "ESTAFETA_NEVER_GENERATE", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = BoolishValueParser::new(), value_name = "BOOL")]
+    pub never_generate: Option<bool>,
+
+    /// Never handle messages, only generate or wait for the office
+    #[arg(long, env = "ESTAFETA_NEVER_HANDLE", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = BoolishValueParser::new(), value_name = "BOOL")]
+    pub never_handle: Option<bool>,
+
     /// Messages that the whole ring generates, across all take-overs [default: no limit]
     #[arg(long, value_name = "K", env = "ESTAFETA_LIMIT", allow_hyphen_values = true)]
     pub limit: Option<u64>,
@@ -65,6 +80,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", env = "ESTAFETA_MAX_DEATHS", allow_hyphen_values = true,
           show_default = library().max_deaths)]
     pub max_deaths: Option<u32>,
+
+    /// How long the handler may take for one message
+    #[arg(long, value_name = "TIME", env = "ESTAFETA_TIME_LIMIT", allow_hyphen_values = true,
+          show_default = HumanDuration(library().time_limit))]
+    pub time_limit: Option<HumanDuration>,
 
     /// Largest message body in bytes
     #[arg(long, value_name = "BYTES", env = "ESTAFETA_MAX_BODY", allow_hyphen_values = true,

@@ -16,7 +16,7 @@ use estafeta_lab::escape::escape;
 use estafeta_lab::exit_code::FAILED;
 use estafeta_lab::paint::{BAD, FAINT, GOOD, NOTABLE, OFFICE, Paint, colour_for};
 use estafeta_lab::report::json_line;
-use estafeta_lab::text::{age, grouped, moment};
+use estafeta_lab::text::{age, counted, grouped, moment};
 
 /// How many events are read.
 const EVENTS: usize = 50;
@@ -146,6 +146,10 @@ fn draw(out: &mut impl Write, ring: &Ring, snapshot: &Snapshot, paint: Paint) ->
     if snapshot.retries + snapshot.snoozes > 0 {
         writeln!(out, "retries {}, snoozes {}", grouped(snapshot.retries), grouped(snapshot.snoozes))?;
     }
+    if snapshot.source_failed > 0 {
+        let line = format!("source failures {}", grouped(snapshot.source_failed));
+        writeln!(out, "{}", paint.paint(NOTABLE, &line))?;
+    }
     if !snapshot.events.is_empty() {
         writeln!(out, "\nlast events")?;
         let lines = fold_readers(&snapshot.events);
@@ -201,9 +205,13 @@ fn draw_members(out: &mut impl Write, members: &[MemberView], paint: Paint) -> i
             Health::Absent => paint.paint(BAD, "absent"),
             Health::Ahead => paint.paint(NOTABLE, "ahead"),
         };
+        let stuck = match member.stuck {
+            0 => String::new(),
+            stuck => format!(", {}", paint.paint(BAD, &format!("{} stuck", counted(stuck, "lane")))),
+        };
         writeln!(
             out,
-            "{:>6}  {role}  {:>4}  {:<host_width$}  {:>8}  {:>8}  {:>8}  {:>9}  {state}",
+            "{:>6}  {role}  {:>4}  {:<host_width$}  {:>8}  {:>8}  {:>8}  {:>9}  {state}{stuck}",
             member.id,
             member.rank.map_or_else(|| "-".to_owned(), |rank| rank.to_string()),
             escape(member.host.as_bytes()),

@@ -124,7 +124,7 @@ fn a_password_in_a_misplaced_url_is_not_printed() {
 fn a_setting_out_of_range_is_refused_with_its_range() {
     let ring = ring_with_errors();
     let url = ring.redis.url();
-    let cases: [(&[&str], &[&str]); 11] = [
+    let cases: [(&[&str], &[&str]); 13] = [
         (&["--error-rate", "2"], &["error-rate", "expected 0 to 1", "2"]),
         (&["--error-rate", "-0.1"], &["error-rate", "expected 0 to 1", "-0.1"]),
         (&["--error-rate", "NaN"], &["error-rate", "expected 0 to 1", "NaN"]),
@@ -134,6 +134,11 @@ fn a_setting_out_of_range_is_refused_with_its_range() {
         (&["--lease", "1ms"], &["lease: expected 200ms to 1h"]),
         (&["--max-body", "0"], &["max-body: expected 1 to"]),
         (&["--max-deaths", "0"], &["max-deaths: expected at least 1"]),
+        (&["--time-limit", "0"], &["time-limit: expected 1ms to a year"]),
+        (
+            &["--never-generate", "--never-handle"],
+            &["never-handle: expected a node that may generate, got 'never-generate'"],
+        ),
         (&["--until-done"], &["until-done: expected a limit beside it"]),
         (&["--ring", "{x}"], &["--ring: expected 1 to 100 letters", "'{x}'"]),
     ];
@@ -227,15 +232,16 @@ fn a_missing_file_is_reported_by_name() {
 }
 
 #[test]
-fn a_body_over_the_limit_ends_the_node_and_is_not_published() {
+fn bodies_over_the_limit_become_errors_and_the_node_goes_on() {
     let ring = TestRing::new();
-    let output: Output = ring.command(&["run", "--max-body", "3", "--interval", "1ms"]);
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(stderr.lines().count(), 1, "{stderr}");
-    assert!(stderr.contains("message body: expected at most 3 bytes, got "), "{stderr}");
+    let args =
+        ["--max-body", "3", "--interval", "1ms", "--limit", "5", "--until-done", "--generator-handles"];
+    let output: Output = ring.command(&[&["run"], &args[..]].concat());
+    assert!(output.status.success(), "{output:?}");
     let status = ring.status();
-    assert_eq!((&status["published"], &status["members"]), (&0.into(), &serde_json::json!([])), "{status}");
+    assert_eq!((&status["published"], &status["errorsKept"]), (&5.into(), &5.into()), "{status}");
+    let errors = ring.success(&["getErrors"]);
+    assert_eq!(errors.matches("body: expected at most 3 bytes, got ").count(), 5, "{errors}");
 }
 
 #[test]

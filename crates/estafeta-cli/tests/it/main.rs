@@ -13,6 +13,7 @@ mod children;
 mod clean_temp;
 mod clock_jumps;
 mod disk_full;
+mod duties;
 mod errors;
 mod exactly_once;
 mod foreign_data;

@@ -187,11 +187,11 @@ impl ConstantSource {
 }
 
 impl Source for ConstantSource {
-    async fn next(&mut self) -> Vec<u8> {
+    async fn next(&mut self) -> Result<Vec<u8>, Failure> {
         if self.exhausted.load(Ordering::Relaxed) {
             std::future::pending::<()>().await;
         }
-        self.body.clone()
+        Ok(self.body.clone())
     }
 }
 
@@ -206,14 +206,14 @@ pub struct SteadySource {
 }
 
 impl Source for SteadySource {
-    async fn next(&mut self) -> Vec<u8> {
+    async fn next(&mut self) -> Result<Vec<u8>, Failure> {
         if self.made.is_multiple_of(self.batch) {
             while self.made + self.batch > self.tally.settled() + self.ahead {
                 self.tally.room.notified().await;
             }
         }
         self.made += 1;
-        self.body.clone()
+        Ok(self.body.clone())
     }
 }
 

@@ -31,11 +31,11 @@ struct Stamp {
 }
 
 impl Source for Stamp {
-    async fn next(&mut self) -> Vec<u8> {
+    async fn next(&mut self) -> Result<Vec<u8>, Failure> {
         let digits = self.base.elapsed().as_nanos().to_string();
         let mut body = vec![b'0'; self.bytes.saturating_sub(digits.len())];
         body.extend(digits.bytes());
-        body
+        Ok(body)
     }
 }
 
@@ -58,7 +58,8 @@ impl Handler for Stopwatch {
 pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
     env.step("latency: 20 messages per second");
     let (ring, tally, base) = (env.ring()?, Tally::new(), Instant::now());
-    let config = Config { interval: INTERVAL, ..Config::new(env.endpoint.clone(), ring.clone()) };
+    let mut config = Config::new(env.endpoint.clone(), ring.clone());
+    (config.interval, config.generator_handles) = (INTERVAL, false);
     let samples = Arc::<Mutex<Vec<f64>>>::default();
     let stamp = Stamp { base, bytes: env.options.body };
     let generator = Node::new(config.clone(), stamp, NoopHandler, TallyObserver(Arc::clone(&tally)));

@@ -181,6 +181,7 @@ fn settings(env: &BenchEnv<'_>, ring: &RingName, batch: usize) -> Config {
     config.interval = Duration::ZERO;
     config.max_batch = batch;
     config.concurrency = env.options.concurrency;
+    config.generator_handles = false;
     config
 }
 

@@ -82,6 +82,15 @@ pub enum EventKind {
         /// Its number.
         member: MemberId,
     },
+    /// The generator's source failed. Only the first five failures in a row are reported, and then every tenth.
+    SourceFailed {
+        /// The generator.
+        member: MemberId,
+        /// How often the source has failed since it last made a message.
+        in_a_row: u64,
+        /// Why. The text of the source, at most 200 characters.
+        reason: String,
+    },
     /// Dead letters were put back into the queue.
     Retried {
         /// How many.
@@ -142,6 +151,9 @@ impl fmt::Display for EventKind {
                 write!(f, "{member} took over from {from} in {:.2} s", *silence_ms as f64 / 1000.0)
             }
             Self::Resigned { member } => write!(f, "{member} resigned as generator"),
+            Self::SourceFailed { member, in_a_row, reason } => {
+                write!(f, "the source of {member} failed ({in_a_row} in a row): {reason}")
+            }
             Self::Retried { count } => write!(f, "{} retried", errors(*count)),
             Self::Dropped { count } => write!(f, "{} dropped", errors(*count)),
             Self::RolledBack { known, found, .. } => {
@@ -219,6 +231,11 @@ impl EventKind {
                 epoch: Epoch(fields.parse("epoch")?),
             },
             "resigned" => Self::Resigned { member: fields.member("member")? },
+            "source-failed" => Self::SourceFailed {
+                member: fields.member("member")?,
+                in_a_row: fields.parse("in-a-row")?,
+                reason: fields.0.get("reason")?.clone(),
+            },
             "retried" => Self::Retried { count: fields.parse("count")? },
             "dropped" => Self::Dropped { count: fields.parse("count")? },
             "rolled-back" => Self::RolledBack {

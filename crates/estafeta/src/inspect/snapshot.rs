@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::identity::{Epoch, Incarnation, MemberId};
 use crate::keys::RingName;
 use crate::redis::{Reply, Store};
-use crate::steps::Health;
+use crate::steps::{Duties, Health};
 
 /// A ring at one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -47,6 +47,9 @@ pub struct Snapshot {
     pub returned: u64,
     /// Publishes that Redis refused because their epoch was over.
     pub fenced: u64,
+    /// How often a generator's source failed.
+    #[serde(default)]
+    pub source_failed: u64,
     /// Members that were declared dead.
     pub buried: u64,
     /// Dead letters that were put back into the queue.
@@ -99,7 +102,10 @@ pub struct MemberView {
     pub id: MemberId,
     /// What it does.
     pub role: Role,
-    /// Its place in the line of succession. 0 is the heir. The generator and readers have none.
+    /// What it may do. Readers have no duties.
+    #[serde(default)]
+    pub duties: Option<Duties>,
+    /// Its place in the line of succession. 0 is the heir. The generator, readers and nodes that only handle have none.
     pub rank: Option<u64>,
     /// Its host.
     pub host: String,
@@ -120,6 +126,9 @@ pub struct MemberView {
     pub processed: u64,
     /// Those of them that became dead letters.
     pub failed: u64,
+    /// Lanes whose handler blocks its thread beyond the time limit.
+    #[serde(default)]
+    pub stuck: u64,
 }
 
 impl Snapshot {
@@ -219,6 +228,7 @@ pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
         takeovers: ledger.number("takeovers"),
         returned: ledger.number("returned"),
         fenced: ledger.number("fenced"),
+        source_failed: ledger.number("source-failed"),
         buried: ledger.number("buried"),
         retried: ledger.number("retried"),
         dropped: ledger.number("dropped"),
@@ -236,13 +246,17 @@ fn parse_member(mut row: Reply, time_ms: u64) -> Result<(String, MemberView)> {
     let role = if row.text()? == "reader" { Role::Reader } else { Role::Handler };
     let (host, pid, started) = (row.text()?, row.number()?, row.number()?);
     let (lease_ms, state) = (row.integer()?, row.health()?);
-    let rank = Some(row.number()?);
+    let rank = u64::try_from(row.integer()?).ok();
     let in_flight = row.number()?;
     let (generated, processed, failed) = (row.number()?, row.number()?, row.number()?);
+    let duties = Duties::from_word(&row.text()?);
+    let duties = (role != Role::Reader).then_some(duties);
+    let stuck = row.number()?;
     let age_ms = time_ms.saturating_sub(started);
     let member = MemberView {
         id,
         role,
+        duties,
         rank,
         host,
         pid,
@@ -253,6 +267,7 @@ fn parse_member(mut row: Reply, time_ms: u64) -> Result<(String, MemberView)> {
         generated,
         processed,
         failed,
+        stuck,
     };
     Ok((incarnation, member))
 }

@@ -18,12 +18,13 @@
 //! the time from its own turn, or by a message on its channel.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::desk::{Decision, Desk, Duty};
+use super::desk::{Decision, Desk, Duty, Watched};
 use super::refusals::Refusals;
 use super::state::MemberState;
 use crate::config::Config;
@@ -42,6 +43,8 @@ pub(crate) struct Clerk<O> {
     pub observer: Arc<O>,
     pub state: watch::Receiver<MemberState>,
     pub refusals: Arc<Refusals>,
+    /// How many lanes of this node are stuck.
+    pub stuck: Arc<AtomicUsize>,
     /// The desk of the current membership, for the lanes.
     pub desk: watch::Sender<Option<Arc<Desk>>>,
 }
@@ -68,12 +71,7 @@ impl<O: Observer> Clerk<O> {
     async fn work_as(&mut self, me: Identity, quiet: &CancellationToken) -> Result<bool> {
         let listens = self.config.presence && self.store.listen(me.incarnation).await?;
         let poll = (!listens).then_some(self.config.poll);
-        let desk = Arc::new(Desk::new(
-            self.config.ring.clone(),
-            self.config.concurrency,
-            self.config.max_batch,
-            poll,
-        ));
+        let desk = Arc::new(Desk::new(&self.config, poll, Arc::clone(&self.stuck)));
         self.desk.send_replace(Some(Arc::clone(&desk)));
         let worked = self.make_turns(me, &desk, quiet).await;
         desk.close();
@@ -87,16 +85,23 @@ impl<O: Observer> Clerk<O> {
             if !stops && state.identity() != Some(me) {
                 return Ok(false);
             }
-            let duty = Duty { handles: state.handles() && !stops, stops };
-            let outgoing = match desk.decide(Instant::now(), duty) {
+            let duty = Duty { handles: state.handles(self.config.generator_handles) && !stops, stops };
+            let mut outgoing = match desk.decide(Instant::now(), duty) {
                 Decision::Finished => return Ok(true),
                 Decision::Turn(outgoing) => outgoing,
                 Decision::Wait(until) => {
+                    // After the decision: if the pool was empty then, the desk knows every message that a lane has.
+                    let watched = self.watch(desk);
+                    if !watched.stuck.is_empty() {
+                        continue;
+                    }
                     let looks_at = Instant::now() + LONGEST_WAIT;
+                    let wakes_at = until.unwrap_or(looks_at);
+                    let wakes_at = watched.next.map_or(wakes_at, |next| next.min(wakes_at));
                     tokio::select! {
                         () = desk.due.notified() => {}
-                        () = tokio::time::sleep_until(until.unwrap_or(looks_at).into()) => {
-                            if until.is_none() && duty.handles {
+                        () = tokio::time::sleep_until(wakes_at.into()) => {
+                            if wakes_at == looks_at && duty.handles {
                                 desk.call();
                             }
                         }
@@ -108,6 +113,7 @@ impl<O: Observer> Clerk<O> {
                     continue;
                 }
             };
+            outgoing.settlement.both = self.config.generator_handles;
             let turn = self.store.turn(me, &outgoing.settlement, self.config.journal).await?;
             let Turn::Applied { cursor, claimed, waits, due, claims } = turn else {
                 return Ok(false);
@@ -124,6 +130,19 @@ impl<O: Observer> Clerk<O> {
                 self.observer.notice(Notice::Postponed { member: me.number, messages });
             }
         }
+    }
+
+    /// Reports handlers that take too long.
+    fn watch(&self, desk: &Desk) -> Watched {
+        let watched = desk.watch(Instant::now());
+        for message in &watched.slow {
+            self.observer.notice(Notice::HandlerSlow { message, limit: self.config.time_limit });
+        }
+        let stuck = self.stuck.load(Ordering::Relaxed);
+        for (message, others) in watched.stuck.iter().zip((0..watched.stuck.len()).rev()) {
+            self.observer.notice(Notice::HandlerStuck { message, stuck: stuck.saturating_sub(others) });
+        }
+        watched
     }
 
     async fn identity(&mut self) -> Identity {

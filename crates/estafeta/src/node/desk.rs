@@ -19,6 +19,11 @@
 //! - if a delayed message is due, and this node is the first in the line of idle nodes;
 //! - if the node stops handling or begins to.
 //!
+//! The desk also knows what each lane is busy with, and since when. [`Desk::watch`] finds the messages whose handlers take
+//! too long. The handler of such a message is dropped by its lane. If it is still there a little later, it blocks its
+//! thread. The desk then settles the message as failed and counts the lane as stuck. If the lane comes back, its result is
+//! ignored.
+//!
 //! Messages travel in packs, and the desk settles a pack as a whole when its last message is done. If that takes longer
 //! than ten milliseconds, it settles the part that is done. Redis then keeps the rest as single messages.
 
@@ -26,16 +31,20 @@
 mod tests;
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
 use super::batch_size::BatchSize;
+use super::lane::timed_out;
+use crate::config::Config;
 use crate::keys::RingName;
 use crate::message::Message;
 use crate::observer::Postponed;
 use crate::pack;
+use crate::retry::Retry;
 use crate::steps::{Disposition, NotDone, Part, Settlement};
 
 /// How long a result may wait for company.
@@ -44,6 +53,12 @@ const SETTLING: Duration = Duration::from_millis(10);
 const RETURNING: Duration = Duration::from_millis(50);
 /// The pause before the next turn, if one claimed nothing although messages waited.
 const RESTING: Duration = Duration::from_millis(10);
+
+/// The share of the time limit after which a handler counts as slow.
+const SLOW: f64 = 0.8;
+/// How long a lane has to drop a handler whose time limit is over, as a share of the limit, and at least.
+const DROPPING: f64 = 0.1;
+const DROPPING_LEAST: Duration = Duration::from_millis(100);
 
 /// An element that was claimed, with its messages. They stay in one place until they are settled, because moving each
 /// of them from hand to hand would cost more than everything else that the desk does.
@@ -54,7 +69,7 @@ struct Element {
 }
 
 /// A message that was claimed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Claimed {
     element: Arc<Element>,
     index: usize,
@@ -78,6 +93,23 @@ pub(super) struct Handled {
     pub disposition: Option<Disposition>,
     pub took: Duration,
     pub at: Instant,
+}
+
+/// A message that a lane is busy with.
+struct Running {
+    claimed: Claimed,
+    started: Instant,
+}
+
+/// The handlers that take too long.
+#[derive(Debug, Default)]
+pub(super) struct Watched {
+    /// The messages whose handlers have become slow since the last look.
+    pub slow: Vec<Message>,
+    /// The messages whose lanes have become stuck since the last look.
+    pub stuck: Vec<Message>,
+    /// When to look again.
+    pub next: Option<Instant>,
 }
 
 /// A pack in the member's hand.
@@ -135,6 +167,8 @@ pub(super) struct Desk {
     pub due: Notify,
     /// Signals a lane that the pool has a message.
     pub work: Notify,
+    /// How many lanes of this node are stuck, at this desk or at a former one.
+    stuck: Arc<AtomicUsize>,
 }
 
 struct DeskState {
@@ -147,7 +181,14 @@ struct DeskState {
     pool: VecDeque<Claimed>,
     results: Vec<Handled>,
     packs: HashMap<u64, HeldPack>,
-    busy: usize,
+    /// What the lanes are busy with, the longest first. Stuck lanes are not among them.
+    running: VecDeque<Running>,
+    /// How many of them are known to be slow. They are the first ones.
+    slow: usize,
+    time_limit: Duration,
+    retry: Retry,
+    /// How many stuck lanes Redis knows of.
+    stuck_told: usize,
     idle: usize,
     /// Messages wait in Redis.
     waits: bool,
@@ -170,18 +211,22 @@ struct DeskState {
 
 impl Desk {
     /// A desk for a new membership. `poll` is given if the ring cannot call this node.
-    pub fn new(ring: RingName, lanes: usize, max_batch: usize, poll: Option<Duration>) -> Self {
+    pub fn new(config: &Config, poll: Option<Duration>, stuck: Arc<AtomicUsize>) -> Self {
         let now = Instant::now();
         let state = DeskState {
-            ring,
-            lanes,
+            ring: config.ring.clone(),
+            lanes: config.concurrency,
             poll,
             cursor: 0,
             seen: 0,
             pool: VecDeque::new(),
             results: Vec::new(),
             packs: HashMap::new(),
-            busy: 0,
+            running: VecDeque::new(),
+            slow: 0,
+            time_limit: config.time_limit,
+            retry: config.retry.clone(),
+            stuck_told: 0,
             idle: 0,
             waits: false,
             in_line: false,
@@ -193,15 +238,16 @@ impl Desk {
             asked_at: now,
             wanted: 0,
             rests_until: None,
-            batch_size: BatchSize::new(max_batch),
+            batch_size: BatchSize::new(config.max_batch),
         };
-        Self { state: Mutex::new(state), due: Notify::new(), work: Notify::new() }
+        Self { state: Mutex::new(state), due: Notify::new(), work: Notify::new(), stuck }
     }
 
     /// Takes the result of a lane, if it has one, and gives it the next message.
     pub fn next(&self, handled: Option<Handled>, was_idle: bool, now: Instant) -> Next {
         let mut state = self.lock();
         state.idle -= usize::from(was_idle);
+        let handled = self.take_back(&mut state, handled);
         if state.closed {
             // Each lane wakes the next one.
             self.work.notify_one();
@@ -209,13 +255,12 @@ impl Desk {
         }
         let mut due = false;
         if let Some(handled) = handled {
-            state.busy -= 1;
             due = state.results.is_empty();
             state.results.push(handled);
         }
         let next = match state.pool.pop_front() {
             Some(claimed) => {
-                state.busy += 1;
+                state.running.push_back(Running { claimed: claimed.clone(), started: now });
                 state.moved_at = now;
                 if state.idle > 0 && !state.pool.is_empty() {
                     self.work.notify_one();
@@ -240,12 +285,63 @@ impl Desk {
     pub fn finish(&self, handled: Option<Handled>, was_idle: bool) {
         let mut state = self.lock();
         state.idle -= usize::from(was_idle);
+        let handled = self.take_back(&mut state, handled);
         if let Some(handled) = handled.filter(|_| !state.closed) {
-            state.busy -= 1;
             state.results.push(handled);
         }
         drop(state);
         self.due.notify_one();
+    }
+
+    /// Notes that a lane is no longer busy. Returns its result, unless the message was settled without it.
+    fn take_back(&self, state: &mut DeskState, handled: Option<Handled>) -> Option<Handled> {
+        let handled = handled?;
+        let name = |claimed: &Claimed| (claimed.claim(), claimed.index);
+        let is_it = |running: &Running| name(&running.claimed) == name(&handled.claimed);
+        match state.running.iter().position(is_it) {
+            Some(at) => {
+                state.running.remove(at);
+                state.slow -= usize::from(at < state.slow);
+                Some(handled)
+            }
+            None => {
+                self.stuck.fetch_sub(1, Ordering::Relaxed);
+                // The ring learns of it with the next turn.
+                state.called = true;
+                self.due.notify_one();
+                None
+            }
+        }
+    }
+
+    /// Looks for handlers that take too long. Settles the messages of those that block their lanes.
+    pub fn watch(&self, now: Instant) -> Watched {
+        let mut state = self.lock();
+        let limit = state.time_limit;
+        let slow_after = limit.mul_f64(SLOW);
+        let stuck_after = limit + limit.mul_f64(DROPPING).max(DROPPING_LEAST);
+        let mut watched = Watched::default();
+        while let Some(running) = state.running.get(state.slow)
+            && running.started + slow_after <= now
+        {
+            watched.slow.push(running.claimed.message().clone());
+            state.slow += 1;
+        }
+        while state.running.front().is_some_and(|first| first.started + stuck_after <= now)
+            && let Some(running) = state.running.pop_front()
+        {
+            state.slow = state.slow.saturating_sub(1);
+            self.stuck.fetch_add(1, Ordering::Relaxed);
+            watched.stuck.push(running.claimed.message().clone());
+            let answer = Err(timed_out(limit));
+            let disposition = state.retry.disposition(running.claimed.message(), answer, rand::random());
+            let took = now - running.started;
+            state.results.push(Handled { claimed: running.claimed, disposition, took, at: now });
+        }
+        let slow_at = state.running.get(state.slow).map(|running| running.started + slow_after);
+        let stuck_at = state.running.front().map(|running| running.started + stuck_after);
+        watched.next = slow_at.into_iter().chain(stuck_at).min();
+        watched
     }
 
     /// The ring has called this node, or may have done so.
@@ -271,7 +367,8 @@ impl Desk {
     }
 
     pub fn decide(&self, now: Instant, duty: Duty) -> Decision {
-        self.lock().decide(now, duty)
+        let stuck = self.stuck.load(Ordering::Relaxed);
+        self.lock().decide(now, duty, stuck)
     }
 
     /// Puts what a turn brought into the pool.
@@ -304,14 +401,14 @@ impl DeskState {
         reserve > 0 && self.pool.len() == reserve / 2
     }
 
-    fn decide(&mut self, now: Instant, duty: Duty) -> Decision {
+    fn decide(&mut self, now: Instant, duty: Duty, stuck: usize) -> Decision {
         if self.handles != duty.handles {
             self.handles = duty.handles;
             self.called = true;
         }
         let free = if duty.handles { self.idle.saturating_sub(self.pool.len()) } else { 0 };
         let reserve = if duty.handles { self.batch_size.reserve(self.lanes) } else { 0 };
-        let all_done = self.busy == 0 && self.pool.is_empty();
+        let all_done = self.running.is_empty() && self.pool.is_empty();
         let settles_at = self
             .results
             .first()
@@ -337,13 +434,15 @@ impl DeskState {
             let room = self.batch_size.most().saturating_sub(settlement.want);
             settlement.reserve = if returns { 0 } else { reserve.saturating_sub(self.pool.len()).min(room) };
             settlement.listens = self.poll.is_none();
+            settlement.stuck = (stuck != self.stuck_told).then_some(stuck);
+            self.stuck_told = stuck;
             self.called = false;
             self.due_at = None;
             self.wanted = settlement.want;
             self.asked_at = now;
             return Decision::Turn(outgoing.into());
         }
-        if duty.stops && self.busy == 0 && self.results.is_empty() {
+        if duty.stops && self.running.is_empty() && self.results.is_empty() {
             return Decision::Finished;
         }
         Decision::Wait(wakes_at)

@@ -10,6 +10,11 @@
 //! - *full*: keep the messages and try again a little later.
 //! - *limit*: send as many messages as the limit still allows. If it allows none, rest. The node keeps the office.
 //! - *fenced*: the term is over. Drop the messages, which no other node has seen, and let the heartbeat find out more.
+//!
+//! A source that fails or panics does not end the node. The generator publishes what the source made before, reports the
+//! failure, and tries again after a pause. Redis counts the failures, and ends the term after five in a row if another
+//! node can take the office. A body over the limit is published like any other, cut to the limit and with a header that
+//! says so. A lane turns it into a dead letter. So ids have no gaps, and the source goes on.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -22,19 +27,23 @@ use super::batch_size::MOST_BYTES;
 use super::refusals::Refusals;
 use super::state::{MemberState, ServerClock};
 use crate::config::{Config, Missed};
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::handler::{Failure, catch};
 use crate::identity::{Epoch, Identity};
 use crate::message::Message;
 use crate::observer::{Notice, Observer};
 use crate::redis::Store;
 use crate::source::Source;
-use crate::steps::{Batch, Known, Publish, Term};
+use crate::steps::{Batch, Known, Publish, Reported, SourceFailure, Term};
 
 /// Ticks that are later than this count as missed. The generator makes up for other late ticks. Otherwise it could not
 /// keep an interval shorter than a round trip.
 const LATE: Duration = Duration::from_millis(100);
 /// The generator waits no longer than this for a slow source, neither to fill a batch nor to get one more message.
 const GATHERING: Duration = Duration::from_millis(2);
+/// The pause after the first failure of a source. It doubles with each further failure, up to the longest pause.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 pub(crate) struct Generator<S, O> {
     pub store: Store,
@@ -45,6 +54,8 @@ pub(crate) struct Generator<S, O> {
     pub refusals: Arc<Refusals>,
     /// What this node knows to be published.
     pub known: Arc<Mutex<Known>>,
+    /// How often the source has failed since it last made a message, in any term.
+    pub failures_in_a_row: u64,
 }
 
 /// What changes from one publish to the next.
@@ -53,6 +64,16 @@ struct Progress {
     next_id: u64,
     due_ms: u64,
     clock: ServerClock,
+    /// How many failures of the source were reported in this term.
+    failures: u64,
+}
+
+/// What the source made for one publish, and why it made no more.
+#[derive(Default)]
+struct Gathered {
+    messages: Vec<Message>,
+    bytes: usize,
+    failure: Option<Failure>,
 }
 
 impl<S: Source, O: Observer> Generator<S, O> {
@@ -79,14 +100,53 @@ impl<S: Source, O: Observer> Generator<S, O> {
         quiet: &CancellationToken,
     ) -> Result<()> {
         let mut over = TermOver { state: self.state.clone(), epoch: term.epoch, quiet: quiet.clone() };
-        let mut progress = Progress { n: term.sent, next_id: term.published + 1, due_ms: term.due_ms, clock };
+        let mut progress =
+            Progress { n: term.sent, next_id: term.published + 1, due_ms: term.due_ms, clock, failures: 0 };
         loop {
-            let messages = tokio::select! {
+            let Gathered { messages, failure, .. } = tokio::select! {
                 () = over.wait() => return Ok(()),
-                messages = self.gather(&term, &progress) => messages?,
+                gathered = self.gather(&term, &progress) => gathered,
             };
-            if !self.send(me, &term, &mut progress, messages, &mut over).await? {
+            if !messages.is_empty() {
+                self.failures_in_a_row = 0;
+                if !self.send(me, &term, &mut progress, messages, &mut over).await? {
+                    return Ok(());
+                }
+            }
+            if let Some(failure) = failure
+                && !self.report(me, &term, &mut progress, &failure, &mut over).await?
+            {
                 return Ok(());
+            }
+        }
+    }
+
+    /// Reports that the source failed, and pauses. Returns false if the term is over.
+    async fn report(
+        &mut self,
+        me: Identity,
+        term: &Term,
+        progress: &mut Progress,
+        failure: &Failure,
+        over: &mut TermOver,
+    ) -> Result<bool> {
+        self.failures_in_a_row += 1;
+        progress.failures += 1;
+        let in_a_row = self.failures_in_a_row;
+        let doublings = u32::try_from(in_a_row - 1).unwrap_or(u32::MAX);
+        let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(doublings)).min(LONGEST_PAUSE);
+        self.observer.notice(Notice::SourceFailed { reason: failure.reason(), in_a_row, pause });
+        let failure =
+            SourceFailure { epoch: term.epoch, n: progress.failures, in_a_row, reason: failure.brief() };
+        match self.store.report(me.incarnation, &failure).await? {
+            Reported::Noted => tokio::select! {
+                () = over.wait() => Ok(false),
+                () = tokio::time::sleep(pause) => Ok(true),
+            },
+            Reported::Over => {
+                self.refusals.report_epoch(term.epoch);
+                over.wait().await;
+                Ok(false)
             }
         }
     }
@@ -150,7 +210,7 @@ impl<S: Source, O: Observer> Generator<S, O> {
     }
 
     /// Waits for the next tick and makes its messages.
-    async fn gather(&mut self, term: &Term, progress: &Progress) -> Result<Vec<Message>> {
+    async fn gather(&mut self, term: &Term, progress: &Progress) -> Gathered {
         let room = self.room(progress);
         if room == 0 {
             let limit = self.config.limit.unwrap_or_default();
@@ -158,44 +218,52 @@ impl<S: Source, O: Observer> Generator<S, O> {
             std::future::pending::<()>().await;
         }
         let most = self.ticks_due(progress).await.min(room) as usize;
-        let (asked, mut bytes) = (Instant::now(), 0);
-        let mut messages = Vec::with_capacity(most);
-        let body = self.source.next().await;
-        self.add(body, &mut messages, &mut bytes, term, progress)?;
+        let asked = Instant::now();
+        let mut gathered = Gathered { messages: Vec::with_capacity(most), ..Gathered::default() };
+        let body = self.next_body().await;
+        self.add(body, &mut gathered, term, progress);
         // If the generator had to wait for the first message, it sends that message at once.
         if asked.elapsed() < GATHERING {
             let mut patience = pin!(tokio::time::sleep_until((asked + GATHERING).into()));
-            while messages.len() < most && bytes < MOST_BYTES {
+            while gathered.failure.is_none() && gathered.messages.len() < most && gathered.bytes < MOST_BYTES
+            {
                 let body = tokio::select! {
                     biased;
-                    body = self.source.next() => body,
+                    body = self.next_body() => body,
                     () = &mut patience => break,
                 };
-                if self.add(body, &mut messages, &mut bytes, term, progress)? >= asked + GATHERING {
+                if self.add(body, &mut gathered, term, progress) >= asked + GATHERING {
                     break;
                 }
             }
         }
-        Ok(messages)
+        gathered
     }
 
-    /// Makes a message from a body and returns the time at which it did so.
+    async fn next_body(&mut self) -> Result<Vec<u8>, Failure> {
+        catch("source", || self.source.next()).await
+    }
+
+    /// Makes a message from a body, or keeps the failure. Returns the time at which it did so.
     fn add(
         &self,
-        body: Vec<u8>,
-        messages: &mut Vec<Message>,
-        bytes: &mut usize,
+        body: Result<Vec<u8>, Failure>,
+        gathered: &mut Gathered,
         term: &Term,
         progress: &Progress,
-    ) -> Result<Instant> {
-        let (size, limit) = (body.len(), self.config.max_body);
-        if size > limit {
-            return Err(Error::BodyTooLarge { size, limit });
+    ) -> Instant {
+        let now = Instant::now();
+        match body {
+            Ok(body) => {
+                let (id, ms) = (progress.next_id + gathered.messages.len() as u64, progress.clock.ms_at(now));
+                let message = Message::new(&self.config.ring, id, term.epoch, ms, body);
+                let message = message.cut(self.config.max_body);
+                gathered.bytes += message.body().len();
+                gathered.messages.push(message);
+            }
+            Err(failure) => gathered.failure = Some(failure),
         }
-        *bytes += size;
-        let (id, now) = (progress.next_id + messages.len() as u64, Instant::now());
-        messages.push(Message::new(&self.config.ring, id, term.epoch, progress.clock.ms_at(now), body));
-        Ok(now)
+        now
     }
 
     /// Waits until a tick is due and returns how many messages may be sent at once.

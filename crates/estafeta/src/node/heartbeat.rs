@@ -101,7 +101,10 @@ impl<O: Observer> Heartbeat<O> {
             if !self.follow(me, &report, rolled_back, &mut election).await? {
                 return self.let_go(me).await;
             }
-            pace = election.pace(&report, self.config.look, self.config.beat(), self.config.grace);
+            pace = match self.config.never_generate {
+                true => self.config.beat(),
+                false => election.pace(&report, self.config.look, self.config.beat(), self.config.grace),
+            };
         }
     }
 
@@ -145,7 +148,8 @@ impl<O: Observer> Heartbeat<O> {
             self.store.resign(me.incarnation, epoch).await?;
         }
         let settled = self.store.connection().is_settled(self.config.settling());
-        let vacancy = election.consider(report, settled, self.config.grace);
+        let vacancy =
+            election.consider(report, settled, self.config.grace).filter(|_| !self.config.never_generate);
         let again = Vacancy { absent_since_ms: 0, silence: Duration::ZERO };
         match vacancy.or((replaces.is_some() || is_news).then_some(again)) {
             Some(vacancy) if !self.quiet.is_cancelled() => self.lead(me, vacancy, replaces).await,
@@ -211,6 +215,7 @@ pub(crate) async fn join(store: &Store, config: &Config, kind: MemberKind) -> Re
         presence,
         max_deaths: config.max_deaths,
         journal: config.journal,
+        duties: config.duties(),
     };
     let number: MemberId = store.join(&introduction).await?;
     Ok(Identity { number, incarnation })

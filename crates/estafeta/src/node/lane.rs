@@ -3,20 +3,23 @@
 //! A lane belongs to no membership. If the ring declares the node dead while a lane handles a message, the lane finishes
 //! it, and the closed desk ignores the result. The lane then goes on at the desk of the next membership. When the node
 //! stops, a lane finishes its current message and ends.
+//!
+//! A handler that waits longer than its time limit is dropped. A handler that blocks its thread cannot be dropped, and
+//! keeps its lane from noticing the limit. The clerk watches over that: it settles the message without the lane.
 
 use std::marker::PhantomData;
-use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
-use futures_util::FutureExt as _;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::desk::{Desk, Handled, Next};
 use crate::config::Config;
 use crate::error::Result;
-use crate::handler::{Failure, Handler, Outcome};
+use crate::handler::{Failure, Handler, Outcome, catch};
 use crate::message::Message;
 
 pub(crate) struct Lane<H, T> {
@@ -62,7 +65,7 @@ impl<H: Handler<T>, T: Into<Outcome>> Lane<H, T> {
                 }
                 Next::Handle(claimed) => {
                     was_idle = false;
-                    let answer = self.handle(claimed.message()).await;
+                    let answer = self.handle(claimed.message(), started).await;
                     let at = Instant::now();
                     let disposition = match answer {
                         Ok(outcome) if outcome == Outcome::done() => None,
@@ -77,21 +80,32 @@ impl<H: Handler<T>, T: Into<Outcome>> Lane<H, T> {
         }
     }
 
-    async fn handle(&self, message: &Message) -> Result<Outcome, Failure> {
+    async fn handle(&self, message: &Message, started: Instant) -> Result<Outcome, Failure> {
         if message.id == 0 {
             return Err(Failure::fatal("not a message of estafeta: foreign data in the queue"));
+        }
+        if let Some(reason) = message.oversized() {
+            return Err(Failure::fatal(reason));
         }
         let (size, limit) = (message.body().len(), self.config.max_body);
         if size > limit {
             return Err(Failure::fatal(format_args!("body: expected at most {limit} bytes, got {size}")));
         }
-        let handled = AssertUnwindSafe(self.handler.handle(message)).catch_unwind().await;
-        handled.map(|answer| answer.map(Into::into)).unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-            Err(Failure::new(format_args!("the handler panicked: {text}")))
-        })
+        let limit = self.config.time_limit;
+        let mut handling = pin!(catch("handler", || self.handler.handle(message)));
+        // Most handlers that are quick need no timer.
+        if let Poll::Ready(answer) = futures_util::poll!(handling.as_mut()) {
+            return answer.map(Into::into);
+        }
+        let end = started + limit;
+        let answer = tokio::time::timeout_at(end.into(), handling).await;
+        answer.unwrap_or_else(|_| Err(timed_out(limit))).map(Into::into)
     }
+}
+
+/// The answer in place of a handler that took too long.
+pub(super) fn timed_out(limit: Duration) -> Failure {
+    Failure::new(format_args!("the handler took longer than its time limit of {limit:?}"))
 }
 
 /// Waits for a desk that this lane has not seen yet. Once the clerk has ended, there is no other one. The node is about

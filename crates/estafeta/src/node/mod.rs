@@ -216,16 +216,22 @@ impl<O: Observer> Shared<O> {
         source: S,
         handler: &Arc<H>,
     ) {
-        let generator = Generator {
-            store: self.work_store.clone(),
-            config: Arc::clone(&self.config),
-            source,
-            observer: Arc::clone(&self.observer),
-            state: self.state.clone(),
-            refusals: Arc::clone(&self.refusals),
-            known: Arc::clone(&self.known),
-        };
-        parts.start("generator", generator.run(self.quiet.clone()));
+        if !self.config.never_generate {
+            let generator = Generator {
+                store: self.work_store.clone(),
+                config: Arc::clone(&self.config),
+                source,
+                observer: Arc::clone(&self.observer),
+                state: self.state.clone(),
+                refusals: Arc::clone(&self.refusals),
+                known: Arc::clone(&self.known),
+                failures_in_a_row: 0,
+            };
+            parts.start("generator", generator.run(self.quiet.clone()));
+        }
+        if self.config.never_handle {
+            return;
+        }
         let (desk, desks) = watch::channel(None);
         let clerk = Clerk {
             store: self.work_store.clone(),
@@ -233,6 +239,7 @@ impl<O: Observer> Shared<O> {
             observer: Arc::clone(&self.observer),
             state: self.state.clone(),
             refusals: Arc::clone(&self.refusals),
+            stuck: Arc::default(),
             desk,
         };
         parts.start_on(clerk_home, "clerk", clerk.run(self.quiet.clone()));

@@ -21,9 +21,13 @@ impl MemberState {
         }
     }
 
-    /// Whether this node may claim messages.
-    pub fn handles(&self) -> bool {
-        matches!(self, Self::Handler(_))
+    /// Whether this node may claim messages. `both` is whether it handles even while it is the generator.
+    pub fn handles(&self, both: bool) -> bool {
+        match self {
+            Self::Away => false,
+            Self::Handler(_) => true,
+            Self::Generator(..) => both,
+        }
     }
 
     pub fn epoch(&self) -> Option<Epoch> {

@@ -17,7 +17,7 @@ if detector ~= '' and tonumber(redis.call('ZSCORE', members, detector) or 0) < n
   return { 'alive' }
 end
 local facts = redis.call('HMGET', member, 'number', 'kind', 'presence', 'lease', 'max-deaths', 'journal')
-local number, kind = identify(facts[1], facts[2], succession, victim)
+local number, kind = identify(facts[1], facts[2], KEYS[4])
 -- If only the name of a member is left, its lease alone decides. If the member is alive, it gets `lost` and hands back
 -- what it holds, which no other member knows.
 local lease = tonumber(facts[4]) or math.huge
@@ -33,6 +33,7 @@ keys.journal = facts[6] == '1' and KEYS[9] or nil
 local held = collect(kind, member, keys, tonumber(facts[5]) or math.huge)
 local leads = held.queue.generator == victim
 redis.call('XLEN', events)
+redis.call('ZCARD', succession)
 
 local returned = hand_back(held, keys, number, now)
 if leads then

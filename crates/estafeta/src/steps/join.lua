@@ -1,8 +1,10 @@
 -- join: registers a node or a reader as a member of the ring.
 -- KEYS   schema requires application members succession member ledger events epoch ready errors journal later delayed
 -- ARGV   oldest newest known-words application incarnation kind lanes host pid lease-ms presence max-deaths journal
+-- ARGV   duties
 --        oldest, newest: the layouts that the caller knows. known-words: those of `requires`, with spaces between them.
---        (kind is node or reader; presence and journal are 0 or 1)
+--        kind: node or reader. presence, journal: 0 or 1. duties: both, generate or handle. A node that only handles is
+--        not in the line of succession.
 -- Answer {'joined', number, now} · {'schema', theirs} · {'requires', word} · {'application', theirs}
 -- Invariant: a ring with a layout that the caller does not know, with a requirement that it does not know, of another
 -- application or with foreign data stays untouched. A new ring gets the newest layout that the caller knows. The same
@@ -51,10 +53,11 @@ end
 local number = redis.call('HINCRBY', ledger, 'joined', 1)
 redis.call('HSET', member, 'number', number, 'kind', kind, 'lanes', ARGV[7], 'host', ARGV[8], 'pid', ARGV[9],
   'lease', ARGV[10], 'presence', ARGV[11], 'max-deaths', ARGV[12], 'journal', ARGV[13], 'started', text(now),
-  'layouts', ARGV[1] .. ' ' .. ARGV[2])
+  'layouts', ARGV[1] .. ' ' .. ARGV[2], 'duties', ARGV[14])
 redis.call('ZADD', members, text(now + lease), incarnation)
-if kind == 'node' then
-  redis.call('ZADD', succession, number, incarnation)
+if kind == 'node' and ARGV[14] ~= 'handle' then
+  -- A member that gave way stands behind all others, perhaps with a place higher than any number.
+  redis.call('ZADD', succession, text(math.max(number, end_of_line(succession))), incarnation)
 end
 announce(events, 'joined', 'member', number, 'role', kind, 'host', ARGV[8], 'pid', ARGV[9])
 return { 'joined', number, now }

@@ -9,7 +9,7 @@ use crate::keys::Keys;
 use crate::layout::{KNOWN_WORDS, Layouts};
 use crate::redis::{Reply, Store};
 
-script!("join" " flags=allow-oom" uses "clock" "events" "ledger" "layout");
+script!("join" " flags=allow-oom" uses "clock" "events" "ledger" "layout" "office");
 
 /// What a member registers about itself when it joins.
 pub(crate) struct Introduction<'a> {
@@ -26,6 +26,38 @@ pub(crate) struct Introduction<'a> {
     /// The rule for giving back what it held, if it dies.
     pub max_deaths: u32,
     pub journal: bool,
+    pub duties: Duties,
+}
+
+/// What a node does in its ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Duties {
+    /// It may become generator, and handles messages.
+    Both,
+    /// It may become generator, and never handles messages.
+    Generate,
+    /// It handles messages, and never becomes generator.
+    Handle,
+}
+
+impl Duties {
+    /// The word that Redis stores.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Both => "both",
+            Self::Generate => "generate",
+            Self::Handle => "handle",
+        }
+    }
+
+    pub(crate) fn from_word(word: &str) -> Self {
+        match word {
+            "generate" => Self::Generate,
+            "handle" => Self::Handle,
+            _ => Self::Both,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +99,8 @@ pub(super) fn call(keys: &Keys, me: &Introduction<'_>) -> Call {
         .arg("lease-ms", millis(me.lease))
         .arg("presence", flag(me.presence))
         .arg("max-deaths", me.max_deaths)
-        .arg("journal", flag(me.journal));
+        .arg("journal", flag(me.journal))
+        .arg("duties", me.duties.word());
     call
 }
 

@@ -19,8 +19,8 @@ if not (deadline and number and presence and redis.call('ZSCORE', KEYS[2], me)) 
   return { 'lost' }
 end
 local now = now_ms()
-local office =
-  redis.call('HMGET', ledger, 'member', 'epoch', 'sent', 'due', 'presence', 'lease', 'last', 'vacated', 'base')
+local office = redis.call('HMGET', ledger, 'member', 'epoch', 'sent', 'due', 'presence', 'lease', 'last', 'vacated',
+  'base', 'yielded')
 local incumbent, due = office[1], tonumber(office[4]) or now
 local its_epoch, sent, its_lease, vacated =
   tonumber(office[2]), tonumber(office[3]), tonumber(office[6]) or 0, tonumber(office[8])
@@ -46,6 +46,10 @@ if incumbent and incumbent ~= me then
   end
 elseif not incumbent and vacated then
   silence = now - vacated
+  -- The member whose source failed too often lets others try first, but no longer than for one lease.
+  if office[10] == me and silence >= 0 and silence < lease and redis.call('ZCARD', KEYS[2]) > 1 then
+    return { 'follows' }
+  end
 end
 local epoch = math.max(latest, known_epoch, now - 1) + 1
 local predecessor = string.match(office[7] or '', '^%d+$') or '0'
@@ -55,7 +59,8 @@ redis.call('XLEN', events)
 due = math.min(due, now + interval)
 redis.call('SET', epochs, text(epoch))
 redis.call('HSET', ledger, 'member', me, 'number', number, 'epoch', text(epoch), 'sent', 0, 'due', text(due),
-  'presence', presence, 'lease', ARGV[2], 'since', text(now), 'last', number, 'base', text(published))
+  'presence', presence, 'lease', ARGV[2], 'since', text(now), 'last', number, 'base', text(published), 'reported', 0)
+redis.call('HDEL', ledger, 'yielded')
 redis.call('ZADD', members, 'XX', text(now + lease), me)
 if published > found then
   note_loss(ledger, events, number, published, found)

@@ -13,10 +13,11 @@ local facts = redis.call('HMGET', member, 'number', 'kind')
 if not is_listed and not facts[1] then
   return { 'left', 0 }
 end
-local number, kind = identify(facts[1], facts[2], succession, me)
+local number, kind = identify(facts[1], facts[2], KEYS[4])
 local held = collect(kind, member, keys, nil)
 local leads = held.queue.generator == me
 redis.call('XLEN', events)
+redis.call('ZCARD', succession)
 
 local returned = hand_back(held, keys, number, now_ms())
 if leads then

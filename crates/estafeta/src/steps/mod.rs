@@ -17,6 +17,7 @@ mod known;
 mod lead;
 mod leave;
 mod publish;
+mod report;
 mod resign;
 mod resolve;
 mod script;
@@ -33,10 +34,12 @@ mod wake;
 pub use beat::Health;
 pub(crate) use beat::{Beat, BeatReport, Office};
 pub(crate) use bury::{Bury, Facts};
+pub use join::Duties;
 pub(crate) use join::{Introduction, MemberKind};
 pub(crate) use known::Known;
 pub(crate) use lead::{Candidacy, Lead, Term};
 pub(crate) use publish::{Batch, Publish};
+pub(crate) use report::{Reported, SourceFailure};
 pub(crate) use script::{Call, Script};
 pub(crate) use submit::{MessageKey, Submission, Submit, Submitted};
 pub(crate) use suspects::Suspects;
@@ -49,11 +52,12 @@ use script::script;
 
 /// All scripts, for tests that load or inspect each of them.
 #[cfg(test)]
-static SCRIPTS: [&Script; 15] = [
+static SCRIPTS: [&Script; 16] = [
     &join::SCRIPT,
     &beat::SCRIPT,
     &lead::SCRIPT,
     &resign::SCRIPT,
+    &report::SCRIPT,
     &publish::SCRIPT,
     &submit::SCRIPT,
     &turn::SCRIPT,

@@ -4,6 +4,7 @@
 --        The caller names the members that it knows. If they are not the current members, it must ask again.
 -- Answer {'snapshot', now, waiting, later, errors, ledger{}, events{}, members{{...}...}} · {'changed'}
 --        a member: incarnation number kind host pid started lease-left state rank held generated processed failed
+--        duties stuck
 local members, succession, ledger = KEYS[1], KEYS[2], KEYS[6]
 
 if redis.call('ZCARD', members) ~= tonumber(ARGV[3]) then
@@ -18,7 +19,8 @@ for i = 4, #ARGV do
     return { 'changed' }
   end
   local facts = redis.call('HMGET', KEYS[key], 'number', 'kind', 'host', 'pid', 'started', 'lease', 'presence',
-    'generated', 'cursor', 'failed', 'held', 'back')
+    'generated', 'cursor', 'failed', 'held', 'back', 'duties',
+    'stuck')
   -- A member whose registration was deleted has only its name left.
   if facts[1] then
     local held = facts[2] == 'reader' and redis.call('LLEN', KEYS[key + 1]) or tonumber(facts[11]) or 0
@@ -27,7 +29,8 @@ for i = 4, #ARGV do
     local rank = redis.call('ZRANK', succession, incarnation) or -1
     local lease_left = tonumber(deadline) - now
     list[#list + 1] = { incarnation, facts[1], facts[2], facts[3], facts[4], facts[5], lease_left, state, rank, held,
-      tonumber(facts[8]) or 0, processed, tonumber(facts[10]) or 0 }
+      tonumber(facts[8]) or 0, processed, tonumber(facts[10]) or 0, facts[13] or '',
+      tonumber(facts[14]) or 0 }
   end
   key = key + 2
 end

@@ -1,11 +1,13 @@
 -- turn: the only step of a node that handles. Settles what its lanes have handled, then claims for its free lanes.
 -- KEYS   member ready ledger errors later delayed [journal]
--- ARGV   incarnation number try cursor n seen want each reserve listens(0|1) wakeup-prefix whole returns parts
+-- ARGV   incarnation number try cursor n seen want each reserve listens(0|1) both(0|1) stuck
+-- ARGV   wakeup-prefix whole returns parts
 -- ARGV   name... name... {name settled back index... index...}... {name index outcome after-ms detail}...
 --        number: the one that `join` returned, which differs if a late `join` brings a former identity back. try: grows
 --        with every try, including repeats. cursor: messages that this member had let go of before. n: how many it lets
 --        go of now. seen: the last claim that it was told of. want: how many messages its free lanes want. each: how
---        many of them one lane wants. reserve: how many more it takes if many wait. listens: whether it can be called.
+--        many of them one lane wants. reserve: how many more it takes if many wait. listens: whether it can be called. both: whether it claims even
+--        while it is the generator. stuck: how many of its lanes are stuck, or empty if that is known.
 --        Then follow the names of `whole` elements that it settles and of elements that it `returns` to the queue, both
 --        whole. Then `parts` of packs, with the indexes (from 0) of messages that it settles and of those that go back.
 --        Last come the settled messages that are not done. The outcome `fail` makes an error, and its detail is the
@@ -20,7 +22,7 @@ local member, ready, ledger, errors, later, delayed, journal =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local me, try, cursor, n, seen = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local want, each = tonumber(ARGV[7]), tonumber(ARGV[8])
-local first_name, whole, returns, parts = 15, tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])
+local first_name, whole, returns, parts = 17, tonumber(ARGV[14]), tonumber(ARGV[15]), tonumber(ARGV[16])
 
 local own = check_counts(member, 'number', 'try', 'cursor', 'claimed', 'held', 'failed', 'back')
 if own[1] ~= ARGV[2] then
@@ -64,9 +66,10 @@ end
 -- Only a delayed message, and one that fails or is postponed, make this step look at the clock.
 local now = (queue.soonest ~= 0 or postpones or (outcomes and #outcomes.failures > 0)) and now_ms()
 local due = queue.soonest ~= 0 and queue.soonest <= now and read_due(later, delayed, now)
--- The generator never claims messages. If its lanes asked before it took office, it settles and gets nothing new.
+-- A generator that does not handle claims nothing. If its lanes asked before it took office, it settles and gets
+-- nothing new.
 local reserve = tonumber(ARGV[9])
-if queue.generator == me then
+if queue.generator == me and ARGV[11] == '0' then
   want, reserve = 0, 0
 end
 
@@ -115,11 +118,14 @@ else
 end
 fields[#fields + 1], fields[#fields + 2] = 'claimed', text(claimed)
 fields[#fields + 1], fields[#fields + 2] = 'held', text(held)
+if ARGV[12] ~= '' then
+  fields[#fields + 1], fields[#fields + 2] = 'stuck', ARGV[12]
+end
 for first = 1, #fields, 1000 do
   redis.call('HSET', member, unpack(fields, first, math.min(first + 999, #fields)))
 end
 stand_in_line(queue, me, ARGV[10] == '1' and taken < want and queue.length == 0 and not is_due)
 answer[3], answer[4] = claimed, (is_due or queue.length > 0) and 1 or 0
-answer[5] = wake_one(queue, ARGV[11], me, is_due) or -1
+answer[5] = wake_one(queue, ARGV[13], me, is_due) or -1
 save_queue(queue, 'done', text(done))
 return answer

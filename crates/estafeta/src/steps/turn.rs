@@ -36,6 +36,10 @@ pub(crate) struct Settlement {
     pub reserve: usize,
     /// Whether the ring can call this member when messages wait.
     pub listens: bool,
+    /// Whether the member claims even while it is the generator.
+    pub both: bool,
+    /// How many of its lanes are stuck, if Redis does not know it yet.
+    pub stuck: Option<usize>,
 }
 
 /// A part of a pack.
@@ -111,6 +115,8 @@ pub(super) fn call(keys: &Keys, me: Identity, this_try: u64, settlement: &Settle
         .arg("each", settlement.each.max(1))
         .arg("reserve", settlement.reserve)
         .arg("listens", flag(settlement.listens))
+        .arg("both", flag(settlement.both))
+        .arg("stuck", settlement.stuck.map(|stuck| stuck.to_string()).unwrap_or_default())
         .arg("wakeup-prefix", &keys.wakeups)
         .arg("whole", settlement.whole.len())
         .arg("returns", settlement.returns.len())

@@ -30,11 +30,12 @@ for i = first_member, #ARGV do
   if facts[1] and (not newest or newest < layout) then
     return { 'holds', facts[1], facts[3] or '', facts[4] or '', facts[5] or '' }
   end
-  one.number, one.kind = identify(facts[1], facts[2], succession, one.incarnation)
+  one.number, one.kind = identify(facts[1], facts[2], one.keys.inflight)
   one.held = collect(one.kind, one.member, one.keys, nil, queue)
   all[#all + 1] = one
 end
 redis.call('XLEN', events)
+redis.call('ZCARD', succession)
 
 local returned = 0
 for i = #all, 1, -1 do

@@ -1,6 +1,5 @@
 //! A body may consist of any bytes. It arrives unchanged, unless it is larger than the limit.
 
-use estafeta::Error;
 use estafeta_testbed::RedisServer;
 
 use crate::support::{Counter, Keep, ListedBodies, Running, config, ring};
@@ -33,15 +32,28 @@ async fn a_body_of_any_bytes_arrives_unchanged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_over_the_limit_ends_the_generator_and_is_not_published() {
+async fn a_body_over_the_limit_becomes_an_error_and_the_source_goes_on() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
-    settings.max_body = 3;
-    let source = ListedBodies(vec![b"fits".to_vec()]);
-    let error = Running::start(settings, source, Keep::default()).ended().await.unwrap_err();
-    assert!(matches!(error, Error::BodyTooLarge { size: 4, limit: 3 }), "{error}");
-    let snapshot = ring(&redis).await.snapshot(0).await.unwrap();
-    assert_eq!((snapshot.published, snapshot.members.len()), (0, 0), "{snapshot:?}");
+    (settings.max_body, settings.limit, settings.until_done) = (3, Some(3), true);
+    let bodies = ["one", "seven", "two"].map(|body| body.as_bytes().to_vec());
+    let one = Running::start(settings.clone(), ListedBodies(bodies.into()), Keep::default());
+    one.notices.wait_for("LimitReached").await;
+    let kept = Keep::default();
+    // This node would accept the body. It cannot handle it, because a part of it is missing.
+    settings.max_body = 100;
+    let other = Running::start(settings, Counter(0), kept.clone());
+    let notices = other.notices.clone();
+    other.ended().await.unwrap();
+    one.ended().await.unwrap();
+    notices.wait_for("failed #2.1: body: expected at most 3 bytes, got 5").await;
+    assert_eq!(*kept.0.lock().unwrap(), [b"one".to_vec(), b"two".to_vec()]);
+    let ring = ring(&redis).await;
+    let errors = ring.errors(0, 10).await.unwrap();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert_eq!((errors[0].message.id, errors[0].message.body()), (2, &b"sev"[..]));
+    let snapshot = ring.snapshot(0).await.unwrap();
+    assert!(snapshot.balanced && (snapshot.published, snapshot.done) == (3, 2), "{snapshot:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

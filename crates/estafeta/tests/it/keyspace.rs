@@ -48,10 +48,10 @@ async fn every_key_of_a_live_ring_is_on_the_page_and_every_key_of_the_page_is_us
     // What a reader prints stays in its list until it is released.
     let mut reader = DeadLetterReader::join(settings).await.unwrap();
     assert!(!reader.next().await.unwrap().is_empty());
-    // No release writes this key yet. Members that joined before do not mind.
-    redis::cmd("SADD").arg("{estafeta}:requires").arg("tides").exec(&mut redis.connect()).unwrap();
     let publisher = Publisher::connect(endpoint(&redis), "estafeta".parse().unwrap()).await.unwrap();
     publisher.publish("x").key("k").await.unwrap();
+    // No release writes this key yet. Members that joined before do not mind.
+    redis::cmd("SADD").arg("{estafeta}:requires").arg("tides").exec(&mut redis.connect()).unwrap();
     let mut seen = BTreeSet::new();
     let ring = ring(&redis).await;
     let documented = documented();
@@ -129,6 +129,7 @@ async fn the_recommended_rights_are_enough() {
     let errors = limited.errors(0, 2).await.unwrap();
     assert_eq!(limited.retry_errors(&Selection::Ids(vec![errors[0].message.id])).await.unwrap(), 1);
     assert_eq!(limited.drop_errors(&Selection::Ids(vec![errors[1].message.id])).await.unwrap(), 1);
+    assert_eq!(limited.upgrade().await.unwrap(), None);
     let publisher = Publisher::of(&settings).await.unwrap();
     assert!(!publisher.publish("x").key("k").await.unwrap().duplicate);
     let mut dead_member = redis::cmd("ZADD");

@@ -5,6 +5,7 @@
 mod support;
 
 mod bodies;
+mod duties;
 mod handlers;
 mod keyspace;
 mod later;
@@ -15,4 +16,6 @@ mod poison;
 mod publishers;
 mod readers;
 mod rings;
+mod sources;
 mod ticks;
+mod time_limits;

@@ -46,6 +46,7 @@ impl Handler for Victim {
 
 fn settings(redis: Endpoint) -> Config {
     let mut settings = Config::new(redis, "estafeta".parse().unwrap());
+    settings.generator_handles = false;
     settings.journal = true;
     settings.max_deaths = MAX_DEATHS;
     settings.limit = Some(MESSAGES);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use estafeta::{Missed, Source};
+use estafeta::{Failure, Missed, Source};
 use estafeta_testbed::RedisServer;
 
 use crate::support::{Counter, Keep, ListedBodies, Running, SOON, config, eventually, ring, steps};
@@ -189,9 +189,9 @@ async fn a_node_that_is_idle_for_a_while_looks_even_if_it_is_not_called() {
 struct ChannelSource(tokio::sync::mpsc::UnboundedReceiver<Vec<u8>>);
 
 impl Source for ChannelSource {
-    async fn next(&mut self) -> Vec<u8> {
+    async fn next(&mut self) -> Result<Vec<u8>, Failure> {
         match self.0.recv().await {
-            Some(body) => body,
+            Some(body) => Ok(body),
             None => std::future::pending().await,
         }
     }

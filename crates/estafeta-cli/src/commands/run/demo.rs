@@ -20,7 +20,7 @@ impl RandomText {
 }
 
 impl Source for RandomText {
-    async fn next(&mut self) -> Vec<u8> {
+    async fn next(&mut self) -> Result<Vec<u8>, Failure> {
         const CONSONANTS: &[u8] = b"bcdfghklmnprstvz";
         const VOWELS: &[u8] = b"aeiou";
         let mut text = Vec::with_capacity(48);
@@ -33,7 +33,7 @@ impl Source for RandomText {
                 text.push(VOWELS[self.0.random_range(0..VOWELS.len())]);
             }
         }
-        text
+        Ok(text)
     }
 }
 

@@ -10,6 +10,8 @@ use estafeta_lab::paint::{BAD, FAINT, GOOD, NOTABLE, OFFICE, Paint};
 use estafeta_lab::printer::Printer;
 use estafeta_lab::text::counted;
 
+use crate::duration::HumanDuration;
+
 /// How many messages get their own line within one second. The others are counted, and their sum is printed after the
 /// second. If more than this many were counted, the next second prints only its sum.
 const LINES_PER_SECOND: usize = 20;
@@ -54,10 +56,12 @@ impl HumanObserver {
         }
     }
 
-    /// Explains to the user why nothing is handled.
-    pub fn hint_alone(&self) {
-        let line = "no other node is in this ring, so nothing is handled: start one in another terminal with the same command";
-        self.print(&self.paint.paint(NOTABLE, line));
+    /// Explains to the user why nothing is handled, or generated.
+    pub fn hint_alone(&self, idle_work: &str) {
+        let line = format!(
+            "no other node is in this ring, so nothing is {idle_work}: start one in another terminal with the same command"
+        );
+        self.print(&self.paint.paint(NOTABLE, &line));
     }
 
     fn print_sum(&self) {
@@ -135,10 +139,31 @@ impl Observer for HumanObserver {
                 }
             }
             Notice::Settled { messages, failures, .. } => self.settled(messages, failures),
+            Notice::HandlerSlow { message, limit } => {
+                let line =
+                    format!("#{} has taken 80 % of its time limit of {}", message.id, HumanDuration(limit));
+                self.print(&self.paint.paint(NOTABLE, &line));
+            }
+            Notice::HandlerStuck { message, stuck } => {
+                let line = format!(
+                    "the handler of #{} blocks its thread beyond its time limit: {} stuck",
+                    message.id,
+                    counted(stuck as u64, "lane")
+                );
+                self.print(&self.paint.paint(BAD, &line));
+            }
             Notice::Buried { member, returned, gave_up } => {
                 let returned = counted(returned, "message");
                 let line = format!("member {member} is dead: {returned} returned, {gave_up} given up");
                 self.print(&self.paint.paint(NOTABLE, &line));
+            }
+            Notice::SourceFailed { reason, in_a_row, pause } => {
+                let reason = escape(reason.as_bytes());
+                let line = format!(
+                    "the source failed ({in_a_row} in a row), next try in {:.1} s: {reason}",
+                    pause.as_secs_f64()
+                );
+                self.print(&self.paint.paint(BAD, &line));
             }
             Notice::LimitReached { limit } => self.print(&format!(
                 "the limit of {} is reached; handlers do the rest",

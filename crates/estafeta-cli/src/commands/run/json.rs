@@ -94,8 +94,15 @@ impl Observer for JsonObserver {
             Notice::BecameHandler => self.report(&Report::BecameHandler),
             Notice::Generated { messages } => self.generated(messages),
             Notice::Settled { messages, failures, .. } => self.settled(messages, failures),
+            Notice::HandlerSlow { message, .. } => self.report(&Report::HandlerSlow { id: message.id }),
+            Notice::HandlerStuck { message, stuck } => {
+                self.report(&Report::HandlerStuck { id: message.id, stuck });
+            }
             Notice::Buried { member, returned, gave_up } => {
                 self.report(&Report::Buried { member, returned, gave_up });
+            }
+            Notice::SourceFailed { reason, in_a_row, .. } => {
+                self.report(&Report::SourceFailed { in_a_row, reason: reason.to_owned() });
             }
             Notice::LimitReached { limit } => self.report(&Report::LimitReached { limit }),
             Notice::RedisLost { reason } => self.report(&Report::RedisLost { reason: reason.to_owned() }),

@@ -32,6 +32,11 @@ pub fn run(reach: &Reach, args: RunArgs) -> Result<ExitCode> {
     args.config("redis://127.0.0.1".parse()?, reach.ring.clone())?;
     let endpoint = find_redis::find(&reach.redis, Creation::Allowed)?.endpoint;
     let config = args.config(endpoint.clone(), reach.ring.clone())?;
+    let idle_work = match (config.never_generate, config.never_handle, config.generator_handles) {
+        (true, ..) => Some("generated"),
+        (_, true, _) | (.., false) => Some("handled"),
+        _ => None,
+    };
 
     let stop = CancellationToken::new();
     let printer = Printer::start(std::io::stdout(), stop.clone());
@@ -55,7 +60,7 @@ pub fn run(reach: &Reach, args: RunArgs) -> Result<ExitCode> {
         tokio::spawn(obey_signals(stop.clone()));
         tokio::spawn(tick(Arc::clone(&output)));
         if form == OutputForm::Human {
-            tokio::spawn(hint(endpoint, reach.ring.clone(), Arc::clone(&output)));
+            tokio::spawn(hint(endpoint, reach.ring.clone(), Arc::clone(&output), idle_work));
         }
         if args.control == Some(true) {
             control::listen(stop.clone());
@@ -135,17 +140,19 @@ async fn tick(output: Arc<NodeOutput>) {
 const ALONE: Duration = Duration::from_secs(5);
 
 /// Warns of dangerous settings of Redis, and later of a ring without other nodes. If something cannot be read, there is
-/// no warning: the node itself reports a Redis that does not serve it.
-async fn hint(endpoint: Endpoint, name: RingName, output: Arc<NodeOutput>) {
+/// no warning: the node itself reports a Redis that does not serve it. `idle_work` is what nobody does if the node is
+/// alone.
+async fn hint(endpoint: Endpoint, name: RingName, output: Arc<NodeOutput>, idle_work: Option<&str>) {
     let Ok(ring) = Ring::connect(endpoint, name).await else { return };
     for warning in ring.server_warnings().await.unwrap_or_default() {
         tracing::warn!("{warning}");
     }
+    let Some(idle_work) = idle_work else { return };
     tokio::time::sleep(ALONE).await;
     let Ok(snapshot) = ring.snapshot(0).await else { return };
     let nodes = snapshot.members.iter().filter(|member| member.role != Role::Reader).count();
     if let (NodeOutput::Human(human), 1) = (&*output, nodes) {
-        human.hint_alone();
+        human.hint_alone(idle_work);
     }
 }
 

@@ -169,6 +169,10 @@ mod tests {
             ),
             (EventKind::TookOver { member, from, silence_ms: 58, epoch }, "1234 took over from 1 in 0.06 s"),
             (EventKind::Resigned { member }, "1234 resigned as generator"),
+            (
+                EventKind::SourceFailed { member, in_a_row: 3, reason: "no disk".into() },
+                "the source of 1234 failed (3 in a row): no disk",
+            ),
             (EventKind::Retried { count: many }, "1,234,567 errors retried"),
             (EventKind::Dropped { count: many }, "1,234,567 errors dropped"),
             (

@@ -59,7 +59,10 @@ impl Theme {
         match what {
             Occurrence::Event(EventKind::TookOffice { .. } | EventKind::TookOver { .. }) => self.office(),
             Occurrence::Event(
-                EventKind::Buried { .. } | EventKind::RolledBack { .. } | EventKind::Wiped { .. },
+                EventKind::Buried { .. }
+                | EventKind::RolledBack { .. }
+                | EventKind::SourceFailed { .. }
+                | EventKind::Wiped { .. },
             )
             | Occurrence::Errors { .. }
             | Occurrence::RedisLost { .. }

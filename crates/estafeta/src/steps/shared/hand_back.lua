@@ -3,11 +3,11 @@
 -- the member died. Messages that too many members died with become errors instead. `collect` only reads and `hand_back`
 -- only writes, so that a script can put its last check between the two.
 
--- Number and kind of a member that goes away. If its registration was deleted, it has no number. Its place in the line
--- of succession then distinguishes a handler from a reader.
-local function identify(number, kind, succession, incarnation)
-  local is_heir = redis.call('ZSCORE', succession, incarnation)
-  return string.match(number or '', '^%d+$') or '0', kind or (is_heir and 'node' or 'reader')
+-- Number and kind of a member that goes away. If its registration was deleted, it has no number. Only a reader has a
+-- list of what it holds.
+local function identify(number, kind, inflight)
+  local is_reader = redis.call('EXISTS', inflight) == 1
+  return string.match(number or '', '^%d+$') or '0', kind or (is_reader and 'reader' or 'node')
 end
 
 local function by_id(one, other)

@@ -17,6 +17,11 @@ local function end_candidacy(ledger, succession, member)
   end
 end
 
+-- The place behind the last member in the line of succession.
+local function end_of_line(succession)
+  return tonumber(redis.call('ZRANGE', succession, -1, -1, 'WITHSCORES')[2] or 0) + 1
+end
+
 -- Notifies the first member in the line of succession that the office is empty, so that a clean stop costs no time.
 local function call_heir(succession, channels, leaving)
   for _, heir in ipairs(redis.call('ZRANGE', succession, 0, 1)) do

@@ -57,8 +57,8 @@ local function read_queue(ready, ledger, ...)
     checked(facts[i])
   end
   local idle, soonest = facts[1] or '', tonumber(facts[4] or 0)
-  local queue = { key = ready, ledger = ledger, length = redis.call('LLEN', ready), packed = 0, generator = facts[2],
-    idle = idle, line = idle, soonest = soonest, known = soonest }
+  local queue = { key = ready, ledger = ledger, length = redis.call('LLEN', ready), packed = 0, soonest = soonest,
+    generator = facts[2], idle = idle, line = idle, known = soonest }
   -- An empty queue has no packs, whatever was counted.
   if queue.length > 0 then
     queue.packed = math.max(tonumber(facts[3] or 0), 0)

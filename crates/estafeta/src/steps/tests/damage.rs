@@ -34,7 +34,7 @@ struct PreparedRing {
 
 const ERROR: &str = "!1 1 2 no 9 1 1 0 0 0 0 0 body";
 
-const STEPS: [&str; 25] = [
+const STEPS: [&str; 26] = [
     "join",
     "turn",
     "turn that postpones",
@@ -50,6 +50,7 @@ const STEPS: [&str; 25] = [
     "take over",
     "take the vacant office",
     "resign",
+    "report",
     "beat of the leader",
     "beat of the heir",
     "beat that counts a loss",
@@ -88,6 +89,7 @@ impl PreparedRing {
             "takeovers",
             "retries",
             "snoozes",
+            "source-failed",
         ] {
             bench.ask::<()>(&["HINCRBY", "{estafeta}:ledger", count, "0"]);
         }
@@ -139,6 +141,7 @@ impl PreparedRing {
             "renew" => store.lead(me, LEASE, &renewal).await.map(drop),
             "take over" | "take the vacant office" => store.lead(heir, LEASE, &candidacy()).await.map(drop),
             "resign" => store.resign(me, self.term.epoch).await,
+            "report" => store.report(me, &failure(self.term.epoch, 1, 5)).await.map(drop),
             "beat of the leader" => store.beat(me, LEASE, Known::default()).await.map(drop),
             "beat of the heir" => store.beat(heir, LEASE, Known::default()).await.map(drop),
             "beat that counts a loss" => store.beat(heir, LEASE, self.known).await.map(drop),

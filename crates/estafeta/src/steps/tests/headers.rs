@@ -36,6 +36,14 @@ fn every_call(keys: &Keys) -> Vec<(&'static Script, Call)> {
         (&beat::SCRIPT, beat::call(keys, incarnation, LEASE, Known::default())),
         (&lead::SCRIPT, lead::call(keys, incarnation, LEASE, &candidacy())),
         (&resign::SCRIPT, resign::call(keys, incarnation, Epoch(1))),
+        (
+            &report::SCRIPT,
+            report::call(
+                keys,
+                incarnation,
+                &SourceFailure { epoch: Epoch(1), n: 1, in_a_row: 1, reason: "reason" },
+            ),
+        ),
         (&publish::SCRIPT, publish::call(keys, incarnation, &batch(Epoch(1), 0, &messages))),
         (&submit::SCRIPT, submit::call(keys, &submission(1, &[draft("body", Some("key"))]))),
         (&turn::SCRIPT, turn::call(keys, me, 1, &settlement, true)),

@@ -25,6 +25,7 @@ use crate::redis::{CallError, Keeper, ManagedConnection, Reply, Store};
 
 mod burials;
 mod damage;
+mod giving_way;
 mod headers;
 mod judging;
 mod later;
@@ -386,6 +387,7 @@ fn introduction(
         presence,
         max_deaths: 3,
         journal: true,
+        duties: Duties::Both,
     }
 }
 
@@ -398,6 +400,10 @@ fn candidacy() -> Candidacy {
         known: Known::default(),
         replaces: None,
     }
+}
+
+fn failure(epoch: Epoch, n: u64, in_a_row: u64) -> SourceFailure<'static> {
+    SourceFailure { epoch, n, in_a_row, reason: "no disk" }
 }
 
 fn messages(epoch: Epoch, first: u64, bodies: &[&str]) -> Vec<Message> {

@@ -23,10 +23,10 @@ pub fn endpoint(redis: &RedisServer) -> Endpoint {
     redis.url().parse().unwrap()
 }
 
-/// Settings for tests: ticks are fast, everything else has its default.
+/// Settings for tests: ticks are fast, and the generator does not handle. Everything else has its default.
 pub fn config(redis: &RedisServer) -> Config {
     let mut config = Config::new(endpoint(redis), "estafeta".parse().unwrap());
-    config.interval = Duration::from_millis(20);
+    (config.interval, config.generator_handles) = (Duration::from_millis(20), false);
     config
 }
 
@@ -96,9 +96,9 @@ impl Observer for Notices {
 pub struct Counter(pub u64);
 
 impl Source for Counter {
-    async fn next(&mut self) -> Vec<u8> {
+    async fn next(&mut self) -> Result<Vec<u8>, Failure> {
         self.0 += 1;
-        self.0.to_string().into_bytes()
+        Ok(self.0.to_string().into_bytes())
     }
 }
 
@@ -106,9 +106,9 @@ impl Source for Counter {
 pub struct ListedBodies(pub Vec<Vec<u8>>);
 
 impl Source for ListedBodies {
-    async fn next(&mut self) -> Vec<u8> {
+    async fn next(&mut self) -> Result<Vec<u8>, Failure> {
         self.0.rotate_left(1);
-        self.0.last().unwrap().clone()
+        Ok(self.0.last().unwrap().clone())
     }
 }
 

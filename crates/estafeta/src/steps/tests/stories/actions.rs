@@ -1,6 +1,6 @@
 //! Turns the steps of a story into calls, according to what the simulated nodes know at that point.
 
-use super::super::MemberKind;
+use super::super::{Duties, MemberKind};
 use super::accident::Accident;
 use super::call::{GRACE_MS, Persona, StoryCall};
 use super::simulated_node::SimulatedNode;
@@ -17,13 +17,14 @@ impl StoryRun<'_> {
     /// Makes one step. A step that no node can make at this point is skipped.
     pub fn step(&mut self, step: &StoryStep) -> Outcome {
         match *step {
-            StoryStep::Join { reader, foreign, lanes, max_deaths, presence } => {
+            StoryStep::Join { reader, foreign, lanes, max_deaths, presence, duties } => {
                 if self.nodes.iter().filter(|node| !node.gone).count() >= MAX_NODES {
                     return Ok(());
                 }
                 let kind = if reader { MemberKind::Reader } else { MemberKind::Node };
                 let persona = Persona {
                     application: application(kind, foreign),
+                    duties: duties_of(duties),
                     ..self.new_persona(kind, lanes, max_deaths, presence)
                 };
                 self.nodes.push(SimulatedNode::new(persona));
@@ -41,6 +42,9 @@ impl StoryRun<'_> {
                 self.by(node, |node| node.lead(renew, more_known, interval, since), answered)
             }
             StoryStep::Resign { node, answered } => self.by_leader(node, |node| node.resign(), answered),
+            StoryStep::Report { node, in_a_row, answered } => {
+                self.by_leader(node, |node| node.report(in_a_row), answered)
+            }
             StoryStep::Publish { node, count, room, flaw, answered } => self.by_leader(
                 node,
                 |node| node.publish(count, room, flaw, interval(room)),
@@ -125,6 +129,7 @@ impl StoryRun<'_> {
             max_deaths: max_deaths.into(),
             journal: self.journal,
             presence,
+            duties: Duties::Both,
         }
     }
 
@@ -272,6 +277,15 @@ impl StoryRun<'_> {
         }
         while self.env.now() <= self.top_epoch {}
         Some(Accident::Epoch(if how.is_multiple_of(2) { None } else { Some(110) }))
+    }
+}
+
+/// Most nodes do everything.
+fn duties_of(choice: u8) -> Duties {
+    match choice % 10 {
+        8 => Duties::Generate,
+        9 => Duties::Handle,
+        _ => Duties::Both,
     }
 }
 

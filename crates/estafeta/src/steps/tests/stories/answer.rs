@@ -40,6 +40,7 @@ pub(super) enum Answer {
     },
     Follows,
     Resigned,
+    Noted,
     Published {
         first: u64,
         due: u64,
@@ -133,6 +134,8 @@ pub(super) struct SeenMember {
     pub held: u64,
     /// Generated, processed, failed.
     pub totals: [u64; 3],
+    /// Stuck lanes.
+    pub stuck: u64,
 }
 
 impl Answer {
@@ -176,6 +179,7 @@ impl Answer {
             }
             "follows" => Self::Follows,
             "resigned" => Self::Resigned,
+            "noted" => Self::Noted,
             word @ ("submitted" | "already") if script == "submit" => {
                 let (first, duplicates) = (count(&mut reply)?, reply.text()?);
                 if word == "already" {
@@ -277,6 +281,7 @@ impl Answer {
             Self::Leads { .. } => "leads",
             Self::Follows => "follows",
             Self::Resigned => "resigned",
+            Self::Noted => "noted",
             Self::Published { .. } => "published",
             Self::Already { .. } => "already",
             Self::Behind => "behind",
@@ -338,6 +343,7 @@ impl Overview {
             rank: member.rank,
             held: member.in_flight,
             totals: [member.generated, member.processed, member.failed],
+            stuck: member.stuck,
         };
         let overview = Self {
             generator: seen.generator.as_ref().map(|generator| (generator.member.0, generator.epoch.0)),

@@ -23,9 +23,15 @@ pub(super) struct Persona {
     pub journal: bool,
     /// Whether it shows presence, by a subscription to the channel of its incarnation.
     pub presence: bool,
+    pub duties: Duties,
 }
 
 impl Persona {
+    /// Whether it may become generator.
+    pub fn is_candidate(self) -> bool {
+        self.kind == MemberKind::Node && self.duties != Duties::Handle
+    }
+
     pub fn incarnation(self) -> Incarnation {
         self.name().parse().expect("sixteen digits")
     }
@@ -69,6 +75,7 @@ pub(super) enum StoryCall {
     Beat { me: Persona, known: Known },
     Lead { me: Persona, replaces: u64, known: Known, interval: u64, silence: u64, absent_since: u64 },
     Resign { me: Persona, epoch: u64 },
+    Report { me: Persona, epoch: u64, n: u64, in_a_row: u64, reason: &'static str },
     Publish(Publication),
     Submit(StorySubmission),
     Turn { me: Persona, number: u64, this_try: u64, asks: Asks },
@@ -136,6 +143,7 @@ impl StoryCall {
                     presence: me.presence,
                     max_deaths: me.max_deaths,
                     journal: me.journal,
+                    duties: me.duties,
                 };
                 join::call(keys, &introduction)
             }
@@ -152,6 +160,10 @@ impl StoryCall {
                 lead::call(keys, me.incarnation(), me.lease(), &candidacy)
             }
             Self::Resign { me, epoch } => resign::call(keys, me.incarnation(), Epoch(*epoch)),
+            Self::Report { me, epoch, n, in_a_row, reason } => {
+                let (epoch, n, in_a_row) = (Epoch(*epoch), *n, *in_a_row);
+                report::call(keys, me.incarnation(), &SourceFailure { epoch, n, in_a_row, reason })
+            }
             Self::Publish(publication) => publication.build(keys),
             Self::Submit(submission) => submission.build(keys),
             Self::Turn { me, number, this_try, asks } => {
@@ -183,6 +195,7 @@ impl StoryCall {
             Self::Beat { .. } => &beat::SCRIPT,
             Self::Lead { .. } => &lead::SCRIPT,
             Self::Resign { .. } => &resign::SCRIPT,
+            Self::Report { .. } => &report::SCRIPT,
             Self::Publish(_) => &publish::SCRIPT,
             Self::Submit(_) => &submit::SCRIPT,
             Self::Turn { .. } => &turn::SCRIPT,
@@ -210,7 +223,7 @@ impl StoryCall {
             Self::Join(me) | Self::Leave(me) => Some(*me),
             Self::Beat { me, .. } => Some(*me),
             Self::Lead { me, .. } | Self::Resign { me, .. } => Some(*me),
-            Self::Turn { me, .. } | Self::Take { me, .. } => Some(*me),
+            Self::Report { me, .. } | Self::Turn { me, .. } | Self::Take { me, .. } => Some(*me),
             Self::Publish(publication) => Some(publication.me),
             Self::Bury { detector, .. } => *detector,
             Self::Submit(_) | Self::Suspects { .. } | Self::Wake => None,
@@ -247,7 +260,7 @@ impl fmt::Display for StoryCall {
             Self::Join(me) => {
                 let (lanes, deaths) = (several(me.lanes, "lane"), several(me.max_deaths as usize, "death"));
                 let presence = if me.presence { ", seen by its connection" } else { "" };
-                write!(f, "{me} joins with {lanes} and at most {deaths}{presence}")
+                write!(f, "{me} joins with {lanes} and at most {deaths}{presence}, duties {:?}", me.duties)
             }
             Self::Beat { me, known } => {
                 write!(f, "{me} beats, knows {} of term {}", known.published, known.epoch.0)
@@ -255,6 +268,9 @@ impl fmt::Display for StoryCall {
             Self::Lead { me, replaces: 0, .. } => write!(f, "{me} leads"),
             Self::Lead { me, replaces, .. } => write!(f, "{me} replaces its term {replaces}"),
             Self::Resign { me, epoch } => write!(f, "{me} resigns from epoch {epoch}"),
+            Self::Report { me, epoch, n, in_a_row, .. } => {
+                write!(f, "{me} reports failure {n} of its source in epoch {epoch}, {in_a_row} in a row")
+            }
             Self::Publish(Publication { me, epoch, n, first, bodies, max_waiting, limit, .. }) => {
                 let messages = several(bodies.len(), "message");
                 write!(f, "{me} sends publish(epoch {epoch}, n {n}, {messages} from #{first}")?;
@@ -305,8 +321,8 @@ impl fmt::Display for Asks {
                 }
             }
         }
-        let Settlement { want, each, reserve, listens, .. } = self.settlement;
-        write!(f, ", wants {want}, {each} each, reserve {reserve}, listens {listens}")
+        let Settlement { want, each, reserve, listens, both, .. } = self.settlement;
+        write!(f, ", wants {want}, {each} each, reserve {reserve}, listens {listens}, both {both}")
     }
 }
 

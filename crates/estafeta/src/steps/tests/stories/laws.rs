@@ -356,6 +356,20 @@ pub(super) fn accompanied(call: &StoryCall, answer: &Answer) -> Option<String> {
     broken.then(|| "a message whose handler died travels alone".into())
 }
 
+/// A generator that gives way stands behind all other members in the line of succession.
+pub(super) fn stands_ahead(
+    keys: &Keys,
+    call: &StoryCall,
+    answer: &Answer,
+    found: &Keyspace,
+) -> Option<String> {
+    let (StoryCall::Report { me, .. }, Answer::Resigned) = (call, answer) else { return None };
+    let Some(Content::Table(line)) = found.get(&keys.succession) else { return None };
+    let place = |name: &str| number(found, &keys.succession, name);
+    let ahead = line.keys().any(|other| *other != me.name() && place(other) >= place(&me.name()));
+    ahead.then(|| format!("{me} gave way and is not the last in line"))
+}
+
 /// Whether somebody in line must be called if messages wait after this step.
 pub(super) fn must_wake(keys: &Keys, call: &StoryCall, answer: &Answer, before: &Keyspace) -> bool {
     match call {

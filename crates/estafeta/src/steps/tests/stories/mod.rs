@@ -47,7 +47,7 @@ const WORKERS: u64 = 2;
 /// How often each kind in [`ANSWERS`] must occur.
 const OFTEN: u64 = 50;
 /// Every answer that a script can give, and the effects and accidents that must occur.
-const ANSWERS: [(&str, &str); 68] = [
+const ANSWERS: [(&str, &str); 73] = [
     ("join", "joined"),
     ("join", "schema"),
     ("join", "application"),
@@ -58,6 +58,9 @@ const ANSWERS: [(&str, &str); 68] = [
     ("lead", "follows"),
     ("lead", "lost"),
     ("resign", "resigned"),
+    ("report", "noted"),
+    ("report", "resigned"),
+    ("report", "fenced"),
     ("publish", "published"),
     ("publish", "already"),
     ("publish", "behind"),
@@ -94,6 +97,8 @@ const ANSWERS: [(&str, &str); 68] = [
     ("snapshot", "changed"),
     ("effect", "buried because it was missed"),
     ("effect", "heir called"),
+    ("effect", "let others lead"),
+    ("effect", "generator claims"),
     ("effect", "idle member called"),
     ("effect", "passed over"),
     ("effect", "claims shown again"),
@@ -157,7 +162,14 @@ fn an_older_error_does_not_date_a_step_of_the_same_millisecond() {
     let (flaw, answered) = (Flaw::None, true);
     // Each message in its hand stays, or fails.
     let turn = |fates| StoryStep::Turn { node: 1, fates, lanes: 1, each: 1, reserve: 0, flaw, answered };
-    let join = StoryStep::Join { reader: false, foreign: false, lanes: 1, max_deaths: 4, presence: false };
+    let join = StoryStep::Join {
+        reader: false,
+        foreign: false,
+        lanes: 1,
+        max_deaths: 4,
+        presence: false,
+        duties: 0,
+    };
     let mut steps = vec![
         join.clone(),
         join,

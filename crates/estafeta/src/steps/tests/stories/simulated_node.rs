@@ -6,7 +6,7 @@ use super::answer::Answer;
 use super::call::{Asks, Persona, Publication, Settles, StoryCall, ids_in};
 use super::step::Flaw;
 use crate::identity::Epoch;
-use crate::steps::{Known, MemberKind, Settlement};
+use crate::steps::{Known, Settlement};
 
 pub(super) struct SimulatedNode {
     pub persona: Persona,
@@ -27,6 +27,8 @@ pub(super) struct KnownTerm {
     pub epoch: u64,
     n: u64,
     next_id: u64,
+    /// How many failures of its source it has reported.
+    reports: u64,
     unanswered: Option<Publication>,
 }
 
@@ -83,6 +85,12 @@ impl SimulatedNode {
     pub fn resign(&self) -> StoryCall {
         let epoch = self.term.as_ref().map_or(1, |term| term.epoch);
         StoryCall::Resign { me: self.persona, epoch }
+    }
+
+    pub fn report(&self, in_a_row: u8) -> StoryCall {
+        let (epoch, n) = self.term.as_ref().map_or((1, 1), |term| (term.epoch, term.reports + 1));
+        let reason = REASONS[usize::from(in_a_row) % REASONS.len()];
+        StoryCall::Report { me: self.persona, epoch, n, in_a_row: in_a_row.into(), reason }
     }
 
     pub fn publish(&mut self, count: u8, room: u8, flaw: Flaw, interval: u64) -> StoryCall {
@@ -148,6 +156,8 @@ impl SimulatedNode {
             each,
             reserve,
             listens: self.persona.presence,
+            both: fates >> 63 == 1,
+            stuck: (fates >> 60 & 7 == 7).then_some(lanes),
             ..settlement
         };
         let fresh = wishes(self.hand.settlement(fate));
@@ -204,9 +214,9 @@ impl SimulatedNode {
             (StoryCall::Lead { .. }, Answer::Leads { epoch, sent, published, .. }) => {
                 let (epoch, n, next_id) = (*epoch, *sent, published + 1);
                 self.known.learn(Epoch(epoch), *published);
-                self.term = Some(KnownTerm { epoch, n, next_id, unanswered: None });
+                self.term = Some(KnownTerm { epoch, n, next_id, reports: 0, unanswered: None });
             }
-            (StoryCall::Lead { .. }, Answer::Lost) if self.persona.kind == MemberKind::Reader => {}
+            (StoryCall::Lead { .. }, Answer::Lost) if !self.persona.is_candidate() => {}
             (StoryCall::Turn { asks, .. }, Answer::Turn { cursor, claimed, waits, claims, .. }) => {
                 let (cursor, claimed, waits, claims) = (*cursor, *claimed, *waits, claims.clone());
                 let applied = Applied { cursor, claimed, waits, due: None, claims };
@@ -224,7 +234,10 @@ impl SimulatedNode {
                     self.term = None;
                 }
             }
-            (StoryCall::Resign { .. }, _) => self.term = None,
+            (StoryCall::Report { .. }, Answer::Noted) => {
+                self.term.iter_mut().for_each(|term| term.reports += 1);
+            }
+            (StoryCall::Resign { .. } | StoryCall::Report { .. }, _) => self.term = None,
             (StoryCall::Leave(_), _) | (_, Answer::Lost | Answer::Application { .. }) => self.gone = true,
             _ => {}
         }

@@ -23,6 +23,7 @@ pub(super) enum StoryStep {
         lanes: u8,
         max_deaths: u8,
         presence: bool,
+        duties: u8,
     },
     JoinAgain {
         node: u8,
@@ -41,6 +42,12 @@ pub(super) enum StoryStep {
     },
     Resign {
         node: u8,
+        answered: bool,
+    },
+    /// The source of a generator fails.
+    Report {
+        node: u8,
+        in_a_row: u8,
         answered: bool,
     },
     Publish {
@@ -172,9 +179,9 @@ fn step() -> impl Strategy<Value = StoryStep> {
     let answered = || prop::bool::weighted(0.8);
     let seldom = || prop::bool::weighted(0.1);
     prop_oneof![
-        12 => (prop::bool::weighted(0.2), prop::bool::weighted(0.05), 1..=3_u8, 1..=4_u8, any::<bool>()).prop_map(
-            |(reader, foreign, lanes, max_deaths, presence)| {
-                StoryStep::Join { reader, foreign, lanes, max_deaths, presence }
+        12 => (prop::bool::weighted(0.2), prop::bool::weighted(0.05), 1..=3_u8, 1..=4_u8, any::<bool>(), one()).prop_map(
+            |(reader, foreign, lanes, max_deaths, presence, duties)| {
+                StoryStep::Join { reader, foreign, lanes, max_deaths, presence, duties }
             }
         ),
         1 => one().prop_map(|node| StoryStep::JoinAgain { node }),
@@ -187,6 +194,9 @@ fn step() -> impl Strategy<Value = StoryStep> {
             }
         ),
         2 => (one(), answered()).prop_map(|(node, answered)| StoryStep::Resign { node, answered }),
+        4 => (one(), 1..=10_u8, answered()).prop_map(|(node, in_a_row, answered)| {
+            StoryStep::Report { node, in_a_row, answered }
+        }),
         22 => (one(), 1..=4_u8, one(), flaw(), answered()).prop_map(
             |(node, count, room, flaw, answered)| {
                 StoryStep::Publish { node, count, room, flaw, answered }

@@ -338,6 +338,7 @@ impl StoryRun<'_> {
             }
         }
         broken.extend(laws::accompanied(call, answer));
+        broken.extend(laws::stands_ahead(keys, call, answer, &self.found));
         if let Answer::Leads { epoch, .. } = answer {
             // A generator that repeats `lead` gets its own epoch again, and nothing is written.
             if before.is_some() && *epoch <= self.top_epoch {

@@ -42,8 +42,8 @@ impl ModelRing {
         put(&keys.application, Content::row(self.application));
         let deadlines = members().map(|member| (member.persona.name(), member.deadline.text()));
         put(&keys.members, Content::table(deadlines));
-        let heirs = members().filter(|member| member.persona.kind == MemberKind::Node);
-        put(&keys.succession, Content::table(heirs.map(|heir| (heir.persona.name(), heir.number))));
+        let heirs = members().filter(|member| member.persona.is_candidate());
+        put(&keys.succession, Content::table(heirs.map(|heir| (heir.persona.name(), heir.place))));
         put(&keys.epoch, Content::row(self.epoch.map(|epoch| epoch.to_string())));
         put(&keys.ready, Content::row(elements(&self.ready)));
         let times = self.later.iter().map(|(id, delayed)| (format!("{id:015}"), delayed.due.text()));
@@ -97,6 +97,9 @@ impl ModelRing {
             fields.push(("since", term.since.to_string()));
             fields.push(("presence", u8::from(term.presence).to_string()));
         }
+        fields.push(("reported", office.reported.to_string()));
+        let yielded = office.yielded.map(|index| format!("{index:016x}"));
+        fields.extend(yielded.map(|name| ("yielded", name)));
         fields.extend(office.due.map(|due| ("due", due.to_string())));
         let renumbered = office.renumbered.map(|(epoch, n, first)| format!("{epoch} {n} {first}"));
         fields.extend(renumbered.map(|text| ("renumbered", text)));
@@ -120,6 +123,7 @@ impl Member {
             ("presence", u8::from(me.presence).to_string()),
             ("max-deaths", me.max_deaths.to_string()),
             ("journal", u8::from(me.journal).to_string()),
+            ("duties", me.duties.word().to_owned()),
             ("started", self.started.to_string()),
             ("layouts", format!("{0} {0}", ModelRing::LAYOUT)),
         ]
@@ -139,6 +143,7 @@ impl Member {
             ("generated", self.generated),
             ("failed", self.failed),
             ("back", self.back),
+            ("stuck", self.stuck),
         ];
         fields.extend(totals.into_iter().filter_map(|(name, total)| Some((name.into(), total?.to_string()))));
         Content::table(fields)

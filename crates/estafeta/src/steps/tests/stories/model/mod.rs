@@ -18,7 +18,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::answer::Answer;
 use super::call::{GRACE_MS, Persona, StoryCall};
-use crate::steps::MemberKind;
 use submission::{LastPublish, TakenKey};
 
 #[derive(Clone, Default)]
@@ -89,6 +88,8 @@ pub(super) struct Delayed {
 pub(super) struct Member {
     pub persona: Persona,
     pub number: u64,
+    /// Its place in the line of succession. Higher than its number, if members before it gave way.
+    pub place: u64,
     pub started: u64,
     pub deadline: Span,
     /// Its hash was deleted. Only its entry in the member list and what it holds are left.
@@ -106,6 +107,8 @@ pub(super) struct Member {
     pub generated: Option<u64>,
     pub failed: Option<u64>,
     pub back: Option<u64>,
+    /// How many of its lanes are stuck, if it ever said so.
+    pub stuck: Option<u64>,
 }
 
 /// One element in a hand.
@@ -145,6 +148,10 @@ pub(super) struct ModelOffice {
     /// The last publish whose ids were not those of the call: its epoch, its number in that term, and its first id.
     pub renumbered: Option<(u64, u64, u64)>,
     pub last: Option<u64>,
+    /// The member whose source failed too often, until another member leads.
+    pub yielded: Option<usize>,
+    /// How many failures of its source the member in office has reported.
+    pub reported: u64,
     pub vacated: Option<Span>,
 }
 
@@ -239,6 +246,7 @@ impl ModelRing {
             StoryCall::Beat { me, known } => self.beat(*me, *known, clock),
             StoryCall::Lead { .. } => self.lead(call, clock),
             StoryCall::Resign { me, epoch } => self.resign(*me, *epoch, clock),
+            StoryCall::Report { .. } => self.report(call, clock),
             StoryCall::Publish(publication) => self.publish(publication, clock),
             StoryCall::Submit(submission) => self.submit(submission, clock),
             // A late join may bring a member back with a new number. A sender that knows only the former number is
@@ -276,6 +284,7 @@ impl ModelRing {
     pub fn forget(&mut self, who: Persona) {
         if let Some(member) = self.members.get_mut(&who.index) {
             (member.is_forgotten, member.generated, member.failed, member.back) = (true, None, None, None);
+            member.stuck = None;
             (member.cursor, member.last_try, member.claimed) = (None, None, 0);
         }
     }
@@ -367,12 +376,17 @@ impl ModelRing {
         }
     }
 
-    /// The members that may lead, in the order in which they joined.
+    /// The members that may lead, in the order in which they joined or gave way.
     fn succession(&self) -> Vec<&Member> {
         let mut heirs: Vec<_> =
-            self.members.values().filter(|member| member.persona.kind == MemberKind::Node).collect();
-        heirs.sort_by_key(|member| member.number);
+            self.members.values().filter(|member| member.persona.is_candidate()).collect();
+        heirs.sort_by_key(|member| member.place);
         heirs
+    }
+
+    /// The place behind the last member in the line of succession.
+    fn end_of_line(&self) -> u64 {
+        self.succession().last().map_or(0, |last| last.place) + 1
     }
 
     /// Whether a member in this state is dead to an observer that has missed it since `absent_since`.

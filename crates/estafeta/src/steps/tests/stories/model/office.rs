@@ -30,11 +30,13 @@ impl ModelRing {
         self.application = Some(me.application).filter(|ours| !ours.is_empty()).or(self.application);
         self.add("joined", 1);
         let number = self.count("joined");
+        let place = self.end_of_line().max(number);
         // If only its entry in the member list was left, a reader keeps what it held.
         let shows = self.members.remove(&me.index).map(|former| former.shows).unwrap_or_default();
         let member = Member {
             persona: me,
             number,
+            place,
             started: clock.now(),
             deadline: clock.in_ms(me.lease_ms()),
             is_forgotten: false,
@@ -46,6 +48,7 @@ impl ModelRing {
             generated: None,
             failed: None,
             back: None,
+            stuck: None,
         };
         self.members.insert(me.index, member);
         let role = if me.kind == MemberKind::Reader { "reader" } else { "node" };
@@ -108,7 +111,7 @@ impl ModelRing {
             unreachable!("{call}")
         };
         let now = clock.now();
-        let Some(candidate) = self.whole(me).filter(|_| me.kind == MemberKind::Node) else {
+        let Some(candidate) = self.whole(me).filter(|_| me.is_candidate()) else {
             return Answer::Lost;
         };
         let (number, overslept) = (candidate.number, candidate.deadline.from < now);
@@ -132,6 +135,11 @@ impl ModelRing {
             }
             (None, _) => {
                 silence = self.office.vacated.map_or(silence, |vacated| now.saturating_sub(vacated.from));
+                let is_early = self.office.vacated.is_some() && silence < me.lease_ms();
+                if self.office.yielded == Some(me.index) && is_early && self.succession().len() > 1 {
+                    self.effects.push("let others lead");
+                    return Answer::Follows;
+                }
             }
             _ => {}
         }
@@ -149,6 +157,7 @@ impl ModelRing {
             Some(ModelTerm { epoch, base: published, sent: 0, lease_ms, since: now, presence });
         self.office.due = Some(due);
         self.office.last = Some(number);
+        (self.office.yielded, self.office.reported) = (None, 0);
         self.extend_lease(me, clock);
         if lost > 0 {
             self.lose(lost, number);
@@ -194,6 +203,36 @@ impl ModelRing {
         Answer::Resigned
     }
 
+    /// Records a failure of the generator's source. After five in a row, the generator goes to the end of the line of
+    /// succession, if another member is in it.
+    pub(super) fn report(&mut self, call: &StoryCall, clock: &ModelClock) -> Answer {
+        let StoryCall::Report { me, epoch, n, in_a_row, reason } = *call else { unreachable!("{call}") };
+        let Some((_, number)) = self.office.holder.filter(|(holder, _)| *holder == me.index) else {
+            return Answer::Fenced;
+        };
+        if self.office.term.as_ref().is_none_or(|term| term.epoch != epoch) {
+            return Answer::Fenced;
+        }
+        if n <= self.office.reported {
+            return Answer::Noted;
+        }
+        self.office.reported = n;
+        self.add("source-failed", 1);
+        if in_a_row <= 5 || in_a_row.is_multiple_of(10) {
+            self.announce(format!("source-failed|member|{number}|in-a-row|{in_a_row}|reason|{reason}"));
+        }
+        if in_a_row < 5 || self.succession().len() < 2 {
+            return Answer::Noted;
+        }
+        self.vacate(number, clock);
+        self.office.yielded = Some(me.index);
+        let place = self.end_of_line();
+        self.members.get_mut(&me.index).expect("whoever leads is a member").place = place;
+        self.announce(format!("resigned|member|{number}"));
+        self.call_heir(me);
+        Answer::Resigned
+    }
+
     /// Calls the heir to the vacant office, if it is connected.
     pub(super) fn call_heir(&mut self, leaving: Persona) {
         let heir = self.succession().into_iter().map(|heir| heir.persona).find(|heir| *heir != leaving);
@@ -230,7 +269,7 @@ impl ModelRing {
         // A generator whose hash was deleted is not shown, and the others keep the rank that they have beside it.
         let unseen = self.members.values().find(|member| leads(member) && member.is_forgotten);
         let rank = |member: &Member| {
-            let behind = unseen.is_some_and(|leader| leader.number < member.number);
+            let behind = unseen.is_some_and(|leader| leader.place < member.place);
             let rank = u64::try_from(self.rank(member.persona)).ok().filter(|_| !leads(member));
             rank.map(|rank| rank + u64::from(behind))
         };
@@ -257,6 +296,7 @@ impl ModelRing {
                     rank: rank(member),
                     held: held(member),
                     totals: totals(member),
+                    stuck: member.stuck.unwrap_or(0),
                 })
                 .collect(),
             ledger: ["takeovers", "returned", "fenced", "buried", "retried", "dropped", "retries", "snoozes"]

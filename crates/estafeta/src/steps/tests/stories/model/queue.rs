@@ -101,6 +101,7 @@ impl ModelRing {
         }
         let was_lost = member.claimed > asks.seen;
         member.last_try = Some(this_try);
+        member.stuck = asks.stuck.map(|stuck| stuck as u64).or(member.stuck);
         member.cursor = Some(stored + new as u64);
         let cursor = stored + new as u64;
         let due = self.take_due(clock);
@@ -114,9 +115,9 @@ impl ModelRing {
                 self.later.insert(message.id, Delayed { due, message });
             }
         }
-        // The generator never claims.
+        // The generator claims only if it says so.
         let generates = self.office.holder.is_some_and(|(holder, _)| holder == me.index);
-        let (want, reserve) = if generates { (0, 0) } else { (asks.want, asks.reserve) };
+        let (want, reserve) = if generates && !asks.both { (0, 0) } else { (asks.want, asks.reserve) };
         let claims = if was_lost {
             self.effects.push("claims shown again");
             shown
@@ -125,7 +126,11 @@ impl ModelRing {
             if takes_reserve && reserve > 0 {
                 self.effects.push("reserve");
             }
-            self.claim(me, want, asks.each, if takes_reserve { reserve } else { 0 })
+            let claims = self.claim(me, want, asks.each, if takes_reserve { reserve } else { 0 });
+            if generates && !claims.is_empty() {
+                self.effects.push("generator claims");
+            }
+            claims
         };
         let taken: usize = claims.iter().map(|claim| claim.messages.len()).sum();
         let is_due = self.is_due(clock);
