@@ -325,6 +325,19 @@ fn scripts_and_readers_parse_any_error_alike() {
         prop_oneof![9 => Just(" "), 1 => Just("")],
         message,
     );
+    let edges = [
+        ("!999999999999999 999999999999999 2 no 7 9 1 0 1 0 0 0 x", true),
+        ("!1000000000000000 1 2 no 7 9 1 0 1 0 0 0 x", false),
+        ("!1 1000000000000000 2 no 7 9 1 0 1 0 0 0 x", false),
+        ("!1 1 999999999999999 no 7 9 1 0 1 0 0 0 x", false),
+        ("!1 1 0  7 9 1 0 1 0 0 0 x", true),
+    ];
+    for (element, is_retried) in edges {
+        let theirs: Option<String> = script.arg(element).invoke(&mut *connection.borrow_mut()).unwrap();
+        assert_eq!(theirs.as_deref(), is_retried.then_some("7 9 1 1 0 0 0 0 x"), "{element}");
+        let ours = DeadLetter::parse(&RingName::sample(), element.as_bytes().to_vec());
+        assert_eq!(ours.message.id, if is_retried { 7 } else { 0 }, "{element}");
+    }
     let (retried, foreign) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
     proptest!(|((header, length, reason, space, message) in element)| {
         let ((mark, failed, member), (id, epoch, published, counts, body)) = (header, message);
