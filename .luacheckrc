@@ -6,12 +6,12 @@ max_line_length = 120
 -- A script is put together from the shared pieces it names and its own file, so a function that one file defines as
 -- local is used by the next. Redis itself refuses a script that uses a function it was not given.
 local shared = {
-  "now_ms", "text", "announce", "wake_one", "split_message", "join_message", "id_of", "error_element", "retried_message",
-  "push_all", "reversed", "packs", "read_queue", "save_queue", "count_of", "peek", "renumber", "new_element", "push", "give_back", "claim",
-  "claim_name", "read_hand", "claims_after", "stand_in_line", "to_settle", "read_outcomes", "delete_elements",
-  "note_outcomes", "checked", "check_counts", "read_layout", "loss", "note_loss", "identify", "collect", "hand_back", "postponed_message", "later_name", "read_due",
-  "change_later", "few", "budget", "state_of",
-  "look_at", "is_dead", "vacate", "end_candidacy", "call_heir",
+  "now_ms", "text", "announce", "wake_one", "split_message", "join_message", "id_of", "error_element",
+  "retried_message", "push_all", "reversed", "packs", "read_queue", "save_queue", "count_of", "peek", "renumber",
+  "new_element", "push", "give_back", "claim", "claim_name", "read_hand", "claims_after", "stand_in_line",
+  "to_settle", "read_outcomes", "delete_elements", "note_outcomes", "checked", "check_counts", "read_layout", "loss",
+  "note_loss", "identify", "collect", "hand_back", "postponed_message", "later_name", "read_due", "change_later",
+  "few", "budget", "state_of", "look_at", "is_dead", "vacate", "end_candidacy", "call_heir", "end_of_line",
 }
 for _, name in ipairs(shared) do
   read_globals[#read_globals + 1] = name

@@ -6,13 +6,14 @@
 --        number: the one that `join` returned, which differs if a late `join` brings a former identity back. try: grows
 --        with every try, including repeats. cursor: messages that this member had let go of before. n: how many it lets
 --        go of now. seen: the last claim that it was told of. want: how many messages its free lanes want. each: how
---        many of them one lane wants. reserve: how many more it takes if many wait. listens: whether it can be called. both: whether it claims even
---        while it is the generator. stuck: how many of its lanes are stuck, or empty if that is known.
---        Then follow the names of `whole` elements that it settles and of elements that it `returns` to the queue, both
---        whole. Then `parts` of packs, with the indexes (from 0) of messages that it settles and of those that go back.
---        Last come the settled messages that are not done. The outcome `fail` makes an error, and its detail is the
---        reason. `retry` counts a failure, and the message waits for `after-ms`. `snooze` counts as no failure. Its
---        detail is the new headers of the message, or empty if they stay. A journal is written if its key is given.
+--        many of them one lane wants. reserve: how many more it takes if many wait. listens: whether it can be called.
+--        both: whether it claims even while it is the generator. stuck: how many of its lanes are stuck, or empty if
+--        that is known. Then follow the names of `whole` elements that it settles and of elements that it `returns` to
+--        the queue, both whole. Then `parts` of packs, with the indexes (from 0) of messages that it settles and of
+--        those that go back. Last come the settled messages that are not done. The outcome `fail` makes an error, and
+--        its detail is the reason. `retry` counts a failure, and the message waits for `after-ms`. `snooze` counts as
+--        no failure. Its detail is the new headers of the message, or empty if they stay. A journal is written if its
+--        key is given.
 -- Answer {'turn', cursor, claimed, waits(0|1), due-ms, {name, element}...}: the claims after `seen`, whether more
 --        messages wait, and when the caller makes the turn that moves the next delayed messages (-1: it need not) ·
 --        {'lost'} · {'late'}
