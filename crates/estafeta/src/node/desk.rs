@@ -262,9 +262,9 @@ impl Desk {
             Some(claimed) => {
                 state.running.push_back(Running { claimed: claimed.clone(), started: now });
                 state.moved_at = now;
-                if state.idle > 0 && !state.pool.is_empty() {
-                    self.work.notify_one();
-                }
+                // The clerk wakes the other lanes, never this one. It may block its thread at once, and tokio lets no
+                // other thread run the last task that this thread has woken.
+                due |= state.idle > 0 && !state.pool.is_empty();
                 due |= state.waits && state.refills();
                 Next::Handle(claimed)
             }
@@ -368,7 +368,19 @@ impl Desk {
 
     pub fn decide(&self, now: Instant, duty: Duty) -> Decision {
         let stuck = self.stuck.load(Ordering::Relaxed);
-        self.lock().decide(now, duty, stuck)
+        let mut state = self.lock();
+        let decision = state.decide(now, duty, stuck);
+        self.wake_lanes(state);
+        decision
+    }
+
+    /// Wakes as many idle lanes as there are messages in the pool.
+    fn wake_lanes(&self, state: MutexGuard<'_, DeskState>) {
+        let wake = state.idle.min(state.pool.len());
+        drop(state);
+        for _ in 0..wake {
+            self.work.notify_one();
+        }
     }
 
     /// Puts what a turn brought into the pool.
@@ -382,11 +394,7 @@ impl Desk {
     ) {
         let mut state = self.lock();
         state.apply(cursor, claimed, waits, claims, now);
-        let wake = state.idle.min(state.pool.len());
-        drop(state);
-        for _ in 0..wake {
-            self.work.notify_one();
-        }
+        self.wake_lanes(state);
     }
 
     fn lock(&self) -> MutexGuard<'_, DeskState> {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use estafeta::{Failure, Handler, Message, Snapshot};
+use estafeta::{Failure, Handler, Message, Ring, Snapshot};
 use estafeta_testbed::RedisServer;
 
 use crate::support::{Counter, Hang, Keep, Running, config, eventually, ring};
@@ -74,11 +74,37 @@ impl Handler for Block {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_lane_that_blocks_its_thread_keeps_no_other_lane_from_starting() {
+    let redis = RedisServer::start();
+    for round in 1..=20 {
+        let mut settings = config(&redis);
+        settings.ring = format!("round-{round}").parse().unwrap();
+        (settings.limit, settings.interval) = (Some(2), Duration::ZERO);
+        let one = Running::start(settings.clone(), Counter(0), Keep::default());
+        one.notices.wait_for("LimitReached").await;
+        (settings.concurrency, settings.time_limit) = (2, LIMIT);
+        let block = Block::default();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let other = {
+            let _inside = runtime.enter();
+            Running::start(settings.clone(), Counter(0), block.clone())
+        };
+        let ring = Ring::connect(settings.redis.clone(), settings.ring.clone()).await.unwrap();
+        let stuck = |now: &Snapshot| now.members.iter().map(|member| member.stuck).sum::<u64>();
+        eventually(&ring, "both lanes are stuck", |now| stuck(now) == 2).await;
+        block.open();
+        one.stop().await.unwrap();
+        other.stop().await.unwrap();
+        runtime.shutdown_background();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_handler_that_blocks_its_thread_loses_its_message_and_keeps_its_lane() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     settings.retry.attempts = 1;
-    // A blocked thread can hold up the other lanes of its runtime, so there is only one message.
     settings.limit = Some(1);
     let one = Running::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("LimitReached").await;
