@@ -117,7 +117,7 @@ fn a_ring_that_is_marked_as_newer_works_on_and_admits_no_node() {
     };
     let before = settled(&ring);
     eventually(SOON, "the others work on", || (settled(&ring) > before + 10).then_some(()));
-    ring.redis_cli(&["SET", "{estafeta}:schema", "3"]);
+    ring.redis_cli(&["SET", "{estafeta}:schema", "4"]);
     assert_eq!(nodes.iter().filter(|node| node.is_running()).count(), 3);
     ring.assert_survivors_recovered(&nodes);
 }

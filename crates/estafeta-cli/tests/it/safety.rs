@@ -8,7 +8,7 @@ use crate::support::{SOON, TestRing, run, start};
 #[test]
 fn the_demo_refuses_a_ring_of_another_application_and_leaves_it_alone() {
     let ring = TestRing::new();
-    ring.redis_cli(&["SET", "{estafeta}:schema", "3"]);
+    ring.redis_cli(&["SET", "{estafeta}:schema", "4"]);
     ring.redis_cli(&["SET", "{estafeta}:application", "orders"]);
     for args in [&["run"][..], &["monitor", "-n", "2"]] {
         let output = ring.command(args);

@@ -200,7 +200,7 @@ fn a_url_may_name_the_database_as_a_parameter() {
     let ring = TestRing::on(RedisServer::builder().tcp().start());
     let mut connection = ring.redis.connect();
     redis::cmd("SELECT").arg(3).exec(&mut connection).unwrap();
-    redis::cmd("SET").arg("{there}:schema").arg(3).exec(&mut connection).unwrap();
+    redis::cmd("SET").arg("{there}:schema").arg(4).exec(&mut connection).unwrap();
     for end in ["/3", "/3/", "?db=3", "/?db=3", "/3?db=3"] {
         let url = format!("redis://127.0.0.1:{}{end}", ring.redis.port());
         let output = run(&["rings", "--redis", &url], &NO_ENV);
