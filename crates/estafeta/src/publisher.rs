@@ -21,14 +21,14 @@ use crate::identity::{Epoch, Incarnation};
 use crate::keys::RingName;
 use crate::message::Message;
 use crate::redis::{Endpoint, ManagedConnection, Store};
-use crate::steps::{MessageKey, Submission, Submit};
+use crate::steps::{MessageKey, NewMessage, Submission, Submit};
 
 /// How long a call waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a key is taken by default.
 const WINDOW: Duration = Duration::from_secs(24 * 3600);
-/// The longest window. Redis stores its end in milliseconds.
-const LONGEST_WINDOW: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// The longest window and the longest delay. Redis stores their ends in milliseconds.
+const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// The longest pause before a publish tries again.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// These headers differ from call to call, even if the message is the same.
@@ -178,7 +178,7 @@ impl Publisher {
                 Ok(ids.iter().map(receipt).collect())
             }
             Submit::Reused(position) => {
-                let key = submission.messages.get(position).and_then(|(_, key)| key.as_ref());
+                let key = submission.messages.get(position).and_then(|new| new.key.as_ref());
                 Err(Error::KeyReused { key: key.map(|key| key.name.clone()).unwrap_or_default() })
             }
             Submit::Full => {
@@ -188,7 +188,7 @@ impl Publisher {
     }
 
     /// Refuses what the ring would not accept, before anything is sent.
-    fn check(&self, drafts: Vec<Draft>) -> Result<Vec<(Message, Option<MessageKey>)>> {
+    fn check(&self, drafts: Vec<Draft>) -> Result<Vec<NewMessage>> {
         if drafts.len() > Self::MAX_MESSAGES {
             let expected = format!("at most {} in one call", Self::MAX_MESSAGES);
             return Err(Error::expected("messages", expected, "more"));
@@ -200,9 +200,9 @@ impl Publisher {
             if size > limit {
                 return Err(Error::BodyTooLarge { size, limit });
             }
-            let message = draft.build(self.store.ring())?;
-            bytes += size + message.0.headers().bytes();
-            messages.push(message);
+            let new = draft.build(self.store.ring())?;
+            bytes += size + new.message.headers().bytes();
+            messages.push(new);
         }
         if count > 1 && bytes > Self::MAX_BYTES {
             let expected = format!("at most {} bytes in one call", Self::MAX_BYTES);
@@ -217,13 +217,14 @@ impl Publisher {
     }
 }
 
-/// A message before it is published: a body, and perhaps headers and a key.
+/// A message before it is published: a body, and perhaps headers, a key and a delay.
 #[derive(Clone, Debug)]
 pub struct Draft {
     body: Bytes,
     headers: Headers,
     key: Option<String>,
     window: Duration,
+    delay: Duration,
     /// The first thing that was wrong with it.
     error: Option<Error>,
 }
@@ -231,7 +232,8 @@ pub struct Draft {
 impl Draft {
     /// Creates a message with this body, any bytes.
     pub fn new(body: impl Into<Bytes>) -> Self {
-        Self { body: body.into(), headers: Headers::new(), key: None, window: WINDOW, error: None }
+        let (body, headers) = (body.into(), Headers::new());
+        Self { body, headers, key: None, window: WINDOW, delay: Duration::ZERO, error: None }
     }
 
     /// Changes the body.
@@ -243,7 +245,7 @@ impl Draft {
     /// Publishes at most one message with this key in 24 hours, counted from the first publish, whatever becomes of the
     /// message. An equal message gets the id of the first one. Another message with the same key is
     /// [`Error::KeyReused`]. Messages are equal if their bodies and headers are. The headers `traceparent` and
-    /// `tracestate` do not matter.
+    /// `tracestate` do not matter, and neither does the delay.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         let key = key.into();
@@ -259,10 +261,21 @@ impl Draft {
     /// Changes how long the key is taken. The default is 24 hours.
     #[must_use]
     pub fn window(mut self, window: Duration) -> Self {
-        if !(Duration::from_millis(1)..=LONGEST_WINDOW).contains(&window) {
+        if !(Duration::from_millis(1)..=TEN_YEARS).contains(&window) {
             self.error.get_or_insert(Error::expected("window", "1ms to 10 years", format!("{window:?}")));
         }
         self.window = window;
+        self
+    }
+
+    /// Has the message wait in Redis for this long, by Redis' clock, before it goes to the queue. It is published at once
+    /// and has its id, but it does not count as waiting, so a full ring accepts it. The longest delay is ten years.
+    #[must_use]
+    pub fn delay(mut self, delay: Duration) -> Self {
+        if delay > TEN_YEARS {
+            self.error.get_or_insert(Error::expected("delay", "at most 10 years", format!("{delay:?}")));
+        }
+        self.delay = delay;
         self
     }
 
@@ -275,15 +288,16 @@ impl Draft {
         self
     }
 
-    /// The message and its key. The ring decides about id, epoch and time.
-    fn build(self, ring: &RingName) -> Result<(Message, Option<MessageKey>)> {
+    /// The message as it is sent. The ring decides about id, epoch and time.
+    fn build(self, ring: &RingName) -> Result<NewMessage> {
         if let Some(error) = self.error {
             return Err(error);
         }
         let fingerprint = self.key.as_ref().map(|_| fingerprint(&self.headers, &self.body));
         let key = self.key.zip(fingerprint);
         let key = key.map(|(name, fingerprint)| MessageKey { name, window: self.window, fingerprint });
-        Ok((Message::new(ring, 0, Epoch(0), 0, self.body).with_headers(self.headers), key))
+        let message = Message::new(ring, 0, Epoch(0), 0, self.body).with_headers(self.headers);
+        Ok(NewMessage { message, key, delay: self.delay })
     }
 }
 
@@ -343,6 +357,11 @@ impl Publishing<'_> {
         Self { draft: self.draft.window(window), ..self }
     }
 
+    /// See [`Draft::delay`].
+    pub fn delay(self, delay: Duration) -> Self {
+        Self { draft: self.draft.delay(delay), ..self }
+    }
+
     /// See [`Draft::header`].
     pub fn header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
         Self { draft: self.draft.header(name, value), ..self }
@@ -397,7 +416,7 @@ mod tests {
     use super::*;
 
     fn print(draft: Draft) -> String {
-        let key = draft.key("k").build(&RingName::sample()).unwrap().1;
+        let key = draft.key("k").build(&RingName::sample()).unwrap().key;
         key.unwrap().fingerprint
     }
 
@@ -406,6 +425,8 @@ mod tests {
         let one = print(Draft::new("x").header("a", "1").header("b", "2"));
         assert_eq!(one, print(Draft::new("x").header("b", "2").header("a", "1")));
         assert_eq!(one, print(Draft::new("x").header("traceparent", "t").header("b", "2").header("a", "1")));
+        let second = Duration::from_secs(1);
+        assert_eq!(one, print(Draft::new("x").header("a", "1").header("b", "2").delay(second)));
         let others = [
             Draft::new("y").header("a", "1").header("b", "2"),
             Draft::new("x").header("a", "1"),
@@ -424,11 +445,16 @@ mod tests {
             (Draft::new("x").key("k".repeat(513)), "key: expected 1 to 512 bytes, got '513 bytes'"),
             (Draft::new("x").header("a b", "").key(""), "header name: expected 1 to 64 visible ASCII"),
             (Draft::new("x").window(Duration::ZERO), "window: expected 1ms to 10 years"),
+            (
+                Draft::new("x").delay(TEN_YEARS + Duration::from_nanos(1)),
+                "delay: expected at most 10 years, got",
+            ),
+            (Draft::new("x").delay(Duration::MAX), "delay: expected at most 10 years, got"),
         ];
         for (draft, error) in refused {
             let found = draft.build(&RingName::sample()).unwrap_err().to_string();
             assert!(found.starts_with(error), "{found}");
         }
-        Draft::new("x").key("k".repeat(512)).build(&RingName::sample()).unwrap();
+        Draft::new("x").key("k".repeat(512)).delay(TEN_YEARS).build(&RingName::sample()).unwrap();
     }
 }

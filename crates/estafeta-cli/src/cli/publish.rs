@@ -25,6 +25,10 @@ pub struct PublishArgs {
     #[arg(long, value_name = "TIME", requires = "key", show_default = DEFAULT_WINDOW)]
     pub window: Option<HumanDuration>,
 
+    /// How long each message waits before it goes to the queue, at most 10 years
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, show_default = "0")]
+    pub delay: Option<HumanDuration>,
+
     /// Add a header to each message. May be repeated
     #[arg(long = "header", value_name = "NAME=VALUE")]
     pub headers: Vec<String>,

@@ -48,7 +48,7 @@ pub fn run(reach: &Reach, args: &PublishArgs) -> Result<ExitCode> {
     outcome.map(|()| ExitCode::SUCCESS)
 }
 
-/// A message with the key and the headers of the command line, and no body yet. Their limits are checked with it.
+/// A message with the key, the delay and the headers of the command line, and no body yet. Their limits are checked with it.
 fn template(args: &PublishArgs) -> Result<Draft> {
     let mut draft = Draft::new("");
     for header in &args.headers {
@@ -62,6 +62,9 @@ fn template(args: &PublishArgs) -> Result<Draft> {
     }
     if let Some(window) = args.window {
         draft = draft.window(window.0);
+    }
+    if let Some(delay) = args.delay {
+        draft = draft.delay(delay.0);
     }
     Ok(draft)
 }

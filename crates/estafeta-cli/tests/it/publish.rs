@@ -156,7 +156,7 @@ fn a_full_ring_and_a_missing_redis_may_pass() {
 fn wrong_calls_have_their_own_exit_code() {
     let ring = TestRing::new();
     let long = "k".repeat(513);
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 10] = [
         (&["--dance"], "unexpected argument '--dance'"),
         (&["--lines", "body"], "cannot be used with"),
         (&["--lines", "--key", "k"], "cannot be used with"),
@@ -164,6 +164,9 @@ fn wrong_calls_have_their_own_exit_code() {
         (&["--header", "novalue", "x"], "--header: expected NAME=VALUE, got 'novalue'"),
         (&["--header", "a b=c", "x"], "header name: expected 1 to 64 visible ASCII characters"),
         (&["--key", &long, "x"], "key: expected 1 to 512 bytes, got '513 bytes'"),
+        (&["--delay", "-10m", "x"], "expected a duration such as 500ms, 2s or 0, got '-10m'"),
+        (&["--delay=soon", "x"], "expected a duration such as 500ms, 2s or 0, got 'soon'"),
+        (&["--delay", "11y", "x"], "delay: expected at most 10 years, got"),
     ];
     for (args, expected) in cases {
         let (code, error) = failure(&ring.publish(args, b""));
@@ -171,6 +174,23 @@ fn wrong_calls_have_their_own_exit_code() {
         assert!(error.contains(expected), "{args:?}: {error}");
     }
     assert_eq!(ring.redis_cli(&["DBSIZE"]), redis::Value::Int(0));
+}
+
+#[test]
+fn a_delayed_message_waits_for_its_time() {
+    let ring = TestRing::new();
+    assert_eq!(ring.success(&["publish", "--delay", "10m", "later"]), "{\"id\":1,\"duplicate\":false}\n");
+    assert_eq!(ids(&ring.publish(&["--lines", "--delay", "1h"], b"a\nb\n")), [2, 3]);
+    let status = ring.status();
+    assert_eq!(
+        (&status["published"], &status["later"], &status["waiting"]),
+        (&json!(3), &json!(3), &json!(0))
+    );
+    let due: Vec<f64> = ["000000000000001", "000000000000003"]
+        .map(|id| redis::from_redis_value(ring.redis_cli(&["ZSCORE", "{estafeta}:later", id])).unwrap())
+        .into();
+    let apart = due[1] - due[0];
+    assert!((3_000_000.0..3_060_000.0).contains(&apart), "{apart}");
 }
 
 /// Nodes of the demo have an application of their own. `publish` may use any ring.

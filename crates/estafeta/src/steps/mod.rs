@@ -41,7 +41,7 @@ pub(crate) use lead::{Candidacy, Lead, Term};
 pub(crate) use publish::{Batch, Publish};
 pub(crate) use report::{Reported, SourceFailure};
 pub(crate) use script::{Call, Script};
-pub(crate) use submit::{MessageKey, Submission, Submit, Submitted};
+pub(crate) use submit::{MessageKey, NewMessage, Submission, Submit, Submitted};
 pub(crate) use suspects::Suspects;
 pub(crate) use take::{Shown, Take};
 pub(crate) use turn::{Disposition, NotDone, Part, Settlement, Turn};

@@ -1,11 +1,12 @@
--- submit: appends messages of a publisher outside the ring to the queue: all of them, or none.
--- KEYS   schema requires application ledger ready publisher key...
+-- submit: publishes messages of a publisher outside the ring: all of them, or none.
+-- KEYS   schema requires application ledger ready later delayed publisher key...
 -- ARGV   oldest newest known-words application sequence memory-ms max-waiting wakeup-prefix
--- ARGV   {count key-number fingerprint window-ms element}...
+-- ARGV   {count key-number fingerprint window-ms delay-ms element}...
 --        application: empty if the publisher may use any ring. sequence: grows with every publish of this publisher.
 --        Repeats have the same one. memory-ms: how long the ring remembers the last publish of this publisher. count:
 --        how many messages the element holds. key-number: which of the keys it has (0: none). window-ms: how long the
---        key is taken. An element comes without id, epoch and time.
+--        key is taken. delay-ms: how long the message waits before it goes to the queue. Such an element is no pack. An
+--        element comes without id, epoch and time.
 -- Answer {'submitted', first-id, duplicates, now} · {'already', first-id, duplicates} (the first try arrived, its reply
 --        was lost) · {'reused', position} (this message has the key of another one) · {'full'} · {'late'} ·
 --        {'schema', theirs} · {'requires', word} · {'application', theirs}
@@ -14,8 +15,9 @@
 -- Invariant: while a key is taken, no other message is published with it. A publish is applied once, however often it
 -- is repeated, and a late one that a later publish overtook does nothing. A refusal writes nothing. The epoch of a
 -- message is Redis' time. The ring's epoch would not do: after a roll-back, a lost message may have had the same id.
-local schema, application, ledger, ready, publisher = KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local first_key, first_element = 6, 9
+local schema, application, ledger, ready, later, delayed, publisher =
+  KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local first_key, first_element = 8, 9
 local ours, sequence = ARGV[4], tonumber(ARGV[5])
 
 local layout, refusal = read_layout(schema, KEYS[2], ARGV[1], ARGV[2], ARGV[3])
@@ -49,9 +51,10 @@ published = tonumber(published or 0)
 
 local now = now_ms()
 born = born or text(now)
-local elements, taken, duplicates, keys, position, next_id = {}, {}, {}, {}, 1, published + 1
-for i = first_element, #ARGV, 5 do
-  local count, number, fingerprint = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), ARGV[i + 2]
+local elements, postponed, names, taken, duplicates, keys = {}, {}, {}, {}, {}, {}
+local position, next_id = 1, published + 1
+for i = first_element, #ARGV, 6 do
+  local count, number, fingerprint, after = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), ARGV[i + 2], tonumber(ARGV[i + 4])
   local id, its_ring, its_print
   if number > 0 then
     local key = KEYS[first_key + number]
@@ -74,14 +77,31 @@ for i = first_element, #ARGV, 5 do
   if id then
     duplicates[#duplicates + 1] = position .. ' ' .. id .. ' '
   else
-    elements[#elements + 1] = new_element(next_id, text(now), count, ARGV[i + 4])
+    local element = new_element(next_id, text(now), count, ARGV[i + 5])
+    if after > 0 then
+      names[#names + 1] = later_name(next_id)
+      postponed[#postponed + 1] = { name = names[#names], element = element, after = after }
+    else
+      elements[#elements + 1] = element
+    end
     next_id = next_id + count
   end
   position = position + count
 end
 local count = next_id - published - 1
-if count > 0 and count_of(queue) + count > tonumber(ARGV[7]) then
+-- What waits for a time does not wait in the queue.
+local at_once = count - #postponed
+if at_once > 0 and count_of(queue) + at_once > tonumber(ARGV[7]) then
   return { 'full' }
+end
+if #postponed > 0 then
+  redis.call('ZCARD', later)
+  for _, waits in ipairs(redis.call('HMGET', delayed, unpack(names))) do
+    -- Only an intruder can make two messages with one id.
+    if waits then
+      error({ err = 'WRONGTYPE another message with this id waits for its time' })
+    end
+  end
 end
 
 if not layout then
@@ -97,9 +117,13 @@ for _, one in ipairs(taken) do
   redis.call('SET', one.key, value, 'PX', one.window)
 end
 local was_empty = queue.length == 0
-push(queue, elements, 1, count)
--- If messages waited before, a member was called for them, and it calls the next one.
-if was_empty then
+push(queue, elements, 1, at_once)
+if #postponed > 0 then
+  change_later(queue, later, delayed, nil, postponed, now)
+end
+-- If messages waited before, a member was called for them, and it calls the next one. The first in line must know of an
+-- earlier time.
+if was_empty or queue.soonest ~= queue.known then
   wake_one(queue, ARGV[8])
 end
 save_queue(queue, 'published', text(published + count), 'submitted', text(tonumber(submitted or 0) + count), 'born',

@@ -1,4 +1,4 @@
-//! Appends messages of a publisher outside the ring to the queue.
+//! Publishes messages of a publisher outside the ring.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::message::Message;
 use crate::pack;
 use crate::redis::{Reply, Store};
 
-script!("submit" "" uses "clock" "lists" "ledger" "layout" "queue" "wakeup");
+script!("submit" "" uses "clock" "lists" "ledger" "layout" "queue" "later" "wakeup");
 
 /// How long the ring remembers the last publish of a publisher, to recognise a repeat of it.
 const MEMORY: Duration = Duration::from_secs(600);
@@ -24,8 +24,23 @@ pub(crate) struct Submission<'a> {
     /// Grows with every publish of this publisher. Repeats have the same one.
     pub sequence: u64,
     pub max_waiting: u64,
-    /// Each with the key that it takes, if it has one. The script decides about ids, epochs and times.
-    pub messages: &'a [(Message, Option<MessageKey>)],
+    pub messages: &'a [NewMessage],
+}
+
+/// A message that is to be published. The script decides about its id, its epoch and its time.
+#[derive(Clone, Debug)]
+pub(crate) struct NewMessage {
+    pub message: Message,
+    pub key: Option<MessageKey>,
+    /// How long it waits before it goes to the queue.
+    pub delay: Duration,
+}
+
+impl NewMessage {
+    /// Whether it may share an element with others.
+    fn is_plain(&self) -> bool {
+        self.key.is_none() && self.delay.is_zero()
+    }
 }
 
 /// What makes a publish idempotent: no other message is published with this name while the window lasts.
@@ -55,17 +70,16 @@ pub(crate) struct Submitted {
 pub(super) fn call(keys: &Keys, submission: &Submission<'_>) -> Call {
     let mut names: Vec<&str> = Vec::new();
     let mut groups = Vec::new();
-    let has_key = |(_, key): &(Message, Option<MessageKey>)| key.is_some();
-    for alike in submission.messages.chunk_by(|one, next| !has_key(one) && !has_key(next)) {
-        let key = alike[0].1.as_ref();
+    for alike in submission.messages.chunk_by(|one, next| one.is_plain() && next.is_plain()) {
+        let (key, delay) = (alike[0].key.as_ref(), alike[0].delay);
         let number = key.map_or(0, |key| {
             names.iter().position(|name| *name == key.name).unwrap_or_else(|| {
                 names.push(&key.name);
                 names.len() - 1
             }) + 1
         });
-        let elements = pack::new_elements(&alike.iter().map(|(message, _)| message).collect::<Vec<_>>());
-        groups.extend(elements.into_iter().map(|(count, element)| (count, number, key, element)));
+        let elements = pack::new_elements(&alike.iter().map(|new| &new.message).collect::<Vec<_>>());
+        groups.extend(elements.into_iter().map(|(count, element)| (count, number, key, delay, element)));
     }
     let bytes = groups.iter().map(|(.., element)| element.len() + 128).sum();
     let publisher = keys.publisher(submission.publisher);
@@ -76,10 +90,12 @@ pub(super) fn call(keys: &Keys, submission: &Submission<'_>) -> Call {
         ("application", &keys.application),
         ("ledger", &keys.ledger),
         ("ready", &keys.ready),
+        ("later", &keys.later),
+        ("delayed", &keys.delayed),
         ("publisher", &publisher),
     ];
     all.extend(taken.iter().map(|key| ("key", key.as_str())));
-    let mut call = SCRIPT.call_with_room(&all, all.len() + 5 * groups.len(), bytes);
+    let mut call = SCRIPT.call_with_room(&all, all.len() + 6 * groups.len(), bytes);
     call.arg("oldest", Layouts::KNOWN.oldest)
         .arg("newest", Layouts::KNOWN.newest)
         .arg("known-words", KNOWN_WORDS.join(" "))
@@ -88,11 +104,12 @@ pub(super) fn call(keys: &Keys, submission: &Submission<'_>) -> Call {
         .arg("memory-ms", millis(MEMORY))
         .arg("max-waiting", submission.max_waiting)
         .arg("wakeup-prefix", &keys.wakeups);
-    for (count, number, key, element) in groups {
+    for (count, number, key, delay, element) in groups {
         call.arg("count", count)
             .arg("key-number", number)
             .arg("fingerprint", key.map_or("", |key| &key.fingerprint))
             .arg("window-ms", key.map_or(0, |key| millis(key.window).max(1)))
+            .arg("delay-ms", millis(delay + Duration::from_nanos(999_999)))
             .arg("element", element);
     }
     call

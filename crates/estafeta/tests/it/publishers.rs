@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use estafeta::{Config, Draft, Error, Headers, Publisher};
 use estafeta_testbed::{Fsync, RedisServer};
@@ -97,6 +97,34 @@ async fn a_publish_wakes_an_idle_node_and_its_headers_arrive() {
     for node in nodes {
         node.stop().await.unwrap();
     }
+}
+
+/// Nobody else makes a step when the message is due, so the idle nodes must know the time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delayed_message_reaches_idle_nodes_at_its_time() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    settings.interval = Duration::from_secs(3600);
+    let handled = Keep::default();
+    let nodes = [0, 1].map(|_| Running::start(settings.clone(), Counter(0), handled.clone()));
+    let ring = ring(&redis).await;
+    eventually(&ring, "the first message of the generator is handled", |seen| seen.done == 1).await;
+    let (orders, delay) = (publisher(&redis).await, Duration::from_millis(700));
+    let start = Instant::now();
+    let receipts = orders.publish_all(["later", "now"].map(|body| match body {
+        "later" => Draft::new(body).delay(delay),
+        _ => Draft::new(body),
+    }));
+    assert_eq!(receipts.await.unwrap().iter().map(|receipt| receipt.id).collect::<Vec<_>>(), [2, 3]);
+    eventually(&ring, "one is handled, the other waits", |seen| (seen.done, seen.later) == (2, 1)).await;
+    eventually(&ring, "both are handled", |seen| seen.done == 3).await;
+    // Redis' clock is read before and after the delay, each time rounded to a millisecond.
+    assert!(start.elapsed() >= delay - Duration::from_millis(1), "{:?}", start.elapsed());
+    for node in nodes {
+        node.stop().await.unwrap();
+    }
+    let refused = orders.publish("x").delay(Duration::MAX).await.unwrap_err();
+    assert!(refused.to_string().starts_with("delay: expected at most 10 years, got"), "{refused}");
 }
 
 /// A proxy that can cut its connections after Redis has answered, before the answer is passed on.

@@ -34,7 +34,7 @@ struct PreparedRing {
 
 const ERROR: &str = "!1 1 2 no 9 1 1 0 0 0 0 0 body";
 
-const STEPS: [&str; 26] = [
+const STEPS: [&str; 27] = [
     "join",
     "turn",
     "turn that postpones",
@@ -45,6 +45,7 @@ const STEPS: [&str; 26] = [
     "publish without interval",
     "publish again",
     "submit",
+    "submit for later",
     "lead again",
     "renew",
     "take over",
@@ -137,6 +138,7 @@ impl PreparedRing {
             }
             "publish again" => store.publish(me, &Batch { n: 0, ..publish }).await.map(drop),
             "submit" => store.submit(&submission(1, &[draft("e", Some("k"))])).await.map(drop),
+            "submit for later" => store.submit(&submission(1, &[delayed("e", None, 1000)])).await.map(drop),
             "lead again" => store.lead(me, LEASE, &candidacy()).await.map(drop),
             "renew" => store.lead(me, LEASE, &renewal).await.map(drop),
             "take over" | "take the vacant office" => store.lead(heir, LEASE, &candidacy()).await.map(drop),
@@ -213,6 +215,7 @@ async fn a_step_that_a_damaged_field_stops_writes_nothing() {
         "take",
         "publish",
         "submit",
+        "submit for later",
         "bury",
         "leave of the leader",
         "retry",

@@ -45,7 +45,7 @@ fn every_call(keys: &Keys) -> Vec<(&'static Script, Call)> {
             ),
         ),
         (&publish::SCRIPT, publish::call(keys, incarnation, &batch(Epoch(1), 0, &messages))),
-        (&submit::SCRIPT, submit::call(keys, &submission(1, &[draft("body", Some("key"))]))),
+        (&submit::SCRIPT, submit::call(keys, &submission(1, &[delayed("body", Some("key"), 1)]))),
         (&turn::SCRIPT, turn::call(keys, me, 1, &settlement, true)),
         (&upgrade::SCRIPT, upgrade::call(keys, 5, 1, &[incarnation])),
         (&take::SCRIPT, take::call(keys, me, &Shown::default())),

@@ -412,17 +412,22 @@ fn messages(epoch: Epoch, first: u64, bodies: &[&str]) -> Vec<Message> {
 }
 
 /// A message for `submit`. If it has a key, its body decides whether it is equal to another one.
-fn draft(body: &str, key: Option<&str>) -> (Message, Option<MessageKey>) {
+fn draft(body: &str, key: Option<&str>) -> NewMessage {
     let message = Message::new(&RingName::sample(), 0, Epoch(0), 0, body.as_bytes().to_vec());
     let key = key.map(|name| MessageKey {
         name: name.to_owned(),
         window: LEASE,
         fingerprint: body.bytes().map(|byte| format!("{byte:02x}")).chain(["f".into()]).collect(),
     });
-    (message, key)
+    NewMessage { message, key, delay: Duration::ZERO }
 }
 
-fn submission(sequence: u64, messages: &[(Message, Option<MessageKey>)]) -> Submission<'_> {
+/// A message for `submit` that waits for a time.
+fn delayed(body: &str, key: Option<&str>, ms: u64) -> NewMessage {
+    NewMessage { delay: Duration::from_millis(ms), ..draft(body, key) }
+}
+
+fn submission(sequence: u64, messages: &[NewMessage]) -> Submission<'_> {
     let publisher = "00000000000000ff".parse().unwrap();
     Submission { application: "tests", publisher, sequence, max_waiting: 10, messages }
 }

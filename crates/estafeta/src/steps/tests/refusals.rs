@@ -25,7 +25,7 @@ async fn a_join_that_finds_a_key_of_another_type_names_it_and_writes_nothing() {
 async fn a_step_that_fails_on_a_key_of_another_type_writes_nothing() {
     let keys = Keys::new(&RingName::sample());
     let bench = TestBench::new().await;
-    let mut failed = [0; 12];
+    let mut failed = [0; 13];
     for (key, expected) in keys.fixed() {
         for (step, times) in failed.iter_mut().enumerate() {
             bench.ask::<()>(&["FLUSHALL"]);
@@ -62,6 +62,7 @@ async fn a_step_that_fails_on_a_key_of_another_type_writes_nothing() {
                 7 => bench.store.take(reader.identity(), &take).await.map(drop),
                 8 => bench.store.beat(me, LEASE, Known::default()).await.map(drop),
                 9 => bench.store.submit(&submission(1, &[draft("d", Some("k"))])).await.map(drop),
+                11 => bench.store.submit(&submission(1, &[delayed("d", None, 9)])).await.map(drop),
                 10 => bench.store.report(me, &failure(term.epoch, 1, 5)).await.map(drop),
                 _ => {
                     // This burial returns one message and gives up another one.

@@ -3,12 +3,12 @@
 use super::*;
 
 impl TestBench {
-    async fn submit(&self, sequence: u64, messages: &[(Message, Option<MessageKey>)]) -> Submit {
+    async fn submit(&self, sequence: u64, messages: &[NewMessage]) -> Submit {
         self.store.submit(&submission(sequence, messages)).await.unwrap()
     }
 
     /// Like `submit`, but returns the ids. Those of duplicates are negative.
-    async fn ids(&self, sequence: u64, messages: &[(Message, Option<MessageKey>)]) -> Vec<i64> {
+    async fn ids(&self, sequence: u64, messages: &[NewMessage]) -> Vec<i64> {
         match self.submit(sequence, messages).await {
             Submit::Submitted(ids) => {
                 ids.iter().map(|it| if it.duplicate { -(it.id as i64) } else { it.id as i64 }).collect()
@@ -26,7 +26,7 @@ impl TestBench {
     }
 }
 
-fn drafts(bodies: &[&str]) -> Vec<(Message, Option<MessageKey>)> {
+fn drafts(bodies: &[&str]) -> Vec<NewMessage> {
     bodies.iter().map(|body| draft(body, None)).collect()
 }
 
@@ -221,7 +221,7 @@ async fn headers_arrive_and_a_thousand_messages_travel_in_packs() {
     let mut headers = Headers::new();
     headers.insert("a", "1").unwrap();
     let mut batch: Vec<_> = (0..1000).map(|n| draft(&n.to_string(), None)).collect();
-    batch[500].0 = batch[500].0.clone().with_headers(headers.clone());
+    batch[500].message = batch[500].message.clone().with_headers(headers.clone());
     let call = Submission { max_waiting: 1000, ..submission(1, &batch) };
     assert!(matches!(bench.store.submit(&call).await.unwrap(), Submit::Submitted(ids) if ids.len() == 1000));
     assert_eq!(bench.ready().len(), 5 + 1 + 5);

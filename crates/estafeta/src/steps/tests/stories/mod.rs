@@ -47,7 +47,7 @@ const WORKERS: u64 = 2;
 /// How often each kind in [`ANSWERS`] must occur.
 const OFTEN: u64 = 50;
 /// Every answer that a script can give, and the effects and accidents that must occur.
-const ANSWERS: [(&str, &str); 73] = [
+const ANSWERS: [(&str, &str); 74] = [
     ("join", "joined"),
     ("join", "schema"),
     ("join", "application"),
@@ -106,6 +106,7 @@ const ANSWERS: [(&str, &str); 73] = [
     ("effect", "unstarted messages returned"),
     ("effect", "reserve"),
     ("effect", "numbered anew"),
+    ("effect", "published for later"),
     ("effect", "retry"),
     ("effect", "snooze"),
     ("effect", "delayed message moved"),

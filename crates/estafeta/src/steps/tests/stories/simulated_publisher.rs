@@ -33,6 +33,7 @@ pub(super) struct StoryDraft {
     pub body: Vec<u8>,
     pub headers: Headers,
     pub key: Option<&'static str>,
+    pub delay_ms: u64,
 }
 
 impl SimulatedPublisher {
@@ -58,7 +59,12 @@ impl SimulatedPublisher {
             if choice == 7 {
                 headers.insert("h", "1").expect("a short header");
             }
-            StoryDraft { body, headers, key }
+            // Some of the messages are delayed, with a key (choices 9 and 13) or without.
+            let delay_ms = match choice {
+                9 | 11 | 13 => 10_000 * u64::from(room % 4 + 1),
+                _ => 0,
+            };
+            StoryDraft { body, headers, key, delay_ms }
         };
         let submission = StorySubmission {
             publisher,
@@ -80,7 +86,7 @@ impl SimulatedPublisher {
 impl StoryDraft {
     /// Whether it shares a pack with its neighbours.
     pub fn is_plain(&self) -> bool {
-        self.key.is_none() && self.headers.is_empty()
+        self.key.is_none() && self.headers.is_empty() && self.delay_ms == 0
     }
 
     pub fn fingerprint(&self) -> String {
@@ -101,7 +107,8 @@ impl StorySubmission {
                 window: Duration::from_secs(24 * 3600),
                 fingerprint: draft.fingerprint(),
             });
-            (message.with_headers(draft.headers.clone()), key)
+            let delay = Duration::from_millis(draft.delay_ms);
+            NewMessage { message: message.with_headers(draft.headers.clone()), key, delay }
         };
         let messages: Vec<_> = self.messages.iter().map(message).collect();
         let submission = Submission {
@@ -125,6 +132,9 @@ impl fmt::Display for StorySubmission {
             }
             if !draft.headers.is_empty() {
                 f.write_str(" with headers")?;
+            }
+            if draft.delay_ms > 0 {
+                write!(f, " in {} ms", draft.delay_ms)?;
             }
         }
         write!(f, ", room {})", self.max_waiting)

@@ -1,10 +1,10 @@
-//! `submit`: what publishers outside the ring add to the queue.
+//! `submit`: what publishers outside the ring publish, at once or for later.
 
 use std::collections::BTreeMap;
 
 use super::super::answer::Answer;
 use super::super::simulated_publisher::{StoryDraft, StorySubmission};
-use super::{ModelClock, ModelMessage, ModelRing};
+use super::{Delayed, ModelClock, ModelMessage, ModelRing};
 
 /// The message that has taken a key.
 #[derive(Clone)]
@@ -42,8 +42,8 @@ impl ModelRing {
         let now = clock.now();
         let born = self.ledger.get("born").copied().unwrap_or(now);
         let first = self.count("published") + 1;
-        let (mut next_id, mut duplicates, mut taken, mut added) =
-            (first, String::new(), BTreeMap::new(), Vec::new());
+        let (mut next_id, mut duplicates, mut taken) = (first, String::new(), BTreeMap::new());
+        let (mut added, mut delayed) = (Vec::new(), Vec::new());
         for group in call.messages.chunk_by(|one, next| one.is_plain() && next.is_plain()) {
             let pack = (group.len() > 1).then_some(next_id);
             for draft in group {
@@ -60,7 +60,12 @@ impl ModelRing {
                     let fingerprint = draft.fingerprint();
                     taken.insert(key, TakenKey { id: next_id, born, fingerprint });
                 }
-                added.push(new_message(draft, next_id, now, pack));
+                let message = new_message(draft, next_id, now, pack);
+                if draft.delay_ms > 0 {
+                    delayed.push(Delayed { due: clock.in_ms(draft.delay_ms), message });
+                } else {
+                    added.push(message);
+                }
                 next_id += 1;
             }
         }
@@ -75,10 +80,15 @@ impl ModelRing {
         let last = LastPublish { sequence: call.sequence, first, duplicates: duplicates.clone() };
         self.publishers.insert(call.publisher, last);
         let was_empty = self.ready.is_empty();
-        self.add("published", added.len());
-        self.add("submitted", added.len());
+        self.add("published", added.len() + delayed.len());
+        self.add("submitted", added.len() + delayed.len());
         self.ready.extend(added);
-        if was_empty {
+        let soonest = self.soonest();
+        for one in delayed {
+            self.later.insert(one.message.id, one);
+            self.effects.push("published for later");
+        }
+        if was_empty || self.soonest() != soonest {
             self.wake(None, false, clock);
         }
         Answer::Submitted { first, duplicates }
