@@ -12,6 +12,7 @@ local shared = {
   "to_settle", "read_outcomes", "delete_elements", "note_outcomes", "checked", "check_counts", "read_layout", "loss",
   "note_loss", "identify", "collect", "hand_back", "postponed_message", "later_name", "read_due", "change_later",
   "few", "budget", "state_of", "look_at", "is_dead", "vacate", "end_candidacy", "call_heir", "end_of_line",
+  "read_memory",
 }
 for _, name in ipairs(shared) do
   read_globals[#read_globals + 1] = name

@@ -30,8 +30,8 @@ fn raw_line(model: &Model, now_ms: u64) -> String {
     let rates = model.history.now().unwrap_or_default();
     format!(
         "{when} ring {ring} generator {generator} epoch {epoch} take-overs {} members {} mine {} generated/s {:.1} \
-         handled/s {:.1} errors/s {:.1} published {} waiting {} later {} in-flight {} done {} errors-kept {} errors-taken {} \
-         lost {} balance {}",
+         handled/s {:.1} errors/s {:.1} published {} waiting {} later {} in-flight {} done {} cancelled {} \
+         errors-kept {} errors-taken {} lost {} balance {}",
         snapshot.takeovers,
         snapshot.members.len(),
         model.running().count(),
@@ -43,6 +43,7 @@ fn raw_line(model: &Model, now_ms: u64) -> String {
         snapshot.later,
         snapshot.in_flight,
         snapshot.done,
+        snapshot.cancelled,
         snapshot.errors_kept,
         snapshot.errors_taken,
         snapshot.lost,
@@ -64,9 +65,14 @@ fn raw_summary(model: &Model, now_ms: u64) -> String {
     };
     let balance = if snapshot.balanced { "the balance adds up" } else { "THE BALANCE DOES NOT ADD UP" };
     format!(
-        "ring {ring}{old}: {} published, {} done, {} waiting, {}{} in flight, {}, {}{}; {balance}{reason}",
+        "ring {ring}{old}: {} published, {} done, {}{} waiting, {}{} in flight, {}, {}{}; {balance}{reason}",
         grouped(snapshot.published),
         grouped(snapshot.done),
+        if snapshot.cancelled > 0 {
+            format!("{} cancelled, ", grouped(snapshot.cancelled))
+        } else {
+            String::new()
+        },
         grouped(snapshot.waiting),
         if snapshot.later > 0 { format!("{} later, ", grouped(snapshot.later)) } else { String::new() },
         grouped(snapshot.in_flight),

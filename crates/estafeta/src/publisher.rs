@@ -1,9 +1,9 @@
 //! Publishes messages from any process: a web server, a script, a program that is no node of the ring.
 //!
-//! The ring numbers the messages and remembers the last publish of each publisher. A publish whose reply was lost is
-//! therefore repeated without harm. The memory belongs to an *identity*, which has one publish in flight at a time. A
-//! [`Publisher`] draws as many identities as it has publishes in flight. A publish that its caller drops takes its
-//! identity along, because nobody knows whether it arrived.
+//! The ring numbers the messages and remembers the last call of each publisher. A call whose reply was lost is
+//! therefore repeated without harm. The memory belongs to an *identity*, which has one call in flight at a time. A
+//! [`Publisher`] draws as many identities as it has calls in flight. A call that its caller drops takes its identity
+//! along, because nobody knows whether it arrived.
 
 use std::collections::BTreeMap;
 use std::future::{Future, IntoFuture};
@@ -21,7 +21,7 @@ use crate::identity::{Epoch, Incarnation};
 use crate::keys::RingName;
 use crate::message::Message;
 use crate::redis::{Endpoint, ManagedConnection, Store};
-use crate::steps::{MessageKey, NewMessage, Submission, Submit};
+use crate::steps::{Cancellation, MessageKey, MessageRef, NewMessage, Submission, Submit};
 
 /// How long a call waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -54,16 +54,16 @@ pub struct Publisher {
     application: String,
     max_waiting: u64,
     max_body: usize,
-    /// The identities without a publish in flight.
+    /// The identities without a call in flight.
     idle: Arc<Mutex<Vec<PublisherIdentity>>>,
     /// Ends the task that reconnects, once the last clone is gone.
     _open: Arc<DropGuard>,
 }
 
-/// One identity of a publisher. It has at most one publish in flight.
+/// One identity of a publisher. It has at most one call in flight.
 struct PublisherIdentity {
     incarnation: Incarnation,
-    /// The number of its last publish.
+    /// The number of its last call.
     sequence: u64,
 }
 
@@ -140,14 +140,51 @@ impl Publisher {
         PublishingAll { publisher: self, drafts, patience: Duration::ZERO }
     }
 
+    /// Cancels a message that was published with a [delay](Draft::delay). Returns whether it was still delayed. If it was,
+    /// no handler has seen it, and none will. The key of the message stays taken.
+    pub async fn cancel(&self, id: u64) -> Result<bool> {
+        self.take_back(MessageRef::Id(id)).await
+    }
+
+    /// Cancels like [`cancel`](Self::cancel), but names the message by the key with which it was published. If it is
+    /// cancelled, the key is free again.
+    ///
+    /// ```no_run
+    /// # async fn example(mails: estafeta::Publisher) -> Result<(), estafeta::Error> {
+    /// let day = std::time::Duration::from_secs(24 * 3600);
+    /// mails.publish("pay your order 17").key("reminder-17").delay(day).await?;
+    /// // The customer has paid.
+    /// if !mails.cancel_key("reminder-17").await? {
+    ///     println!("the reminder is on its way, or was sent");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn cancel_key(&self, key: &str) -> Result<bool> {
+        check_key(key)?;
+        self.take_back(MessageRef::Key(key)).await
+    }
+
+    async fn take_back(&self, which: MessageRef<'_>) -> Result<bool> {
+        let identity = self.draw_identity();
+        let cancellation = Cancellation {
+            application: &self.application,
+            publisher: identity.incarnation,
+            sequence: identity.sequence,
+            which,
+        };
+        let outcome = self.store.trying_for(PATIENCE).cancel(&cancellation).await;
+        self.idle.lock().expect("no panic while held").push(identity);
+        outcome
+    }
+
     async fn send(&self, drafts: Vec<Draft>, patience: Duration) -> Result<Vec<Receipt>> {
         let messages = self.check(drafts)?;
         if messages.is_empty() {
             return Ok(Vec::new());
         }
         let deadline = Instant::now() + patience;
-        let mut identity = self.draw_identity();
-        identity.sequence += 1;
+        let identity = self.draw_identity();
         let submission = Submission {
             application: &self.application,
             publisher: identity.incarnation,
@@ -211,9 +248,13 @@ impl Publisher {
         Ok(messages)
     }
 
+    /// An identity for one call, with the number of that call.
     fn draw_identity(&self) -> PublisherIdentity {
         let idle = self.idle.lock().expect("no panic while held").pop();
-        idle.unwrap_or_else(|| PublisherIdentity { incarnation: Incarnation::random(), sequence: 0 })
+        let new = || PublisherIdentity { incarnation: Incarnation::random(), sequence: 0 };
+        let mut identity = idle.unwrap_or_else(new);
+        identity.sequence += 1;
+        identity
     }
 }
 
@@ -249,10 +290,8 @@ impl Draft {
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         let key = key.into();
-        if !(1..=Publisher::MAX_KEY).contains(&key.len()) {
-            let (expected, got) =
-                (format!("1 to {} bytes", Publisher::MAX_KEY), format!("{} bytes", key.len()));
-            self.error.get_or_insert(Error::expected("key", expected, got));
+        if let Err(error) = check_key(&key) {
+            self.error.get_or_insert(error);
         }
         self.key = Some(key);
         self
@@ -299,6 +338,14 @@ impl Draft {
         let message = Message::new(ring, 0, Epoch(0), 0, self.body).with_headers(self.headers);
         Ok(NewMessage { message, key, delay: self.delay })
     }
+}
+
+fn check_key(key: &str) -> Result<()> {
+    if (1..=Publisher::MAX_KEY).contains(&key.len()) {
+        return Ok(());
+    }
+    let (expected, got) = (format!("1 to {} bytes", Publisher::MAX_KEY), format!("{} bytes", key.len()));
+    Err(Error::expected("key", expected, got))
 }
 
 /// Equal for messages that may pass for the same one, in whatever order their headers were added.

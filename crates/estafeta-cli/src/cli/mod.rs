@@ -120,7 +120,7 @@ Examples:
     /// Show the ring at one moment
     ///
     /// The exit code is 1 if there is no such ring, or if the balance does not add up: published = waiting +
-    /// later + in flight + done + errors kept + errors taken + lost.
+    /// later + in flight + done + cancelled + errors kept + errors taken + lost.
     #[command(after_help = "\
 Examples:
   estafeta status --watch

@@ -23,7 +23,7 @@ pub struct Snapshot {
     pub members: Vec<MemberView>,
     /// Messages in the queue.
     pub waiting: u64,
-    /// Messages that wait for a time, because they are to be retried or were snoozed.
+    /// Messages that wait for a time, because they are to be retried, were snoozed, or were published with a delay.
     #[serde(default)]
     pub later: u64,
     /// Messages that handlers hold.
@@ -32,6 +32,9 @@ pub struct Snapshot {
     pub published: u64,
     /// Messages that were handled successfully.
     pub done: u64,
+    /// Messages that their publisher took back before they were due.
+    #[serde(default)]
+    pub cancelled: u64,
     /// Dead letters in Redis, including those that a reader holds.
     pub errors_kept: u64,
     /// Dead letters that were taken out or dropped.
@@ -132,19 +135,21 @@ pub struct MemberView {
 }
 
 impl Snapshot {
-    /// The terms whose sum must be the number of published messages, with their names. `later` and `lost` are among them
-    /// only if they are not 0.
+    /// The terms whose sum must be the number of published messages, with their names. `later`, `cancelled` and `lost`
+    /// are among them only if they are not 0.
     pub fn balance(&self) -> Vec<(&'static str, u64)> {
         let terms = [
             ("waiting", self.waiting),
             ("later", self.later),
             ("in flight", self.in_flight),
             ("done", self.done),
+            ("cancelled", self.cancelled),
             ("errors kept", self.errors_kept),
             ("errors taken", self.errors_taken),
             ("lost", self.lost),
         ];
-        let is_shown = |(name, count): &(&str, u64)| *count > 0 || !["later", "lost"].contains(name);
+        let is_shown =
+            |(name, count): &(&str, u64)| *count > 0 || !["later", "cancelled", "lost"].contains(name);
         terms.into_iter().filter(is_shown).collect()
     }
 }
@@ -221,6 +226,7 @@ pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
         in_flight,
         published,
         done,
+        cancelled: ledger.number("cancelled"),
         errors_kept,
         errors_taken,
         lost,

@@ -39,8 +39,8 @@ else
     rank = rank - 1
   end
 end
-local counts = check_counts(ledger, 'published', 'done', 'failed', 'retried', 'lost', 'born')
-for i = 1, 6 do
+local counts = check_counts(ledger, 'published', 'done', 'failed', 'retried', 'lost', 'born', 'cancelled')
+for i = 1, 7 do
   counts[i] = tonumber(counts[i] or 0)
 end
 local lost = incumbent == me and 0 or loss(ARGV[4], ARGV[5], ARGV[6], counts[1], epoch, base, counts[6])
@@ -63,4 +63,4 @@ if was_wiped then
   announce(events, 'wiped', 'member', number, 'known', ARGV[4])
 end
 return { 'stands', now, tonumber(deadline) < now and 1 or 0, rank, state, incumbent or '', epoch, published,
-  counts[1] - counts[2] - counts[3] + counts[4] - counts[5], counts[6] }
+  counts[1] - counts[2] - counts[3] + counts[4] - counts[5] - counts[7], counts[6] }

@@ -12,6 +12,7 @@
 
 mod beat;
 mod bury;
+mod cancel;
 mod join;
 mod known;
 mod lead;
@@ -34,6 +35,7 @@ mod wake;
 pub use beat::Health;
 pub(crate) use beat::{Beat, BeatReport, Office};
 pub(crate) use bury::{Bury, Facts};
+pub(crate) use cancel::{Cancellation, MessageRef};
 pub use join::Duties;
 pub(crate) use join::{Introduction, MemberKind};
 pub(crate) use known::Known;
@@ -52,7 +54,7 @@ use script::script;
 
 /// All scripts, for tests that load or inspect each of them.
 #[cfg(test)]
-static SCRIPTS: [&Script; 16] = [
+static SCRIPTS: [&Script; 17] = [
     &join::SCRIPT,
     &beat::SCRIPT,
     &lead::SCRIPT,
@@ -60,6 +62,7 @@ static SCRIPTS: [&Script; 16] = [
     &report::SCRIPT,
     &publish::SCRIPT,
     &submit::SCRIPT,
+    &cancel::SCRIPT,
     &turn::SCRIPT,
     &upgrade::SCRIPT,
     &take::SCRIPT,

@@ -28,19 +28,7 @@ local theirs = redis.call('GET', application)
 if theirs and ours ~= '' and theirs ~= ours then
   return { 'application', theirs }
 end
--- Reads a value of this publisher or of a key. Another program may have written it.
-local function read(key, pattern)
-  local value = redis.call('GET', key)
-  if not value then
-    return nil
-  end
-  local one, two, three = string.match(value, pattern)
-  if not one then
-    error({ err = 'WRONGTYPE a value is not of this ring' })
-  end
-  return one, two, three
-end
-local last, its_first, its_duplicates = read(publisher, '^(%d+) (%d+) ([%d ]*)$')
+local last, its_first, its_duplicates = read_memory(publisher, '^(%d+) (%d+) ([%d ]*)$')
 if last and tonumber(last) > sequence then
   return { 'late' }
 elseif last and tonumber(last) == sequence then
@@ -61,7 +49,7 @@ for i = first_element, #ARGV, 6 do
     if keys[key] then
       id, its_print = keys[key].id, keys[key].fingerprint
     else
-      id, its_ring, its_print = read(key, '^(%d+) (%d+) (%x+)$')
+      id, its_ring, its_print = read_memory(key, '^(%d+) (%d+) (%x+)$')
       -- A ring that was deleted may leave a key behind.
       if its_ring ~= born then
         id = nil

@@ -11,10 +11,10 @@ use crate::message::Message;
 use crate::pack;
 use crate::redis::{Reply, Store};
 
-script!("submit" "" uses "clock" "lists" "ledger" "layout" "queue" "later" "wakeup");
+script!("submit" "" uses "clock" "lists" "ledger" "layout" "publishers" "queue" "later" "wakeup");
 
-/// How long the ring remembers the last publish of a publisher, to recognise a repeat of it.
-const MEMORY: Duration = Duration::from_secs(600);
+/// How long the ring remembers the last call of a publisher, to recognise a repeat of it.
+pub(super) const MEMORY: Duration = Duration::from_secs(600);
 
 /// The messages of one call, and the conditions under which they are published.
 pub(crate) struct Submission<'a> {

@@ -127,6 +127,47 @@ async fn a_delayed_message_reaches_idle_nodes_at_its_time() {
     assert!(refused.to_string().starts_with("delay: expected at most 10 years, got"), "{refused}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_message_reaches_no_handler() {
+    let redis = RedisServer::start();
+    let orders = publisher(&redis).await;
+    let hour = Duration::from_secs(3600);
+    let one = orders.publish("one").delay(hour).await.unwrap();
+    orders.publish("two").key("k").delay(hour).await.unwrap();
+    orders.publish("three").await.unwrap();
+    assert!(orders.cancel(one.id).await.unwrap() && orders.cancel_key("k").await.unwrap());
+    assert!(!orders.cancel(one.id).await.unwrap() && !orders.cancel_key("k").await.unwrap());
+    assert!(!orders.cancel(3).await.unwrap(), "it waits in the queue");
+    let refused = orders.cancel_key("").await.unwrap_err();
+    assert_eq!(refused.to_string(), "key: expected 1 to 512 bytes, got '0 bytes'");
+    assert!(!orders.publish("another two").key("k").await.unwrap().duplicate, "the key is free");
+    // A node that runs until all is done waits for no cancelled message.
+    let mut settings = config(&redis);
+    (settings.limit, settings.until_done) = (Some(4), true);
+    let node = Running::start(settings, Counter(0), Keep::default());
+    node.ended().await.unwrap();
+    let seen = ring(&redis).await.snapshot(0).await.unwrap();
+    assert_eq!((seen.published, seen.done, seen.cancelled, seen.later), (4, 2, 2, 0));
+    assert!(seen.balanced);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_whose_reply_was_lost_has_the_right_answer() {
+    let redis = RedisServer::builder().tcp().start();
+    let (port, cuts) = proxy(redis.port()).await;
+    let endpoint = format!("redis://127.0.0.1:{port}").parse().unwrap();
+    let orders = Publisher::connect(endpoint, "estafeta".parse().unwrap()).await.unwrap();
+    let hour = Duration::from_secs(3600);
+    for n in 1..=5 {
+        let receipt = orders.publish("x").delay(hour).await.unwrap();
+        // The script is loaded by the first cancel, whose reply is not lost.
+        cuts.store(n > 1, Ordering::SeqCst);
+        assert!(orders.cancel(receipt.id).await.unwrap(), "{n}");
+        assert!(!cuts.load(Ordering::SeqCst), "no reply was lost");
+    }
+    assert_eq!(ring(&redis).await.snapshot(0).await.unwrap().cancelled, 5);
+}
+
 /// A proxy that can cut its connections after Redis has answered, before the answer is passed on.
 async fn proxy(to: u16) -> (u16, Arc<AtomicBool>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -34,7 +34,7 @@ struct PreparedRing {
 
 const ERROR: &str = "!1 1 2 no 9 1 1 0 0 0 0 0 body";
 
-const STEPS: [&str; 27] = [
+const STEPS: [&str; 28] = [
     "join",
     "turn",
     "turn that postpones",
@@ -46,6 +46,7 @@ const STEPS: [&str; 27] = [
     "publish again",
     "submit",
     "submit for later",
+    "cancel",
     "lead again",
     "renew",
     "take over",
@@ -85,6 +86,7 @@ impl PreparedRing {
             "retried",
             "taken",
             "dropped",
+            "cancelled",
             "returned",
             "buried",
             "takeovers",
@@ -105,6 +107,9 @@ impl PreparedRing {
                 bench.ask::<()>(&["ZADD", "{estafeta}:later", "1", name]);
                 bench.ask::<()>(&["HSET", "{estafeta}:ledger", "soonest", "1"]);
                 bench.ask::<()>(&["HSET", "{estafeta}:ledger", "idle", &format!("{} ", heir.incarnation)]);
+            }
+            "cancel" => {
+                bench.store.submit(&submission(1, &[delayed("e", None, 9_999_999)])).await.map(drop).unwrap();
             }
             "take the vacant office" => bench.store.resign(leader.incarnation, term.epoch).await.unwrap(),
             _ => {}
@@ -139,6 +144,7 @@ impl PreparedRing {
             "publish again" => store.publish(me, &Batch { n: 0, ..publish }).await.map(drop),
             "submit" => store.submit(&submission(1, &[draft("e", Some("k"))])).await.map(drop),
             "submit for later" => store.submit(&submission(1, &[delayed("e", None, 1000)])).await.map(drop),
+            "cancel" => store.cancel(&cancellation(2, MessageRef::Id(5))).await.map(drop),
             "lead again" => store.lead(me, LEASE, &candidacy()).await.map(drop),
             "renew" => store.lead(me, LEASE, &renewal).await.map(drop),
             "take over" | "take the vacant office" => store.lead(heir, LEASE, &candidacy()).await.map(drop),
@@ -216,6 +222,7 @@ async fn a_step_that_a_damaged_field_stops_writes_nothing() {
         "publish",
         "submit",
         "submit for later",
+        "cancel",
         "bury",
         "leave of the leader",
         "retry",

@@ -46,6 +46,7 @@ fn every_call(keys: &Keys) -> Vec<(&'static Script, Call)> {
         ),
         (&publish::SCRIPT, publish::call(keys, incarnation, &batch(Epoch(1), 0, &messages))),
         (&submit::SCRIPT, submit::call(keys, &submission(1, &[delayed("body", Some("key"), 1)]))),
+        (&cancel::SCRIPT, cancel::call(keys, &cancellation(1, MessageRef::Key("key")))),
         (&turn::SCRIPT, turn::call(keys, me, 1, &settlement, true)),
         (&upgrade::SCRIPT, upgrade::call(keys, 5, 1, &[incarnation])),
         (&take::SCRIPT, take::call(keys, me, &Shown::default())),

@@ -432,6 +432,11 @@ fn submission(sequence: u64, messages: &[NewMessage]) -> Submission<'_> {
     Submission { application: "tests", publisher, sequence, max_waiting: 10, messages }
 }
 
+fn cancellation(sequence: u64, which: MessageRef<'_>) -> Cancellation<'_> {
+    let publisher = "00000000000000ff".parse().unwrap();
+    Cancellation { application: "tests", publisher, sequence, which }
+}
+
 fn batch(epoch: Epoch, n: u64, messages: &[Message]) -> Batch<'_> {
     let interval = Duration::from_millis(500);
     Batch {

@@ -25,7 +25,7 @@ async fn a_join_that_finds_a_key_of_another_type_names_it_and_writes_nothing() {
 async fn a_step_that_fails_on_a_key_of_another_type_writes_nothing() {
     let keys = Keys::new(&RingName::sample());
     let bench = TestBench::new().await;
-    let mut failed = [0; 13];
+    let mut failed = [0; 14];
     for (key, expected) in keys.fixed() {
         for (step, times) in failed.iter_mut().enumerate() {
             bench.ask::<()>(&["FLUSHALL"]);
@@ -42,6 +42,10 @@ async fn a_step_that_fails_on_a_key_of_another_type_writes_nothing() {
             let element = b"!1 1 2 no 9 1 1 0 0 0 0 0 body".as_slice();
             bench.ask::<()>(&["RPUSH", "{estafeta}:errors", "!1 1 2 no 9 1 1 0 0 0 0 0 body"]);
             let take = Shown { want: 1, ..Shown::default() };
+            if step == 12 {
+                let late = [delayed("d", Some("k"), 9_999_999)];
+                bench.store.submit(&submission(1, &late)).await.unwrap();
+            }
             bench.plant_foreign(key, expected);
 
             let (mut before, me) = (bench.everything(), leader.incarnation);
@@ -63,6 +67,7 @@ async fn a_step_that_fails_on_a_key_of_another_type_writes_nothing() {
                 8 => bench.store.beat(me, LEASE, Known::default()).await.map(drop),
                 9 => bench.store.submit(&submission(1, &[draft("d", Some("k"))])).await.map(drop),
                 11 => bench.store.submit(&submission(1, &[delayed("d", None, 9)])).await.map(drop),
+                12 => bench.store.cancel(&cancellation(2, MessageRef::Key("k"))).await.map(drop),
                 10 => bench.store.report(me, &failure(term.epoch, 1, 5)).await.map(drop),
                 _ => {
                     // This burial returns one message and gives up another one.

@@ -24,7 +24,7 @@ impl TestBench {
         }
     }
 
-    async fn beat(&self, actor: Actor, known: Known) -> BeatReport {
+    pub(super) async fn beat(&self, actor: Actor, known: Known) -> BeatReport {
         match self.store.beat(actor.incarnation, LEASE, known).await.unwrap() {
             Beat::Stands(report) => report,
             Beat::Lost => panic!("no member"),

@@ -1,6 +1,6 @@
 //! Turns the steps of a story into calls, according to what the simulated nodes know at that point.
 
-use super::super::{Duties, MemberKind};
+use super::super::{Duties, MemberKind, MessageRef};
 use super::accident::Accident;
 use super::call::{GRACE_MS, Persona, StoryCall};
 use super::simulated_node::SimulatedNode;
@@ -51,11 +51,21 @@ impl StoryRun<'_> {
                 answered && flaw.is_none(),
             ),
             StoryStep::Submit { publisher, count, choices, room, answered } => {
-                // The one that runs another application is mostly refused.
-                let publisher =
-                    if publisher % 16 == 15 { PUBLISHERS - 1 } else { usize::from(publisher) % 2 };
+                let publisher = publisher_of(publisher);
                 let call = self.publishers[publisher].submit(publisher, count, choices, room);
                 self.send(StoryCall::Submit(call), answered)
+            }
+            StoryStep::Cancel { publisher, by_key, which, answered } => {
+                let (publisher, at) = (publisher_of(publisher), usize::from(which));
+                // In three cases of four it names a message that waits for a time. Otherwise it is any message.
+                let waiting: Vec<u64> = self.model.later.keys().copied().collect();
+                let id = match waiting.get(at % waiting.len().max(1)) {
+                    Some(id) if which % 4 != 3 => *id,
+                    _ => u64::from(which) % (self.model.count("published") + 2),
+                };
+                let which = if by_key { MessageRef::Key(KEYS[at % KEYS.len()]) } else { MessageRef::Id(id) };
+                let call = self.publishers[publisher].cancel(publisher, which);
+                self.send(StoryCall::Cancel(call), answered)
             }
             StoryStep::Turn { node, fates, lanes, each, reserve, flaw, answered } => {
                 self.tries += 1;
@@ -258,6 +268,8 @@ impl StoryRun<'_> {
                 self.call(StoryCall::Join(stranger), false, false)?;
                 let call = self.publishers[0].submit(0, 1, 0, 0);
                 self.call(StoryCall::Submit(call), false, true)?;
+                let call = self.publishers[0].cancel(0, MessageRef::Id(1));
+                self.call(StoryCall::Cancel(call), false, true)?;
                 Some(Accident::Schema(before))
             }
             _ => None,
@@ -278,6 +290,11 @@ impl StoryRun<'_> {
         while self.env.now() <= self.top_epoch {}
         Some(Accident::Epoch(if how.is_multiple_of(2) { None } else { Some(110) }))
     }
+}
+
+/// The publisher that runs another application is mostly refused, so it is seldom chosen.
+fn publisher_of(choice: u8) -> usize {
+    if choice % 16 == 15 { PUBLISHERS - 1 } else { usize::from(choice) % 2 }
 }
 
 /// Most nodes do everything.

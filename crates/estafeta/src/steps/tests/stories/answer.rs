@@ -61,6 +61,12 @@ pub(super) enum Answer {
     Reused {
         position: u64,
     },
+    Cancelled {
+        was_delayed: bool,
+    },
+    AlreadyCancelled {
+        was_delayed: bool,
+    },
     Full,
     Limit {
         published: u64,
@@ -108,8 +114,8 @@ pub(super) struct Overview {
     /// The generator's number and epoch.
     pub generator: Option<(u64, u64)>,
     pub members: Vec<SeenMember>,
-    /// Take-overs, returned, fenced, buried, retried, dropped, retries, snoozes.
-    pub ledger: [u64; 8],
+    /// Take-overs, returned, fenced, buried, retried, dropped, retries, snoozes, cancelled.
+    pub ledger: [u64; 9],
     pub readers: usize,
     pub waiting: u64,
     pub later: u64,
@@ -189,6 +195,8 @@ impl Answer {
                     Self::Submitted { first, duplicates }
                 }
             }
+            "cancelled" => Self::Cancelled { was_delayed: flag(&mut reply)? },
+            "already" if script == "cancel" => Self::AlreadyCancelled { was_delayed: flag(&mut reply)? },
             "reused" => Self::Reused { position: count(&mut reply)? },
             "full" if script == "submit" => Self::Full,
             word @ ("published" | "already") => {
@@ -260,6 +268,7 @@ impl Answer {
             | Self::Follows
             | Self::Already { .. }
             | Self::AlreadySubmitted { .. }
+            | Self::AlreadyCancelled { .. }
             | Self::Reused { .. }
             | Self::Behind => true,
             Self::Full | Self::Limit { .. } | Self::Fenced | Self::Late | Self::Lost => true,
@@ -289,6 +298,10 @@ impl Answer {
             Self::Submitted { .. } => "submitted, duplicates",
             Self::AlreadySubmitted { .. } => "already",
             Self::Reused { .. } => "reused",
+            Self::Cancelled { was_delayed: true } => "cancelled",
+            Self::Cancelled { .. } => "cancelled none",
+            Self::AlreadyCancelled { was_delayed: true } => "already",
+            Self::AlreadyCancelled { .. } => "already none",
             Self::Full => "full",
             Self::Limit { .. } => "limit",
             Self::Fenced => "fenced",
@@ -357,6 +370,7 @@ impl Overview {
                 seen.dropped,
                 seen.retries,
                 seen.snoozes,
+                seen.cancelled,
             ],
             readers: seen.members.iter().filter(|member| member.role == Role::Reader).count(),
             waiting: seen.waiting,

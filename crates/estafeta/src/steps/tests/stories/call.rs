@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::super::*;
-use super::simulated_publisher::StorySubmission;
+use super::simulated_publisher::{StoryCancellation, StorySubmission};
 use crate::steps::Call;
 
 /// One identity of a simulated node, and what the node registers when it joins.
@@ -78,6 +78,7 @@ pub(super) enum StoryCall {
     Report { me: Persona, epoch: u64, n: u64, in_a_row: u64, reason: &'static str },
     Publish(Publication),
     Submit(StorySubmission),
+    Cancel(StoryCancellation),
     Turn { me: Persona, number: u64, this_try: u64, asks: Asks },
     Take { me: Persona, number: u64, settles: Settles },
     Suspects { lease_ms: u64 },
@@ -166,6 +167,7 @@ impl StoryCall {
             }
             Self::Publish(publication) => publication.build(keys),
             Self::Submit(submission) => submission.build(keys),
+            Self::Cancel(cancellation) => cancellation.build(keys),
             Self::Turn { me, number, this_try, asks } => {
                 turn::call(keys, me.identity(*number), *this_try, &asks.settlement, me.journal)
             }
@@ -198,6 +200,7 @@ impl StoryCall {
             Self::Report { .. } => &report::SCRIPT,
             Self::Publish(_) => &publish::SCRIPT,
             Self::Submit(_) => &submit::SCRIPT,
+            Self::Cancel(_) => &cancel::SCRIPT,
             Self::Turn { .. } => &turn::SCRIPT,
             Self::Take { .. } => &take::SCRIPT,
             Self::Suspects { .. } => &suspects::SCRIPT,
@@ -226,8 +229,8 @@ impl StoryCall {
             Self::Report { me, .. } | Self::Turn { me, .. } | Self::Take { me, .. } => Some(*me),
             Self::Publish(publication) => Some(publication.me),
             Self::Bury { detector, .. } => *detector,
-            Self::Submit(_) | Self::Suspects { .. } | Self::Wake => None,
-            Self::Resolve { .. } | Self::Snapshot { .. } => None,
+            Self::Submit(_) | Self::Cancel(_) => None,
+            Self::Suspects { .. } | Self::Wake | Self::Resolve { .. } | Self::Snapshot { .. } => None,
         }
     }
 }
@@ -277,6 +280,7 @@ impl fmt::Display for StoryCall {
                 write!(f, ", room {max_waiting}, limit {limit})")
             }
             Self::Submit(submission) => write!(f, "{submission}"),
+            Self::Cancel(cancellation) => write!(f, "{cancellation}"),
             Self::Turn { me, this_try, asks, .. } => {
                 write!(f, "{me} sends turn(try {this_try}, {asks})")
             }

@@ -45,13 +45,14 @@ impl Element {
 
 /// The laws that the keyspace breaks. Redis only counts errors that were taken, so `taken` lists their ids. If there is
 /// no journal, `done` lists the messages that were handled without an error. `claimed` lists every message that was ever
-/// claimed.
+/// claimed, and `cancelled` every message that was cancelled.
 pub(super) fn broken(
     keys: &Keys,
     found: &Keyspace,
     taken: &[u64],
     done: Option<&[u64]>,
     claimed: &BTreeSet<u64>,
+    cancelled: &[u64],
 ) -> Vec<String> {
     let mut broken = Vec::new();
     let held = held_in(keys, found);
@@ -63,13 +64,15 @@ pub(super) fn broken(
 
     let in_flight: usize = held.handlers.iter().map(Vec::len).sum();
     let kept = errors.len() + held.readers.len();
-    let sum = (ready.len() + delayed.len() + in_flight + kept) as u64 + handled + out + lost;
+    let sum =
+        (ready.len() + delayed.len() + in_flight + kept) as u64 + handled + out + lost + count("cancelled");
     if published != sum {
         broken.push(format!(
-            "the balance: published {published} = waiting {} + later {} + in flight {in_flight} + done {handled} + errors kept \
+            "the balance: published {published} = waiting {} + later {} + in flight {in_flight} + done {handled} + cancelled {} + errors kept \
              {kept} + errors taken {out} + lost {lost}",
             ready.len(),
-            delayed.len()
+            delayed.len(),
+            count("cancelled")
         ));
     }
     broken.extend(wrong_times(keys, found));
@@ -108,6 +111,10 @@ pub(super) fn broken(
         .chain(&held.readers)
         .chain(held.handlers.iter().flatten());
     let mut places: Vec<u64> = somewhere.map(|element| element.id).chain(taken.iter().copied()).collect();
+    places.extend(cancelled);
+    if cancelled.iter().any(|id| claimed.contains(id)) {
+        broken.push(format!("no node sees a cancelled message: {cancelled:?}"));
+    }
     places.extend(done);
     places.sort_unstable();
     let distinct: BTreeSet<u64> = places.iter().copied().collect();

@@ -47,7 +47,7 @@ const WORKERS: u64 = 2;
 /// How often each kind in [`ANSWERS`] must occur.
 const OFTEN: u64 = 50;
 /// Every answer that a script can give, and the effects and accidents that must occur.
-const ANSWERS: [(&str, &str); 74] = [
+const ANSWERS: [(&str, &str); 81] = [
     ("join", "joined"),
     ("join", "schema"),
     ("join", "application"),
@@ -75,6 +75,13 @@ const ANSWERS: [(&str, &str); 74] = [
     ("submit", "late"),
     ("submit", "schema"),
     ("submit", "application"),
+    ("cancel", "cancelled"),
+    ("cancel", "cancelled none"),
+    ("cancel", "already"),
+    ("cancel", "already none"),
+    ("cancel", "late"),
+    ("cancel", "schema"),
+    ("cancel", "application"),
     ("turn", "claims"),
     ("turn", "idle"),
     ("turn", "late"),

@@ -9,6 +9,7 @@ use super::simulated_node::BODIES;
 use crate::steps::Call;
 
 pub(super) const PUBLISHERS: usize = 3;
+const APPLICATIONS: [&str; PUBLISHERS] = ["", "ours", "theirs"];
 /// With few keys, most of them are taken.
 pub(super) const KEYS: [&str; 2] = ["a", "b: c"];
 
@@ -68,7 +69,7 @@ impl SimulatedPublisher {
         };
         let submission = StorySubmission {
             publisher,
-            application: ["", "ours", "theirs"][publisher],
+            application: APPLICATIONS[publisher],
             sequence: self.sequence,
             messages: (0..count).map(draft).collect(),
             max_waiting: 6 + u64::from(room % 12),
@@ -77,9 +78,40 @@ impl SimulatedPublisher {
         submission
     }
 
+    /// It gives up a publish whose answer was lost. It never repeats a cancel by itself, but any call may arrive again.
+    pub fn cancel(&mut self, publisher: usize, which: MessageRef<'static>) -> StoryCancellation {
+        self.sequence += 1;
+        self.unanswered = None;
+        let (application, sequence) = (APPLICATIONS[publisher], self.sequence);
+        StoryCancellation { publisher, application, sequence, which }
+    }
+
     /// Whatever the answer was, the publisher has received it.
     pub fn receive(&mut self) {
         self.unanswered = None;
+    }
+}
+
+/// A publisher takes a delayed message back.
+#[derive(Clone, Debug)]
+pub(super) struct StoryCancellation {
+    pub publisher: usize,
+    pub application: &'static str,
+    pub sequence: u64,
+    pub which: MessageRef<'static>,
+}
+
+impl StoryCancellation {
+    pub fn build(&self, keys: &Keys) -> Call {
+        let publisher = StorySubmission::incarnation(self.publisher);
+        let (application, sequence, which) = (self.application, self.sequence, self.which);
+        cancel::call(keys, &Cancellation { application, publisher, sequence, which })
+    }
+}
+
+impl fmt::Display for StoryCancellation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "publisher {} cancels {:?} (sequence {})", self.publisher, self.which, self.sequence)
     }
 }
 

@@ -65,6 +65,13 @@ pub(super) enum StoryStep {
         room: u8,
         answered: bool,
     },
+    /// A publisher takes a message back, by its key or by its id.
+    Cancel {
+        publisher: u8,
+        by_key: bool,
+        which: u8,
+        answered: bool,
+    },
     Turn {
         node: u8,
         /// What becomes of each message in its hand, four bits for each.
@@ -207,6 +214,9 @@ fn step() -> impl Strategy<Value = StoryStep> {
                 StoryStep::Submit { publisher, count, choices, room, answered }
             }
         ),
+        6 => (one(), any::<bool>(), one(), answered()).prop_map(|(publisher, by_key, which, answered)| {
+            StoryStep::Cancel { publisher, by_key, which, answered }
+        }),
         40 => (one(), any::<u64>(), 0..=3_u8, 1..=3_u8, 0..=2_u8, flaw(), answered()).prop_map(
             |(node, fates, lanes, each, reserve, flaw, answered)| {
                 StoryStep::Turn { node, fates, lanes, each, reserve, flaw, answered }

@@ -294,6 +294,11 @@ impl StoryRun<'_> {
             *self.tally.entry(("effect", "buried because it was missed")).or_default() += 1;
         }
         broken.extend(self.receipts.broken(&call, &answer));
+        if let (StoryCall::Cancel(cancellation), Answer::Cancelled { was_delayed: true }) = (&call, &answer)
+            && let MessageRef::Key(key) = cancellation.which
+        {
+            self.receipts.end_key(key);
+        }
         if let (true, StoryCall::Submit(submission)) = (answered, &call) {
             self.publishers[submission.publisher].receive();
         }
@@ -330,7 +335,14 @@ impl StoryRun<'_> {
         broken.extend(keyspace::differences(&self.model.image(keys), &self.found));
         if let Some(before) = before {
             let done = (!self.journal).then_some(&self.model.done[..]);
-            broken.extend(laws::broken(keys, &self.found, &self.model.taken, done, &self.claimed));
+            broken.extend(laws::broken(
+                keys,
+                &self.found,
+                &self.model.taken,
+                done,
+                &self.claimed,
+                &self.model.cancelled,
+            ));
             broken.extend(laws::settled_unseen(keys, call, before, &self.found));
             broken.extend(laws::reused_claims(before, &self.found));
             if answer.refuses() {

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::answer::Answer;
 use super::call::{GRACE_MS, Persona, StoryCall};
-use submission::{LastPublish, TakenKey};
+use submission::{LastCall, TakenKey};
 
 #[derive(Clone, Default)]
 pub(super) struct ModelRing {
@@ -37,13 +37,15 @@ pub(super) struct ModelRing {
     pub ledger: BTreeMap<&'static str, u64>,
     pub events: Vec<String>,
     pub journal: Vec<String>,
-    pub publishers: BTreeMap<usize, LastPublish>,
+    pub publishers: BTreeMap<usize, LastCall>,
     /// The keys that are taken.
     pub keys: BTreeMap<&'static str, TakenKey>,
     /// The ids of messages that were handled without an error. Redis only counts them.
     pub done: Vec<u64>,
     /// The ids of errors that were taken or dropped. Redis only counts them.
     pub taken: Vec<u64>,
+    /// The ids of messages that were cancelled. Redis only counts them.
+    pub cancelled: Vec<u64>,
     /// The identities that are connected, by their number in the story, whether they are members or not.
     pub connected: BTreeSet<usize>,
     /// The nodes that were called since the last comparison, and to what.
@@ -249,6 +251,7 @@ impl ModelRing {
             StoryCall::Report { .. } => self.report(call, clock),
             StoryCall::Publish(publication) => self.publish(publication, clock),
             StoryCall::Submit(submission) => self.submit(submission, clock),
+            StoryCall::Cancel(cancellation) => self.cancel(cancellation),
             // A late join may bring a member back with a new number. A sender that knows only the former number is
             // lost.
             StoryCall::Turn { me, number, .. } | StoryCall::Take { me, number, .. }

@@ -84,7 +84,8 @@ impl ModelRing {
         let outstanding = self.count("published") + self.count("retried")
             - self.count("done")
             - self.count("failed")
-            - self.count("lost");
+            - self.count("lost")
+            - self.count("cancelled");
         let answer = Answer::Stands {
             overslept,
             rank,
@@ -299,8 +300,18 @@ impl ModelRing {
                     stuck: member.stuck.unwrap_or(0),
                 })
                 .collect(),
-            ledger: ["takeovers", "returned", "fenced", "buried", "retried", "dropped", "retries", "snoozes"]
-                .map(|name| self.count(name)),
+            ledger: [
+                "takeovers",
+                "returned",
+                "fenced",
+                "buried",
+                "retried",
+                "dropped",
+                "retries",
+                "snoozes",
+                "cancelled",
+            ]
+            .map(|name| self.count(name)),
             readers: members.iter().filter(is_reader).count(),
             waiting: self.ready.len() as u64,
             later: self.later.len() as u64,

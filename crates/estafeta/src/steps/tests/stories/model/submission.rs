@@ -1,9 +1,11 @@
-//! `submit`: what publishers outside the ring publish, at once or for later.
+//! `submit` and `cancel`: what publishers outside the ring publish, at once or for later, and what they take back.
 
 use std::collections::BTreeMap;
 
 use super::super::answer::Answer;
-use super::super::simulated_publisher::{StoryDraft, StorySubmission};
+use super::super::simulated_publisher::{StoryCancellation, StoryDraft, StorySubmission};
+use crate::steps::MessageRef;
+
 use super::{Delayed, ModelClock, ModelMessage, ModelRing};
 
 /// The message that has taken a key.
@@ -15,9 +17,9 @@ pub(in super::super) struct TakenKey {
     pub fingerprint: String,
 }
 
-/// The last publish of a publisher, and what was answered to it.
+/// The last call of a publisher, and what was answered to it. For a cancel, `first` is 1 if the message was cancelled.
 #[derive(Clone)]
-pub(in super::super) struct LastPublish {
+pub(in super::super) struct LastCall {
     pub sequence: u64,
     pub first: u64,
     pub duplicates: String,
@@ -26,15 +28,12 @@ pub(in super::super) struct LastPublish {
 impl ModelRing {
     pub(super) fn submit(&mut self, call: &StorySubmission, clock: &ModelClock) -> Answer {
         let ours = Self::LAYOUT;
-        if let Some(theirs) = self.schema.filter(|theirs| *theirs != ours) {
-            return Answer::Schema { theirs: theirs.into() };
-        }
-        if let Some(theirs) = self.application.filter(|theirs| !["", *theirs].contains(&call.application)) {
-            return Answer::Application { theirs: theirs.into() };
+        if let Some(refusal) = self.refuse_publisher(call.application) {
+            return refusal;
         }
         match self.publishers.get(&call.publisher) {
             Some(last) if last.sequence > call.sequence => return Answer::Late,
-            Some(LastPublish { sequence, first, duplicates }) if *sequence == call.sequence => {
+            Some(LastCall { sequence, first, duplicates }) if *sequence == call.sequence => {
                 return Answer::AlreadySubmitted { first: *first, duplicates: duplicates.clone() };
             }
             _ => {}
@@ -77,7 +76,7 @@ impl ModelRing {
         self.application = self.application.or(Some(call.application).filter(|ours| !ours.is_empty()));
         self.ledger.entry("born").or_insert(now);
         self.keys.extend(taken);
-        let last = LastPublish { sequence: call.sequence, first, duplicates: duplicates.clone() };
+        let last = LastCall { sequence: call.sequence, first, duplicates: duplicates.clone() };
         self.publishers.insert(call.publisher, last);
         let was_empty = self.ready.is_empty();
         self.add("published", added.len() + delayed.len());
@@ -92,6 +91,51 @@ impl ModelRing {
             self.wake(None, false, clock);
         }
         Answer::Submitted { first, duplicates }
+    }
+
+    /// The answer to a publisher that may not use the ring.
+    fn refuse_publisher(&self, application: &str) -> Option<Answer> {
+        if let Some(theirs) = self.schema.filter(|theirs| *theirs != Self::LAYOUT) {
+            return Some(Answer::Schema { theirs: theirs.into() });
+        }
+        let theirs = self.application.filter(|theirs| !["", *theirs].contains(&application));
+        theirs.map(|theirs| Answer::Application { theirs: theirs.into() })
+    }
+
+    /// Only a message that was never delivered is cancelled.
+    pub(super) fn cancel(&mut self, call: &StoryCancellation) -> Answer {
+        if let Some(refusal) = self.refuse_publisher(call.application) {
+            return refusal;
+        }
+        match self.publishers.get(&call.publisher) {
+            Some(last) if last.sequence > call.sequence => return Answer::Late,
+            Some(last) if last.sequence == call.sequence => {
+                return Answer::AlreadyCancelled { was_delayed: last.first == 1 };
+            }
+            _ => {}
+        }
+        if self.schema.is_none() {
+            return Answer::Cancelled { was_delayed: false };
+        }
+        let id = match call.which {
+            MessageRef::Id(id) => id,
+            MessageRef::Key(key) => {
+                let born = self.count("born");
+                self.keys.get(key).filter(|taken| taken.born == born).map_or(0, |taken| taken.id)
+            }
+        };
+        let was_delayed = self.later.get(&id).is_some_and(|delayed| delayed.message.deliveries == 0);
+        let (sequence, first) = (call.sequence, was_delayed.into());
+        self.publishers.insert(call.publisher, LastCall { sequence, first, duplicates: String::new() });
+        if was_delayed {
+            self.later.remove(&id);
+            self.cancelled.push(id);
+            self.add("cancelled", 1);
+            if let MessageRef::Key(key) = call.which {
+                self.keys.remove(key);
+            }
+        }
+        Answer::Cancelled { was_delayed }
     }
 }
 

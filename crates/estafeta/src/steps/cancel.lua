@@ -1,0 +1,53 @@
+-- cancel: takes a message back that was published with a delay, if it is not due yet.
+-- KEYS   schema requires application ledger later delayed publisher [key]
+-- ARGV   oldest newest known-words application sequence memory-ms id
+--        application, sequence, memory-ms: as in `submit`. id: which message. It is 0 if a key names the message.
+-- Answer {'cancelled', is-cancelled(0|1)} · {'already', is-cancelled} (the first try arrived, its reply was lost) ·
+--        {'late'} · {'schema', theirs} · {'requires', word} · {'application', theirs}
+-- Invariant: a message that is cancelled was in no hand and never will be. It counts as cancelled. A message that waits
+-- for another delivery is not cancelled. The key by which a message was cancelled is free again.
+local ledger, later, delayed, publisher, key = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local ours, sequence = ARGV[4], tonumber(ARGV[5])
+
+local layout, refusal = read_layout(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3])
+if refusal then
+  return refusal
+end
+local theirs = redis.call('GET', KEYS[3])
+if theirs and ours ~= '' and theirs ~= ours then
+  return { 'application', theirs }
+end
+local last, outcome = read_memory(publisher, '^(%d+) (%d+) ([%d ]*)$')
+if last and tonumber(last) > sequence then
+  return { 'late' }
+elseif last and tonumber(last) == sequence then
+  return { 'already', tonumber(outcome) }
+end
+-- Without a ring there is nothing to cancel, and nothing begins one.
+if not layout then
+  return { 'cancelled', 0 }
+end
+local counts = check_counts(ledger, 'cancelled', 'soonest', 'born')
+local id = ARGV[7]
+if key then
+  local its_id, its_ring = read_memory(key, '^(%d+) (%d+) (%x+)$')
+  id = its_ring == counts[3] and its_id or '0'
+end
+local name = later_name(id)
+redis.call('ZCARD', later)
+local element = redis.call('HGET', delayed, name)
+-- A message that was delivered before waits for its next attempt, or was snoozed.
+local is_cancelled = element and string.find(element, '^%d+ %d+ %d+ 0 ') and 1 or 0
+
+redis.call('SET', publisher, ARGV[5] .. ' ' .. is_cancelled .. ' ', 'PX', ARGV[6])
+if is_cancelled == 1 then
+  redis.call('ZREM', later, name)
+  redis.call('HDEL', delayed, name)
+  if key then
+    redis.call('DEL', key)
+  end
+  -- The first in line may know an earlier time. Then it makes a turn too early, and learns the next time.
+  local soonest = redis.call('ZRANGE', later, 0, 0, 'WITHSCORES')[2] or '0'
+  redis.call('HSET', ledger, 'cancelled', text(tonumber(counts[1] or 0) + 1), 'soonest', text(tonumber(soonest)))
+end
+return { 'cancelled', is_cancelled }
