@@ -165,8 +165,8 @@ mod tests {
             let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
             *page +=
                 &format!("{} `{name}`\n\n```text\n{}\n```\n\n", "#".repeat(level), lines.join("\n").trim());
-            let subcommands: Vec<String> =
-                command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+            let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
+            let subcommands: Vec<String> = shown.map(|command| command.get_name().to_owned()).collect();
             for subcommand in subcommands.iter().filter(|name| *name != "help") {
                 let child = command.find_subcommand_mut(subcommand).unwrap();
                 add(page, child, &format!("{name} {subcommand}"), level + 1);

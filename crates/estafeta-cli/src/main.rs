@@ -116,6 +116,7 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         Command::Bench(_) if is_given("ring", matches) => {
             Err(failure::usage("--ring: expected no ring, because a benchmark makes its own rings"))
         }
+        Command::BenchWorker(args) => commands::bench::run_worker(&reach, &args),
         Command::Bench(args) => commands::bench::run(&reach, names_redis(matches), &args),
         Command::Redis { .. } | Command::Completions { .. } | Command::Man { .. } => {
             unreachable!("handled above")

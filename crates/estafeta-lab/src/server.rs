@@ -28,12 +28,17 @@ async fn connect_with(endpoint: &Endpoint, config: &AsyncConnectionConfig) -> Re
     connection.context("cannot connect to Redis")
 }
 
+/// Opens a connection on which a command may wait as long as it likes.
+pub async fn connect_to_wait(endpoint: &Endpoint) -> Result<MultiplexedConnection> {
+    let config =
+        AsyncConnectionConfig::new().set_connection_timeout(Some(PATIENCE)).set_response_timeout(None);
+    connect_with(endpoint, &config).await
+}
+
 /// Waits until the server ends the connection, and returns why. It sends nothing meanwhile, so it does not affect the
 /// measurements.
 pub async fn until_gone(endpoint: &Endpoint, unused_key: &str) -> Result<Infallible> {
-    let config =
-        AsyncConnectionConfig::new().set_connection_timeout(Some(PATIENCE)).set_response_timeout(None);
-    let mut connection = connect_with(endpoint, &config).await?;
+    let mut connection = connect_to_wait(endpoint).await?;
     loop {
         redis::cmd("BLPOP").arg(unused_key).arg(0).exec_async(&mut connection).await?;
     }
@@ -218,6 +223,16 @@ pub struct ServerUsage {
 }
 
 impl ServerUsage {
+    /// Adds up two measurements.
+    pub fn and(&self, other: &Self) -> Self {
+        Self {
+            seconds: self.seconds + other.seconds,
+            cpu: self.cpu + other.cpu,
+            commands: self.commands + other.commands,
+            round_trips: self.round_trips + other.round_trips,
+        }
+    }
+
     /// Server time per message, in microseconds.
     pub fn cpu_us(&self, messages: u64) -> f64 {
         self.cpu * 1e6 / messages as f64
@@ -247,6 +262,8 @@ mod tests {
         let span = reading.since(&before);
         assert_eq!((span.commands, span.round_trips, span.seconds), (10.0, 60.0, 2.0));
         assert_eq!((span.cpu_share(), span.cpu_us(5)), (25.0, 100_000.0));
+        let both = span.and(&span);
+        assert_eq!((both.seconds, both.cpu, both.commands, both.round_trips), (4.0, 1.0, 20.0, 120.0));
     }
 
     #[test]

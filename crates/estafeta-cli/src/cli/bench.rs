@@ -9,8 +9,14 @@ use super::JsonArg;
 use crate::duration::HumanDuration;
 
 #[derive(Debug, Args)]
+pub struct BenchWorkerArgs {
+    /// From where it gets its messages: node or streams
+    pub kind: bench::WorkerKind,
+}
+
+#[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// What to measure: throughput, latency, failover, redelivery, idle, scale, or all [default: all]
+    /// What to measure: throughput, latency, work, failover, redelivery, idle, scale, or all [default: all]
     #[arg(value_name = "WHAT")]
     pub what: Vec<bench::Choice>,
 

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-pub use bench::BenchArgs;
+pub use bench::{BenchArgs, BenchWorkerArgs};
 pub use chaos::ChaosArgs;
 pub use errors::{DropArgs, ErrorsCommand, SelectArgs};
 pub use monitor::MonitorArgs;
@@ -172,8 +172,12 @@ Examples:
     #[command(after_help = "\
 Examples:
   estafeta bench throughput latency
+  estafeta bench work --for 10s
   estafeta bench failover --tries 100 --plot failover.svg")]
     Bench(BenchArgs),
+    /// A worker of `bench work`, which starts it
+    #[command(hide = true)]
+    BenchWorker(BenchWorkerArgs),
     /// Show or stop the private Redis, which runs where no other Redis was found
     #[command(after_help = "\
 Examples:

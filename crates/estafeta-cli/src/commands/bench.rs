@@ -12,8 +12,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::signal::unix::SignalKind;
 
 use super::is_closed_pipe;
-use crate::cli::BenchArgs;
+use crate::cli::{BenchArgs, BenchWorkerArgs};
 use crate::failure::usage;
+use crate::find_redis;
 use crate::settings::{Reach, Where};
 use crate::signals;
 use estafeta_lab::bench::{self, Bench, BenchObserver, BenchOptions, Choice, Table};
@@ -74,6 +75,12 @@ pub fn run(reach: &Reach, redis_was_named: bool, args: &BenchArgs) -> Result<Exi
         Err(error) if error.downcast_ref::<io::Error>().is_some_and(is_closed_pipe) => Ok(ExitCode::SUCCESS),
         Err(error) => Err(error),
     }
+}
+
+/// Runs a worker, which gets its Redis and its ring from the environment.
+pub fn run_worker(reach: &Reach, args: &BenchWorkerArgs) -> Result<ExitCode> {
+    bench::run_worker(args.kind, find_redis::existing(&reach.redis)?, reach.ring.clone())?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Exits at a second signal, or if Redis does not answer and bench cannot stop in time.

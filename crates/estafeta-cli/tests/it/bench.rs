@@ -75,6 +75,16 @@ fn every_bench_reports_figures_and_leaves_nothing_behind() {
             }
         }
     }
+    let work = of("work");
+    let rows_of_work: Vec<[&str; 2]> =
+        work.iter().map(|row| ["load", "what"].map(|key| row[key].as_str().unwrap())).collect();
+    let both = |load| [[load, "raw Streams"], [load, "estafeta"]];
+    assert_eq!(rows_of_work, [both("full"), both("500/s")].concat());
+    for row in work {
+        let all = ["messagesPerS", "serverUsPerMessage", "commandsPerMessage", "waitP50Ms", "waitP99Ms"];
+        assert_positive(row, &all);
+        assert_eq!(row["ofStreams"].is_number(), row["what"] == "estafeta", "{row}");
+    }
     let (idle, scale) = (of("idle"), of("scale"));
     assert_eq!((idle.len(), scale.len()), (2, 2));
     for row in idle {
@@ -152,7 +162,7 @@ fn a_bench_deletes_what_a_killed_one_left_behind_and_nothing_of_a_live_one() {
 /// Each kind of measurement notices the loss in a different place.
 #[test]
 fn a_bench_whose_redis_is_gone_ends_soon_and_names_it_as_the_reason() {
-    for what in ["throughput", "failover", "redelivery", "idle"] {
+    for what in ["throughput", "work", "failover", "redelivery", "idle"] {
         let redis = RedisServer::builder().tcp().start();
         let url = redis.tcp_url();
         let args = ["bench", what, "--for", "60s", "--tries", "1000", "--nodes", "2", "--redis", &url];
@@ -197,7 +207,10 @@ fn a_bench_stops_on_a_signal_even_if_redis_does_not_answer() {
 #[test]
 fn a_wrong_call_is_refused_with_what_was_expected() {
     let cases: [(&[&str], &str); 11] = [
-        (&["speed"], "expected throughput, latency, failover, redelivery, idle, scale or all, got 'speed'"),
+        (
+            &["speed"],
+            "expected throughput, latency, work, failover, redelivery, idle, scale or all, got 'speed'",
+        ),
         (&["--for", "10ms"], "--for: expected 100ms to 1h, got 10ms"),
         (&["--tries", "0"], "--tries: expected 1 to 100000, got 0"),
         (&["--messages", "7"], "--messages: expected 100 to 100000000, got 7"),

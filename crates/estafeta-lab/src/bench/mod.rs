@@ -1,7 +1,7 @@
 //! Bench measures a ring on a Redis, so that users know how their own setup performs.
 //!
 //! Bench measures throughput and latency with members inside this process (`crew`). It measures deaths and large rings
-//! with real processes (`nodes`). It reads the cost to Redis from `INFO`, so no other client should use the server
+//! with real processes (`nodes`), and so real work (`worker`). It reads the cost to Redis from `INFO`, so no other client should use the server
 //! meanwhile. Bench starts its own server unless the command line names another.
 //!
 //! Every measurement has its own ring with a random name, and bench erases the ring afterwards. If bench is killed, the
@@ -20,8 +20,11 @@ mod nodes;
 mod plot;
 mod redelivery;
 mod scale;
+mod streams;
 mod table;
 mod throughput;
+mod work;
+mod worker;
 
 use std::path::Path;
 use std::str::FromStr;
@@ -32,6 +35,7 @@ use estafeta::Endpoint;
 
 pub use plot::picture;
 pub use table::Table;
+pub use worker::{WorkerKind, run as run_worker};
 
 use env::BenchEnv;
 
@@ -42,6 +46,8 @@ pub enum Bench {
     Throughput,
     /// The time from publishing to the start of handling, on an idle ring.
     Latency,
+    /// The cost of messages that take a while, beside raw Redis Streams.
+    Work,
     /// How soon another node generates after the generator is killed, stopped or frozen.
     Failover,
     /// How soon another node handles the message of a handler that was killed.
@@ -53,13 +59,21 @@ pub enum Bench {
 }
 
 impl Bench {
-    pub const ALL: [Self; 6] =
-        [Self::Throughput, Self::Latency, Self::Failover, Self::Redelivery, Self::Idle, Self::Scale];
+    pub const ALL: [Self; 7] = [
+        Self::Throughput,
+        Self::Latency,
+        Self::Work,
+        Self::Failover,
+        Self::Redelivery,
+        Self::Idle,
+        Self::Scale,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Throughput => "throughput",
             Self::Latency => "latency",
+            Self::Work => "work",
             Self::Failover => "failover",
             Self::Redelivery => "redelivery",
             Self::Idle => "idle",
@@ -71,6 +85,7 @@ impl Bench {
         match self {
             Self::Throughput => throughput::steps(options),
             Self::Latency => 1,
+            Self::Work => work::STEPS,
             Self::Failover => failover::steps(options),
             Self::Redelivery => options.tries,
             Self::Idle => options.idle_nodes.len(),
@@ -82,6 +97,7 @@ impl Bench {
         match self {
             Self::Throughput => throughput::run(env).await,
             Self::Latency => latency::run(env).await,
+            Self::Work => work::run(env).await,
             Self::Failover => failover::run(env).await,
             Self::Redelivery => redelivery::run(env).await,
             Self::Idle => idle::run(env).await,

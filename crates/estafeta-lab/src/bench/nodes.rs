@@ -161,12 +161,12 @@ impl<'a> BenchNodes<'a> {
     }
 }
 
-fn log(env: &BenchEnv<'_>) -> PathBuf {
+pub fn log(env: &BenchEnv<'_>) -> PathBuf {
     env.directory.join("nodes.log")
 }
 
 /// The last line that any node logged.
-fn last_line(log: &Path) -> String {
+pub fn last_line(log: &Path) -> String {
     let log = std::fs::read_to_string(log).unwrap_or_default();
     log.lines()
         .next_back()
