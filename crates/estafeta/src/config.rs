@@ -72,7 +72,8 @@ pub struct Config {
     pub grace: Duration,
     /// How often the first in line looks at the generator. Default: 50 ms.
     pub look: Duration,
-    /// How often the generator looks for dead members. Default: 100 ms.
+    /// How often the generator looks for dead members. Without a living generator, all nodes together look twice as
+    /// often. Default: 100 ms.
     pub sweep: Duration,
     /// How often an idle node looks for messages if Redis cannot call it, as behind a proxy without RESP3. Default:
     /// 20 ms.

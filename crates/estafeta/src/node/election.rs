@@ -99,6 +99,7 @@ mod tests {
             published: 0,
             outstanding: 0,
             born: 0,
+            members: 2,
         }
     }
 

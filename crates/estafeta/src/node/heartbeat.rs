@@ -37,11 +37,17 @@ use crate::observer::{Notice, Observer};
 use crate::redis::Store;
 use crate::steps::{Beat, BeatReport, Candidacy, Health, Introduction, Known, Lead, MemberKind, Office};
 
+/// The longest pause between two beats of a node that never generates. No member may be in line to take over from a dead
+/// generator, and such nodes then bury it. They learn of its death from their beats, however long the lease is.
+const BEAT_OF_HANDLERS: Duration = Duration::from_millis(500);
+
 pub(crate) struct Heartbeat<O> {
     pub store: Store,
     pub config: Arc<Config>,
     pub observer: Arc<O>,
     pub state: watch::Sender<MemberState>,
+    /// The number of members while the ring has no living generator, and None otherwise.
+    pub unguarded: watch::Sender<Option<u64>>,
     /// Where other parts report that Redis does not agree with what they believe.
     pub refusals: Arc<Refusals>,
     /// What this node knows to be published.
@@ -94,6 +100,8 @@ impl<O: Observer> Heartbeat<O> {
                 self.store.connection().unsettle();
             }
             self.check_done(&report);
+            let unguarded = (!report.has_living_generator()).then_some(report.members);
+            self.unguarded.send_if_modified(|before| std::mem::replace(before, unguarded) != unguarded);
             self.known_mut().meet(report.born, report.epoch, report.published);
             let is_same_ring = report.born == known.born;
             let rolled_back =
@@ -102,7 +110,7 @@ impl<O: Observer> Heartbeat<O> {
                 return self.let_go(me).await;
             }
             pace = match self.config.never_generate {
-                true => self.config.beat(),
+                true => self.config.beat().min(BEAT_OF_HANDLERS),
                 false => election.pace(&report, self.config.look, self.config.beat(), self.config.grace),
             };
         }

@@ -185,11 +185,13 @@ impl<O: Observer> Shared<O> {
         let (outage, observer) = (connection.outage(), Arc::clone(&self.observer));
         parts.start("connection", report_outages(outage, observer, self.end.clone()));
         parts.start("connection", keep(connection, keeper, self.end.clone()));
+        let (unguarded_sender, unguarded) = watch::channel(None);
         let heartbeat = Heartbeat {
             store: self.store.clone(),
             config: Arc::clone(&self.config),
             observer: Arc::clone(&self.observer),
             state,
+            unguarded: unguarded_sender,
             refusals: Arc::clone(&self.refusals),
             known: Arc::clone(&self.known),
             quiet: self.quiet.clone(),
@@ -202,9 +204,10 @@ impl<O: Observer> Shared<O> {
                 Arc::clone(&self.config),
                 Some(self.state.clone()),
             ),
-            interval: self.config.sweep,
+            config: Arc::clone(&self.config),
             observer: Arc::clone(&self.observer),
             state: self.state.clone(),
+            unguarded,
         };
         parts.start("sweeper", sweeper.run(self.end.clone()));
     }

@@ -5,6 +5,10 @@
 //! can therefore be late, but a wrong one costs no more than a repeated delivery. The generator runs the failure
 //! detector all the time. Every node runs it once when it joins, in case all others died. `cleanTemp` runs it on
 //! demand.
+//!
+//! A ring may have no living generator: all its nodes may be forbidden to generate, or the only node that could is dead.
+//! All nodes then share the watch. Each looks after a random pause that grows with the number of members, so the cost is
+//! about that of a generator. No node has a special part that another one would have to take over.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -131,25 +135,53 @@ enum Decision {
 
 pub(crate) struct Sweeper<O> {
     pub detector: FailureDetector,
-    pub interval: Duration,
+    pub config: Arc<Config>,
     pub observer: Arc<O>,
     pub state: watch::Receiver<MemberState>,
+    /// The number of members while the ring has no living generator, and None otherwise.
+    pub unguarded: watch::Receiver<Option<u64>>,
 }
 
 impl<O: Observer> Sweeper<O> {
     pub async fn run(mut self, end: CancellationToken) -> Result<()> {
         let burials = self.detector.sweep(&end).await?;
         self.tell(&burials);
+        let mut undecided = false;
         loop {
             tokio::select! {
                 () = end.cancelled() => return Ok(()),
-                _ = self.state.wait_for(|state| state.epoch().is_some()) => {}
+                () = self.next_look(undecided) => {}
             }
-            let (burials, _) = self.detector.look().await?;
-            self.tell(&burials);
+            let found;
+            (found, undecided) = self.detector.look().await?;
+            self.tell(&found);
+            if self.state.borrow().epoch().is_some() {
+                tokio::select! {
+                    () = end.cancelled() => return Ok(()),
+                    () = tokio::time::sleep(self.config.sweep) => {}
+                }
+            }
+        }
+    }
+
+    /// Waits until this node has to look at the members: at once if it is the generator, and after a random pause if
+    /// the ring has no living generator. `undecided`: its last look missed a member, and must be confirmed when the
+    /// grace period is over.
+    async fn next_look(&mut self, undecided: bool) {
+        loop {
             tokio::select! {
-                () = end.cancelled() => return Ok(()),
-                () = tokio::time::sleep(self.interval) => {}
+                _ = self.state.wait_for(|state| state.epoch().is_some()) => return,
+                () = changes(&mut self.unguarded, Option::is_some) => {}
+            }
+            let members = self.unguarded.borrow().unwrap_or(1);
+            let pause = match undecided {
+                true => self.config.grace,
+                false => shared_pause(self.config.sweep, members, rand::random()),
+            };
+            tokio::select! {
+                _ = self.state.wait_for(|state| state.epoch().is_some()) => return,
+                () = changes(&mut self.unguarded, Option::is_none) => {}
+                () = tokio::time::sleep(pause) => return,
             }
         }
     }
@@ -158,5 +190,38 @@ impl<O: Observer> Sweeper<O> {
         for &Burial { member, returned, gave_up } in burials {
             self.observer.notice(Notice::Buried { member, returned, gave_up });
         }
+    }
+}
+
+/// Waits until the value is as described. If the heartbeat has ended, it never will be.
+async fn changes(value: &mut watch::Receiver<Option<u64>>, fits: impl FnMut(&Option<u64>) -> bool) {
+    if value.wait_for(fits).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// How long one of `members` nodes pauses if all of them look for dead members. Together they look about twice per
+/// `sweep`, however many they are. `chance` is a random number from 0 to 1. Random pauses keep the nodes apart.
+fn shared_pause(sweep: Duration, members: u64, chance: f64) -> Duration {
+    sweep.mul_f64(members.max(1) as f64 / 2.0 * (0.5 + chance))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_that_share_the_watch_look_twice_per_sweep_together() {
+        let sweep = Duration::from_millis(100);
+        for members in [1, 2, 3, 1000] {
+            let pause = |chance| shared_pause(sweep, members, chance).as_secs_f64();
+            let (shortest, mean, longest) = (pause(0.0), pause(0.5), pause(1.0));
+            assert!(
+                (members as f64 / mean - 20.0).abs() < 1e-6,
+                "20 looks per second with {members} members"
+            );
+            assert!(shortest * 2.0 <= mean && mean * 1.5 <= longest + 1e-9, "{shortest} {mean} {longest}");
+        }
+        assert_eq!(shared_pause(sweep, 0, 0.5), shared_pause(sweep, 1, 0.5), "a list that was just emptied");
     }
 }

@@ -3,8 +3,8 @@
 -- ARGV   incarnation lease-ms channel-prefix known epoch born
 --        known: how many messages the caller knows to be published, in this epoch. born: when the ring began of which
 --        it knows that.
--- Answer {'stands', now, overslept(0|1), rank, state, leader-incarnation, epoch, published, outstanding, born} ·
---        {'lost'}
+-- Answer {'stands', now, overslept(0|1), rank, state, leader-incarnation, epoch, published, outstanding, born,
+--        member-count} · {'lost'}
 --        rank is the place in the line of succession (-1: none). state is how the leader looks: none me alive expired
 --        absent ahead. outstanding counts messages that have no outcome yet. overslept: the caller's lease had run out,
 --        so what it sees of others proves nothing yet.
@@ -63,4 +63,4 @@ if was_wiped then
   announce(events, 'wiped', 'member', number, 'known', ARGV[4])
 end
 return { 'stands', now, tonumber(deadline) < now and 1 or 0, rank, state, incumbent or '', epoch, published,
-  counts[1] - counts[2] - counts[3] + counts[4] - counts[5] - counts[7], counts[6] }
+  counts[1] - counts[2] - counts[3] + counts[4] - counts[5] - counts[7], counts[6], redis.call('ZCARD', members) }

@@ -69,6 +69,8 @@ pub(crate) struct BeatReport {
     pub outstanding: u64,
     /// When the ring began.
     pub born: u64,
+    /// How many members the ring has.
+    pub members: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +104,7 @@ fn read(mut reply: Reply) -> Result<Beat> {
             let (now_ms, overslept, rank) = (reply.number()?, reply.number()? == 1, reply.number()?);
             let (state, holder, epoch) = (reply.text()?, reply.text()?, Epoch(reply.number()?));
             let (published, outstanding, born) = (reply.number()?, reply.number()?, reply.number()?);
+            let members = reply.number()?;
             let office = match (state.as_str(), Health::from_word(&state), holder.parse()) {
                 ("me", ..) => Office::Mine(epoch),
                 ("none", ..) => Office::Empty,
@@ -119,9 +122,21 @@ fn read(mut reply: Reply) -> Result<Beat> {
                 published,
                 outstanding,
                 born,
+                members,
             }))
         }
         other => reply.unknown(other),
+    }
+}
+
+impl BeatReport {
+    /// Whether a member is in office that looks alive. It looks for dead members.
+    pub fn has_living_generator(&self) -> bool {
+        match self.office {
+            Office::Empty => false,
+            Office::Mine(_) => true,
+            Office::Held { health, .. } => matches!(health, Health::Alive | Health::Ahead),
+        }
     }
 }
 

@@ -28,7 +28,8 @@ pub(super) enum Answer {
         office: String,
         leader: String,
         epoch: u64,
-        counts: [u64; 3],
+        /// Published, outstanding, born, members.
+        counts: [u64; 4],
     },
     Leads {
         epoch: u64,
@@ -173,7 +174,10 @@ impl Answer {
                 now = Some(count(&mut reply)?);
                 let (overslept, rank) = (flag(&mut reply)?, reply.integer()?);
                 let (office, leader, epoch) = (reply.text()?, reply.text()?, count(&mut reply)?);
-                let counts = [count(&mut reply)?, count(&mut reply)?, count(&mut reply)?];
+                let mut counts = [0; 4];
+                for number in &mut counts {
+                    *number = count(&mut reply)?;
+                }
                 Self::Stands { overslept, rank, office, leader, epoch, counts }
             }
             "leads" => {
@@ -388,7 +392,7 @@ impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Joined { number } => write!(f, "joined as {number}"),
-            Self::Stands { overslept, rank, office, epoch, counts: [published, outstanding, _], .. } => {
+            Self::Stands { overslept, rank, office, epoch, counts: [published, outstanding, ..], .. } => {
                 let slept = if *overslept { "overslept, " } else { "" };
                 write!(f, "{slept}rank {rank}, office {office}, epoch {epoch}")?;
                 write!(f, ", {published} published, {outstanding} outstanding")

@@ -228,7 +228,10 @@ impl SimulatedNode {
                 self.shows = KnownErrors { cursor: *cursor, ids, unanswered: None };
             }
             (StoryCall::Publish(publication), answer) => self.receive_publish(publication, answer),
-            (StoryCall::Beat { .. }, Answer::Stands { office, epoch, counts: [published, _, born], .. }) => {
+            (
+                StoryCall::Beat { .. },
+                Answer::Stands { office, epoch, counts: [published, _, born, _], .. },
+            ) => {
                 self.known.meet(*born, Epoch(*epoch), *published);
                 if office != "me" {
                     self.term = None;

@@ -92,7 +92,7 @@ impl ModelRing {
             office: office.into(),
             leader,
             epoch: self.office.term.as_ref().map_or(0, |term| term.epoch),
-            counts: [self.count("published"), outstanding, self.count("born")],
+            counts: [self.count("published"), outstanding, self.count("born"), self.members.len() as u64],
         };
         self.extend_lease(me, clock);
         answer
