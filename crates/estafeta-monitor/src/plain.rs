@@ -31,7 +31,7 @@ fn raw_line(model: &Model, now_ms: u64) -> String {
     format!(
         "{when} ring {ring} generator {generator} epoch {epoch} take-overs {} members {} mine {} generated/s {:.1} \
          handled/s {:.1} errors/s {:.1} published {} waiting {} later {} in-flight {} done {} cancelled {} \
-         errors-kept {} errors-taken {} lost {} balance {}",
+         errors-kept {} errors-taken {} lost {} submitted {} layout {} application {} balance {}",
         snapshot.takeovers,
         snapshot.members.len(),
         model.running().count(),
@@ -47,6 +47,10 @@ fn raw_line(model: &Model, now_ms: u64) -> String {
         snapshot.errors_kept,
         snapshot.errors_taken,
         snapshot.lost,
+        snapshot.submitted,
+        snapshot.layout.map_or_else(|| "none".to_owned(), |layout| layout.to_string()),
+        // A program that reads the line needs one word.
+        snapshot.application.as_deref().unwrap_or("none").replace(char::is_whitespace, "_"),
         if snapshot.balanced { "adds-up" } else { "DOES-NOT-ADD-UP" },
     )
 }

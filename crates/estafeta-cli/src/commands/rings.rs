@@ -72,6 +72,7 @@ fn print(rows: &[RingRow], as_json: bool) -> io::Result<()> {
                 "nodes": row.snapshot.as_ref().ok().map(|_| row.nodes()),
                 "published": count(|snapshot| snapshot.published),
                 "waiting": count(|snapshot| snapshot.waiting),
+                "later": count(|snapshot| snapshot.later),
                 "inFlight": count(|snapshot| snapshot.in_flight),
                 "errorsKept": count(|snapshot| snapshot.errors_kept),
             });
@@ -85,19 +86,20 @@ fn print(rows: &[RingRow], as_json: bool) -> io::Result<()> {
     let width = rows.iter().map(|row| row.ring.len()).max().unwrap_or(0).max(4);
     writeln!(
         out,
-        "{:<width$}  {:>6}  {:>12}  {:>10}  {:>10}  application",
-        "ring", "nodes", "published", "waiting", "errors"
+        "{:<width$}  {:>6}  {:>12}  {:>10}  {:>10}  {:>10}  application",
+        "ring", "nodes", "published", "waiting", "later", "errors"
     )?;
     for row in rows {
         let application = estafeta_lab::escape::escape(row.application.as_deref().unwrap_or("-").as_bytes());
         match &row.snapshot {
             Ok(snapshot) => writeln!(
                 out,
-                "{:<width$}  {:>6}  {:>12}  {:>10}  {:>10}  {application}",
+                "{:<width$}  {:>6}  {:>12}  {:>10}  {:>10}  {:>10}  {application}",
                 row.ring,
                 row.nodes(),
                 grouped(snapshot.published),
                 grouped(snapshot.waiting),
+                grouped(snapshot.later),
                 grouped(snapshot.errors_kept),
             )?,
             Err(why) => writeln!(out, "{:<width$}  {why}", row.ring)?,

@@ -121,6 +121,10 @@ fn cut(line: &str, columns: usize) -> &str {
 fn draw(out: &mut impl Write, ring: &Ring, snapshot: &Snapshot, paint: Paint) -> io::Result<()> {
     let redis = escape(ring.endpoint().to_string().as_bytes());
     writeln!(out, "ring {} at {redis}, {}", snapshot.ring, moment(snapshot.time_ms))?;
+    let application =
+        snapshot.application.as_deref().map_or_else(|| "none".into(), |name| escape(name.as_bytes()));
+    let layout = snapshot.layout.map_or_else(|| "none".to_owned(), |layout| layout.to_string());
+    writeln!(out, "application {application}, layout {layout}")?;
     match &snapshot.generator {
         Some(generator) => {
             let office = paint.paint(OFFICE, &format!("member {}", generator.member));
@@ -143,6 +147,9 @@ fn draw(out: &mut impl Write, ring: &Ring, snapshot: &Snapshot, paint: Paint) ->
         grouped(snapshot.retried),
         grouped(snapshot.dropped),
     )?;
+    if snapshot.submitted > 0 {
+        writeln!(out, "submitted {}", grouped(snapshot.submitted))?;
+    }
     if snapshot.retries + snapshot.snoozes > 0 {
         writeln!(out, "retries {}, snoozes {}", grouped(snapshot.retries), grouped(snapshot.snoozes))?;
     }

@@ -36,6 +36,7 @@ fn hostile_ring() -> TestRing {
 #[test]
 fn commands_show_hostile_text_without_its_control_characters() {
     let ring = hostile_ring();
+    ring.redis_cli(&["SET", "{estafeta}:application", HOSTILE]);
     let calls: [&[&str]; 6] = [
         &["status"],
         &["status", "--json"],
@@ -54,6 +55,10 @@ fn commands_show_hostile_text_without_its_control_characters() {
         assert_harmless(&stdout);
         // Errors show it as a body and as a reason. The status shows it in members and events.
         assert!(stdout.matches("<script>").count() >= 2, "{stdout:?}");
+        if call[0] == "status" {
+            let application = stdout.split("application").nth(1).unwrap();
+            assert!(application[..60].contains("<script>"), "{stdout:?}");
+        }
     }
 }
 

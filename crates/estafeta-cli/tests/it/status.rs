@@ -43,11 +43,13 @@ fn json_shows_everything_about_the_ring() {
     ring.generator(&nodes);
     let status = ring.eventually(SOON, "some work is done", |status| status["done"].as_u64() > Some(3));
     assert_eq!(status["ring"], "estafeta");
+    assert_eq!((&status["application"], &status["layout"]), (&"estafeta-demo".into(), &4.into()), "{status}");
     let counts = [
         "waiting",
         "later",
         "inFlight",
         "published",
+        "submitted",
         "done",
         "errorsKept",
         "errorsTaken",
@@ -272,4 +274,40 @@ fn a_password_is_never_shown() {
         assert_eq!(output.status.code(), Some(code), "{text}");
         assert!(!text.contains(PASSWORD) && !text.contains(&encoded), "{text}");
     }
+}
+
+#[test]
+fn text_shows_the_application_the_layout_and_what_came_from_outside() {
+    let ring = TestRing::new();
+    ring.success(&["publish", "one"]);
+    let text = ring.success(&["status"]);
+    assert_eq!(text.lines().nth(1), Some("application none, layout 4"), "{text}");
+    assert!(text.contains("\nsubmitted 1\n"), "{text}");
+    assert_eq!((&ring.status()["application"], &ring.status()["submitted"]), (&Value::Null, &1.into()));
+
+    let other = TestRing::new();
+    let _node = other.node(&["--interval", "1h"]);
+    let text = other.success(&["status"]);
+    assert_eq!(text.lines().nth(1), Some("application estafeta-demo, layout 4"), "{text}");
+    assert!(!text.contains("submitted"), "nothing came from outside: {text}");
+}
+
+#[test]
+fn rings_shows_what_waits_for_a_time() {
+    let ring = TestRing::new();
+    ring.success(&["publish", "one"]);
+    // As if the message had failed and waited for its next attempt.
+    ring.redis_cli(&["DEL", "{estafeta}:ready"]);
+    ring.redis_cli(&["ZADD", "{estafeta}:later", "9000000000000", "1"]);
+    ring.redis_cli(&["HSET", "{estafeta}:delayed", "1", "1 7 1000 1 1 0 0 0 one"]);
+    let row: Value = serde_json::from_str(&ring.success(&["rings", "--json"])).unwrap();
+    assert_eq!(
+        (&row["later"], &row["waiting"], &row["published"]),
+        (&1.into(), &0.into(), &1.into()),
+        "{row}"
+    );
+    let text = ring.success(&["rings"]);
+    let words: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(words[0], ["ring", "nodes", "published", "waiting", "later", "errors", "application"]);
+    assert_eq!(words[1], ["estafeta", "0", "1", "0", "1", "0", "-"]);
 }

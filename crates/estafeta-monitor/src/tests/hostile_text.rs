@@ -50,6 +50,7 @@ fn hostile_run() -> RecordedRun {
         member.host = hostile("host");
     }
     snapshot.generator.as_mut().unwrap().host = hostile("office");
+    snapshot.application = Some(hostile("application"));
     let mut events = snapshot.events[..2].to_vec();
     events[0].kind =
         EventKind::Joined { member: MemberId(7), reader: false, host: hostile("joined"), pid: 1 };
@@ -95,6 +96,7 @@ fn no_field_from_outside_can_control_the_terminal_on_the_ring_view_and_the_help(
     let mut run = hostile_run();
     check_screens(&mut seen, &run);
     assert_shown(&seen, &["ring", "redis", "here", "host", "office", "joined", "report", "reason", "body"]);
+    assert_shown(&seen, &["application"]);
     // The name of an unknown event is shown as it is. Its details are quoted, which escapes them once more.
     assert_shown(&seen, &["event"]);
     assert!(seen.contains("\"detail\\\\u{1b}") && seen.contains("\"value\\\\u{1b}"), "{seen}");
@@ -159,5 +161,5 @@ fn no_field_from_outside_can_control_the_terminal_in_the_plain_output() {
     check(&mut seen, &plain::line(&run.model, now));
     check(&mut seen, &plain::summary(&run.model, now));
     assert_eq!(seen.matches("ring\\u{1b}").count(), 6, "{seen}");
-    assert_shown(&seen, &["lost"]);
+    assert_shown(&seen, &["lost", "application"]);
 }

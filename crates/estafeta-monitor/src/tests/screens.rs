@@ -261,3 +261,18 @@ fn a_help_that_fits_needs_no_scrolling() {
     run.command(MonitorCommand::Move(Movement::PageDown));
     assert_eq!(run.screen(80, 24, COLOURED).to_string(), whole);
 }
+
+#[test]
+fn the_first_line_shows_the_application_and_the_layout_if_there_is_room() {
+    let mut run = RecordedRun::begin().until(5);
+    let mut snapshot = run.snapshots[5].clone();
+    (snapshot.application, snapshot.layout) = (Some("orders".into()), Some(4));
+    run.receive(snapshot);
+    let first_line = |width| -> String {
+        let screen = run.screen(width, 24, COLOURED);
+        (0..width).map(|x| screen.buffer()[(x, 0)].symbol()).collect()
+    };
+    assert!(first_line(120).starts_with("estafeta  ring estafeta  application orders  layout 4  up "));
+    let narrow = first_line(80);
+    assert!(narrow.starts_with("estafeta  ring estafeta  up ") && narrow.contains("redis://"), "{narrow}");
+}

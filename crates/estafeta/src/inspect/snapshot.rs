@@ -15,6 +15,12 @@ use crate::steps::{Duties, Health};
 pub struct Snapshot {
     /// The ring's name.
     pub ring: String,
+    /// The layout of its keys. None if no node has ever joined it and nothing was published.
+    #[serde(default)]
+    pub layout: Option<u32>,
+    /// The application that it belongs to. None if no node of one has ever joined it or published to it.
+    #[serde(default)]
+    pub application: Option<String>,
     /// The time of the snapshot, in milliseconds of Redis' clock.
     pub time_ms: u64,
     /// The member in office, if there is one.
@@ -30,6 +36,9 @@ pub struct Snapshot {
     pub in_flight: u64,
     /// Messages ever published.
     pub published: u64,
+    /// Those of them that publishers outside the ring have published.
+    #[serde(default)]
+    pub submitted: u64,
     /// Messages that were handled successfully.
     pub done: u64,
     /// Messages that their publisher took back before they were due.
@@ -176,6 +185,7 @@ pub(crate) async fn read(store: &Store, ring: &RingName, events: usize) -> Resul
 
 pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
     let time_ms = reply.number()?;
+    let (layout, application) = (reply.text()?, reply.text()?);
     let (waiting, later, mut errors_kept) = (reply.number()?, reply.number()?, reply.number()?);
     let ledger = HashFields(reply.pairs()?);
     let events = Event::parse_all(reply.list()?)?;
@@ -218,6 +228,8 @@ pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
         (ledger.number("published"), ledger.number("done"), ledger.number("taken"), ledger.number("lost"));
     let mut snapshot = Snapshot {
         ring: ring.to_string(),
+        layout: layout.parse().ok(),
+        application: Some(application).filter(|name| !name.is_empty()),
         time_ms,
         generator,
         members: rows.into_iter().map(|(_, member)| member).collect(),
@@ -225,6 +237,7 @@ pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
         later,
         in_flight,
         published,
+        submitted: ledger.number("submitted"),
         done,
         cancelled: ledger.number("cancelled"),
         errors_kept,

@@ -1,17 +1,18 @@
 -- snapshot: reads everything that `status` shows, in one atomic step.
--- KEYS   members succession ready errors later ledger events {member inflight}...
+-- KEYS   schema application members succession ready errors later ledger events {member inflight}...
 -- ARGV   channel-prefix events-wanted members-known incarnation...
 --        The caller names the members that it knows. If they are not the current members, it must ask again.
--- Answer {'snapshot', now, waiting, later, errors, ledger{}, events{}, members{{...}...}} · {'changed'}
---        a member: incarnation number kind host pid started lease-left state rank held generated processed failed
+-- Answer {'snapshot', now, layout, application, waiting, later, errors, ledger{}, events{}, members{{...}...}} ·
+--        {'changed'}
+--        layout, application: empty if the ring has none yet. a member: incarnation number kind host pid started lease-left state rank held generated processed failed
 --        duties stuck
-local members, succession, ledger = KEYS[1], KEYS[2], KEYS[6]
+local members, succession, ledger = KEYS[3], KEYS[4], KEYS[8]
 
 if redis.call('ZCARD', members) ~= tonumber(ARGV[3]) then
   return { 'changed' }
 end
 local now = now_ms()
-local list, key = {}, 8
+local list, key = {}, 10
 for i = 4, #ARGV do
   local incarnation = ARGV[i]
   local deadline = redis.call('ZSCORE', members, incarnation)
@@ -34,6 +35,8 @@ for i = 4, #ARGV do
   end
   key = key + 2
 end
-local waiting = peek(KEYS[3], ledger)
-return { 'snapshot', now, waiting, redis.call('ZCARD', KEYS[5]), redis.call('LLEN', KEYS[4]),
-  redis.call('HGETALL', ledger), redis.call('XREVRANGE', KEYS[7], '+', '-', 'COUNT', ARGV[2]), list }
+local layout, application = redis.call('GET', KEYS[1]), redis.call('GET', KEYS[2])
+local waiting = peek(KEYS[5], ledger)
+return { 'snapshot', now, layout or '', application or '', waiting, redis.call('ZCARD', KEYS[7]),
+  redis.call('LLEN', KEYS[6]), redis.call('HGETALL', ledger),
+  redis.call('XREVRANGE', KEYS[9], '+', '-', 'COUNT', ARGV[2]), list }

@@ -11,6 +11,8 @@ script!("snapshot" " flags=no-writes" uses "clock" "ledger" "queue" "presence");
 /// `known` counts all entries of the member list. `members` are those that belong to the ring.
 pub(super) fn call(keys: &Keys, known: usize, members: &[Incarnation], events: usize) -> Call {
     let mut names = vec![
+        ("schema", keys.schema.clone()),
+        ("application", keys.application.clone()),
         ("members", keys.members.clone()),
         ("succession", keys.succession.clone()),
         ("ready", keys.ready.clone()),

@@ -41,7 +41,23 @@ fn ring(model: &Model, theme: Theme, width: u16, now_ms: u64) -> SafeLine {
     let ring =
         SafeLine::default().add("estafeta", theme.strong()).raw("  ring ").add(&info.ring, theme.strong());
     let redis = format!("  redis {}", info.redis);
-    widest(width, [ring.clone().raw(format!("  up {up}{redis}")), ring.clone().raw(redis), ring])
+    let owner = model.snapshot.as_ref().map_or_else(String::new, owner);
+    widest(
+        width,
+        [
+            ring.clone().raw(format!("{owner}  up {up}{redis}")),
+            ring.clone().raw(format!("  up {up}{redis}")),
+            ring.clone().raw(redis),
+            ring,
+        ],
+    )
+}
+
+/// The application and the layout of the ring, as far as it has them.
+fn owner(snapshot: &Snapshot) -> String {
+    let application = snapshot.application.as_ref().map(|name| format!("  application {name}"));
+    let layout = snapshot.layout.map(|layout| format!("  layout {layout}"));
+    application.into_iter().chain(layout).collect()
 }
 
 /// The line about the generator.

@@ -69,6 +69,20 @@ async fn ranks_count_the_possible_successors_wherever_the_generator_stands() {
 }
 
 #[tokio::test]
+async fn a_snapshot_shows_the_layout_and_the_application_of_the_ring() {
+    let bench = TestBench::new().await;
+    let seen = async || {
+        let snapshot = bench.snapshot().await;
+        (snapshot.layout, snapshot.application)
+    };
+    assert_eq!(seen().await, (None, None));
+    bench.join(MemberKind::Reader, 1).await;
+    assert_eq!(seen().await, (Some(4), None), "a reader has no application");
+    bench.join(MemberKind::Node, 1).await;
+    assert_eq!(seen().await, (Some(4), Some("tests".into())));
+}
+
+#[tokio::test]
 async fn messages_that_a_member_holds_when_it_takes_office_stay_in_flight() {
     let bench = TestBench::new().await;
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);

@@ -112,11 +112,13 @@ pub(super) enum Answer {
 /// The parts of a snapshot that do not depend on the time at which it was taken.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Overview {
+    pub layout: Option<u32>,
+    pub application: Option<String>,
     /// The generator's number and epoch.
     pub generator: Option<(u64, u64)>,
     pub members: Vec<SeenMember>,
-    /// Take-overs, returned, fenced, buried, retried, dropped, retries, snoozes, cancelled.
-    pub ledger: [u64; 9],
+    /// Take-overs, returned, fenced, buried, retried, dropped, retries, snoozes, cancelled, submitted.
+    pub ledger: [u64; 10],
     pub readers: usize,
     pub waiting: u64,
     pub later: u64,
@@ -363,6 +365,8 @@ impl Overview {
             stuck: member.stuck,
         };
         let overview = Self {
+            layout: seen.layout,
+            application: seen.application.clone(),
             generator: seen.generator.as_ref().map(|generator| (generator.member.0, generator.epoch.0)),
             members: seen.members.iter().map(line).collect(),
             ledger: [
@@ -375,6 +379,7 @@ impl Overview {
                 seen.retries,
                 seen.snoozes,
                 seen.cancelled,
+                seen.submitted,
             ],
             readers: seen.members.iter().filter(|member| member.role == Role::Reader).count(),
             waiting: seen.waiting,

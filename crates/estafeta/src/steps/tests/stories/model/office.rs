@@ -284,6 +284,8 @@ impl ModelRing {
         let balanced = self.members.values().all(|member| !member.is_forgotten || member.shows.is_empty());
         let epoch = self.office.term.as_ref().map_or(0, |term| term.epoch);
         Answer::Snapshot(Box::new(Overview {
+            layout: self.schema.and_then(|layout| layout.parse().ok()),
+            application: self.application.map(ToOwned::to_owned),
             generator: self.office.holder.map(|(_, number)| (number, epoch)),
             members: members
                 .iter()
@@ -310,6 +312,7 @@ impl ModelRing {
                 "retries",
                 "snoozes",
                 "cancelled",
+                "submitted",
             ]
             .map(|name| self.count(name)),
             readers: members.iter().filter(is_reader).count(),
