@@ -7,13 +7,27 @@ use super::{JsonArg, YesArg};
 #[derive(Debug, Subcommand)]
 pub enum ErrorsCommand {
     /// Print the errors, oldest first, and leave them where they are
-    List(JsonArg),
+    List(ListArgs),
     /// Print how many errors are kept
     Count(JsonArg),
     /// Put errors back into the queue with fresh counts of failures and deaths
     Retry(SelectArgs),
     /// Delete errors
     Drop(DropArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Print one line per reason instead, the most frequent one first
+    ///
+    /// Each line has the number of errors, the times of the first and the last one, and the id of the last one. Reasons
+    /// that differ only in their numbers are one group, with # for each number. After 1,000 groups, errors with further
+    /// reasons are counted together.
+    #[arg(long)]
+    pub by_reason: bool,
+
+    #[command(flatten)]
+    pub output: JsonArg,
 }
 
 #[derive(Debug, Args)]

@@ -1,5 +1,7 @@
 //! `estafeta errors list|count|retry|drop`: works on the errors without taking them out.
 
+mod by_reason;
+
 use std::collections::BTreeSet;
 use std::io::{BufWriter, Write as _};
 use std::process::ExitCode;
@@ -12,6 +14,7 @@ use super::{confirmed, is_closed_pipe, with_existing_ring};
 use crate::cli::{DropArgs, ErrorsCommand, SelectArgs};
 use crate::output::write_error;
 use crate::settings::Reach;
+use by_reason::Reasons;
 use estafeta_lab::text::counted;
 
 /// How many errors are in memory at once.
@@ -19,7 +22,10 @@ const CHUNK: u64 = 200;
 
 pub fn run(reach: &Reach, action: &ErrorsCommand) -> Result<ExitCode> {
     match action {
-        ErrorsCommand::List(output) => with_existing_ring(reach, async |ring| list(&ring, output.json).await),
+        ErrorsCommand::List(args) => with_existing_ring(reach, async |ring| match args.by_reason {
+            true => list_reasons(&ring, args.output.json).await,
+            false => list(&ring, args.output.json).await,
+        }),
         ErrorsCommand::Count(output) => {
             let count = with_existing_ring(reach, async |ring| Ok(ring.error_count().await?))?;
             let mut out = std::io::stdout();
@@ -62,6 +68,14 @@ async fn list(ring: &Ring, as_json: bool) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn list_reasons(ring: &Ring, as_json: bool) -> Result<ExitCode> {
+    let reasons = Reasons::read(ring).await?;
+    match reasons.write(&mut BufWriter::new(std::io::stdout().lock()), as_json) {
+        Err(error) if !is_closed_pipe(&error) => Err(error.into()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
 }
 
 fn selection(which: &SelectArgs) -> Selection {

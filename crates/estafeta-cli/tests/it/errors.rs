@@ -141,3 +141,30 @@ fn without_a_valid_selection_nothing_is_changed() {
         }
     }
 }
+
+#[test]
+fn list_by_reason_prints_one_line_per_reason_and_takes_no_error() {
+    let ring = TestRing::new();
+    assert_eq!(ring.command(&["errors", "list", "--by-reason"]).status.code(), Some(1), "there is no ring");
+    ring.plant_failures(1..=100_000, "order 17 has no item", |_| b"x".to_vec());
+    ring.plant_failures(100_001..=100_002, "order 8 has no item", |_| Vec::new());
+    ring.plant_failures(100_003..=100_005, "exit status 137", |_| Vec::new());
+    let text = ring.success(&["errors", "list", "--by-reason"]);
+    let moment = "1970-01-01T00:00:02.000Z";
+    let expected = format!(
+        "   errors  first                     last                         example  reason\n  \
+         100,002  {moment}  {moment}     #100002  order # has no item\n        \
+         3  {moment}  {moment}     #100005  exit status 137\n"
+    );
+    assert_eq!(text, expected);
+    let objects: Vec<Value> =
+        ring.success(&["errors", "list", "--by-reason", "--json"]).lines().map(object).collect();
+    let group = |reason: &str, count: u64, id: u64| json!({"reason": reason, "count": count, "firstMs": 2000, "lastMs": 2000, "exampleId": id});
+    assert_eq!(
+        objects,
+        [group("order # has no item", 100_002, 100_002), group("exit status 137", 3, 100_005)]
+    );
+    assert_eq!(counts(&ring)["errorsKept"], 100_005);
+    ring.success(&["errors", "drop", "--all", "--yes"]);
+    assert_eq!(ring.success(&["errors", "list", "--by-reason"]), "");
+}
