@@ -4,7 +4,8 @@
 --        The caller names the members that it knows. If they are not the current members, it must ask again.
 -- Answer {'snapshot', now, layout, application, waiting, later, errors, ledger{}, events{}, members{{...}...}} ·
 --        {'changed'}
---        layout, application: empty if the ring has none yet. a member: incarnation number kind host pid started lease-left state rank held generated processed failed
+--        layout, application: empty if the ring has none yet.
+--        a member: incarnation number kind host pid started lease-left state rank held generated processed failed
 --        duties stuck
 local members, succession, ledger = KEYS[3], KEYS[4], KEYS[8]
 

@@ -143,7 +143,7 @@ async fn a_cancelled_message_reaches_no_handler() {
     assert!(!orders.publish("another two").key("k").await.unwrap().duplicate, "the key is free");
     // A node that runs until all is done waits for no cancelled message.
     let mut settings = config(&redis);
-    (settings.limit, settings.until_done) = (Some(4), true);
+    (settings.limit, settings.until_done, settings.generator_handles) = (Some(4), true, true);
     let node = Running::start(settings, Counter(0), Keep::default());
     node.ended().await.unwrap();
     let seen = ring(&redis).await.snapshot(0).await.unwrap();
