@@ -34,6 +34,9 @@ const WORKERS: usize = 2;
 /// How often to check whether every worker has begun.
 const POLL: Duration = Duration::from_millis(10);
 
+/// How long the server is watched without clients, at most.
+const IDLE: Duration = Duration::from_secs(2);
+
 /// How many messages come.
 #[derive(Clone, Copy, Debug)]
 pub enum Load {
@@ -52,7 +55,7 @@ pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
     let (length, mut rows) = (env.options.length, Vec::new());
     env.step("work: a server without clients");
     let before = env.server.reading().await?;
-    sleep(length / 2).await;
+    sleep(IDLE.min(length / 2)).await;
     let idle = env.server.reading().await?.since(&before);
     for (name, load) in LOADS {
         env.step(&format!("work: raw Streams, load {name}"));
