@@ -8,8 +8,8 @@
 -- Answer {'published', first-id, due, now} · {'already', first-id, due, now} (the first try arrived, its reply was
 --        lost) · {'behind'} (Redis has lost messages that the caller knows) · {'full', now} · {'limit', published} ·
 --        {'fenced'}
--- Invariant: ids are 1, 2, 3 ... in the order of the queue, whoever publishes. Only lost messages leave gaps. A refusal
--- writes nothing, except that a fenced one is counted.
+-- Invariant: ids are 1, 2, 3 ... in the order of the queue, for all publishers. Only lost messages leave gaps. A
+-- refusal writes nothing, except that a fenced one is counted.
 local members, member, ledger, ready = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local me, n, interval, limit = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[8])
 local known, count, first = ARGV[4] - 1, tonumber(ARGV[12]), 13
