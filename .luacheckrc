@@ -9,10 +9,11 @@ local shared = {
   "now_ms", "text", "announce", "wake_one", "split_message", "join_message", "id_of", "error_element",
   "retried_message", "push_all", "reversed", "packs", "read_queue", "save_queue", "count_of", "peek", "renumber",
   "new_element", "push", "give_back", "claim", "claim_name", "read_hand", "claims_after", "stand_in_line",
-  "to_settle", "read_outcomes", "delete_elements", "note_outcomes", "checked", "check_counts", "read_layout", "loss",
-  "note_loss", "identify", "collect", "hand_back", "postponed_message", "later_name", "read_due", "change_later",
-  "few", "budget", "state_of", "look_at", "is_dead", "vacate", "end_candidacy", "call_heir", "end_of_line",
-  "read_memory",
+  "to_settle", "read_outcomes", "read_effects", "delete_elements", "note_outcomes", "checked", "check_counts",
+  "never", "no_brakes", "brakes", "read_layout", "admit", "loss", "note_loss", "identify", "collect", "hand_back",
+  "postponed_message", "later_name", "read_due", "read_soonest", "change_later", "few", "budget", "state_of",
+  "look_at", "is_dead", "vacate", "end_candidacy", "call_heir", "end_of_line", "read_memory", "rarely", "number_of",
+  "single_name", "free_singles", "read_single",
 }
 for _, name in ipairs(shared) do
   read_globals[#read_globals + 1] = name

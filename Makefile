@@ -65,11 +65,11 @@ deny: $(CARGO_DENY) ## check licences, sources and advisories of all dependencie
 	  else echo 'make deny: the advisories could not be fetched, so they were not checked' >&2; fi
 
 # The runner skips queues whose language cannot be installed. The page names them.
-peers: ## measure estafeta beside other queues, and write docs/benchmarks.md: make peers ROUNDS=9
+peers: ## measure estafeta beside other queues, and write docs/benchmarks.md: make peers ROUNDS=9 TABLE=work
 	@scripts/install-deps cc redis-server
 	@scripts/install-deps node npm || echo 'make peers: going on without the queues of Node.js' >&2
 	@scripts/install-deps python3-venv || echo 'make peers: going on without the queues of Python' >&2
-	@$(CARGO) run --release --locked --package estafeta-peers -- --rounds $(ROUNDS)
+	@$(CARGO) run --release --locked --package estafeta-peers -- --rounds $(ROUNDS) $(if $(TABLE),--table $(TABLE))
 
 fmt: toolchain
 	@echo '== formatting'

@@ -1,19 +1,33 @@
 // The code that both peers in JavaScript share. bench/peers/README.md describes the contract.
 //
 // Worker and producer are two processes, as users run them. A Node process has one thread for JavaScript, and either
-// side can keep it busy. This process is the worker. It forks a child, which puts the messages into the queue.
+// side can keep it busy. This process is the worker. It forks a child, which puts the messages into the queue. If
+// messages take a while, the runner starts all processes itself.
 
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
+import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
 
 // How many messages one call puts into the queue.
 const BATCH = 100;
+// How many messages a worker handles at the same time, unless the runner names a number of slots.
+const CONCURRENCY = 100;
 
 // Runs a peer:
-//   producer()      -> { put(bodies), close() }
-//   worker(onEach)  -> { start(), close() }, which calls onEach for each handled message
+//   producer(url)                     -> { put(bodies), close() }
+//   worker(url, concurrency, handle)  -> { start(), close() }, which awaits handle(body) for each message
 export async function run({ peer, version, producer, worker }) {
+  if (!process.env.REDIS_URL) {
+    throw new Error('REDIS_URL is not set');
+  }
+  const [role, ...args] = process.argv.slice(2);
+  if (role === 'worker' || role === 'producer') {
+    const [first, second] = readNumbers(args, role === 'worker' ? 'SLOTS JOB_MS' : 'EVERY_MS BODY_BYTES');
+    await (role === 'worker' ? workSlowly(worker, first, second) : produce(peer, version, producer, first, second));
+    process.exit(0);
+  }
   const task = readTask();
   if (process.send) {
     await putAll(task, await producer(task.redisUrl));
@@ -31,10 +45,7 @@ export function versionOf(module) {
 function readTask() {
   const [mode, count, bodyBytes] = process.argv.slice(2);
   if (!['end-to-end', 'consume'].includes(mode) || !(count > 0) || !(bodyBytes >= 0)) {
-    throw new Error('expected MODE COUNT BODY_BYTES, with MODE end-to-end or consume');
-  }
-  if (!process.env.REDIS_URL) {
-    throw new Error('REDIS_URL is not set');
+    throw new Error('expected MODE COUNT BODY_BYTES, with MODE end-to-end or consume, or worker, or producer');
   }
   return { redisUrl: process.env.REDIS_URL, mode, count: Number(count), bodyBytes: Number(bodyBytes) };
 }
@@ -64,7 +75,7 @@ async function workAll(task, peer, version, makeWorker) {
   let handled = 0;
   let complete;
   const completed = new Promise((resolve) => (complete = resolve));
-  const worker = await makeWorker(task.redisUrl, () => {
+  const worker = await makeWorker(task.redisUrl, CONCURRENCY, () => {
     handled += 1;
     if (handled === task.count) {
       complete(process.hrtime.bigint());
@@ -100,4 +111,71 @@ async function filled() {
   process.stdin.resume();
   await Promise.race([once(process.stdin, 'data'), once(process.stdin, 'end')]);
   process.stdin.pause();
+}
+
+function readNumbers(args, names) {
+  const numbers = args.map(Number);
+  if (numbers.length !== names.split(' ').length || !numbers.every((number) => number >= 0)) {
+    throw new Error(`expected ${names}, got ${args.join(' ')}`);
+  }
+  return numbers;
+}
+
+// Handles messages that take a while. For each line, prints how many microseconds each message waited that was handled
+// since the line before. Returns at the end of stdin.
+async function workSlowly(makeWorker, slots, jobMs) {
+  let waits = [];
+  const worker = await makeWorker(process.env.REDIS_URL, slots, async (body) => {
+    const wait = nowUs() - Number(body);
+    await sleep(jobMs);
+    waits.push(wait);
+  });
+  await worker.start();
+  for await (const _ of createInterface({ input: process.stdin })) {
+    console.log(JSON.stringify(waits));
+    waits = [];
+  }
+}
+
+// Puts messages: one every few milliseconds, or, without a pace, as many as the runner allows. Each line is a number of
+// messages that may have been put in all. The answer is the number that have been put.
+async function produce(peer, version, makeProducer, everyMs, bodyBytes) {
+  const producer = await makeProducer(process.env.REDIS_URL);
+  const body = () => String(nowUs()).padStart(bodyBytes, '0');
+  let [put, allowed, ended] = [0, 0, false];
+  let wake = () => {};
+  const lines = createInterface({ input: process.stdin });
+  lines.on('line', (line) => {
+    allowed = Number(line);
+    console.log(put);
+    wake();
+  });
+  lines.on('close', () => {
+    ended = true;
+    wake();
+  });
+
+  let due;
+  while (!ended) {
+    if (put >= allowed) {
+      await new Promise((resolve) => (wake = resolve));
+      continue;
+    }
+    if (everyMs > 0) {
+      due = due === undefined ? performance.now() : due + everyMs;
+      const early = due - performance.now();
+      if (early > 0) {
+        await sleep(early);
+      }
+    }
+    const batch = everyMs > 0 ? 1 : Math.min(BATCH, allowed - put);
+    await producer.put(Array.from({ length: batch }, body));
+    put += batch;
+  }
+  console.log(JSON.stringify({ peer, version, put }));
+}
+
+// The clock that all processes of a machine share. Date.now() has milliseconds only.
+function nowUs() {
+  return Number(process.hrtime.bigint() / 1000n);
 }

@@ -5,6 +5,10 @@ Settings, from https://docs.celeryq.dev/en/stable/userguide/optimizing.html: the
 program here reads: no events, gossip, mingle, heartbeats or remote control. As in all other peers, the worker
 acknowledges a message after it is handled (`task_acks_late`). The pool is the default one, prefork, with two processes.
 The pools `solo` and `threads` were no faster end to end, and slower with `consume`.
+
+If messages take a while, the pool has one thread per slot
+(https://docs.celeryq.dev/en/stable/userguide/concurrency/index.html), because a process per slot would be 128 processes.
+The worker prefetches 4 messages for each, which is the default: with 128, one worker would take all that wait.
 """
 
 import multiprocessing
@@ -19,6 +23,7 @@ import contract
 
 PREFETCH = 128
 PROCESSES = 2
+PREFETCH_PER_THREAD = 4
 
 
 class SharedCounter(contract.MessageCounter):
@@ -29,7 +34,7 @@ class SharedCounter(contract.MessageCounter):
         self.shared = multiprocessing.get_context("fork").Value("q", 0)
         threading.Thread(target=self._watch, daemon=True).start()
 
-    def count(self):
+    def count(self, _body):
         with self.shared.get_lock():
             self.shared.value += 1
 
@@ -42,16 +47,16 @@ class SharedCounter(contract.MessageCounter):
         self.complete.set()
 
 
-def declare(task, on_each):
+def declare(task, handle, prefetch=PREFETCH):
     def job(body):
-        on_each()
+        handle(body)
 
     app = Celery("jobs", broker=task.redis_url, set_as_current=False)
     app.conf.update(
         task_acks_late=True,
         task_ignore_result=True,
         task_default_delivery_mode="transient",
-        worker_prefetch_multiplier=PREFETCH,
+        worker_prefetch_multiplier=prefetch,
         worker_send_task_events=False,
         worker_enable_remote_control=False,
         # stdout is for the result only.
@@ -62,18 +67,22 @@ def declare(task, on_each):
 
 
 def producer(task):
-    app, job = declare(task, lambda: None)
+    app, job = declare(task, None)
     # One connection for all messages, instead of one from the pool per message.
     amqp_producer = app.amqp.Producer(app.connection_for_write())
     return lambda body: job.apply_async((body,), producer=amqp_producer)
 
 
-def start_worker(task, counter):
-    app, _ = declare(task, counter.count)
+def start_worker(task, handle):
+    if task.slots:
+        pool, prefetch = dict(pool="threads", concurrency=task.slots), PREFETCH_PER_THREAD
+    else:
+        pool, prefetch = dict(pool="prefork", concurrency=PROCESSES), PREFETCH
+    app, _ = declare(task, handle, prefetch)
     up = queue.SimpleQueue()
     worker_ready.connect(lambda **_: up.put(time.monotonic()), weak=False)
     silent = dict(without_gossip=True, without_mingle=True, without_heartbeat=True, quiet=True, loglevel="ERROR")
-    worker = app.Worker(pool="prefork", concurrency=PROCESSES, **silent)
+    worker = app.Worker(**pool, **silent)
     threading.Thread(target=worker.start, daemon=True).start()
     return up.get()
 

@@ -5,6 +5,8 @@ More processes would compete with the producer and Redis for cores. The worker p
 (`dramatiq_queue_prefetch`, https://dramatiq.io/changelog.html), which makes it twice as fast. The only middleware is
 Retries, because the guarantee needs it. The others (limits of time and age, callbacks, pipelines, notifications,
 https://dramatiq.io/reference.html) cost time, and this program does not use them.
+
+If messages take a while, there is one thread per slot ("--threads", https://dramatiq.io/guide.html).
 """
 
 import os
@@ -22,22 +24,22 @@ import contract  # noqa: E402
 THREADS = 8
 
 
-def declare(task, on_each):
+def declare(task, handle):
     def job(body):
-        on_each()
+        handle(body)
 
     broker = RedisBroker(url=task.redis_url, middleware=[Retries()])
     return broker, dramatiq.actor(job, broker=broker)
 
 
 def producer(task):
-    _, job = declare(task, lambda: None)
+    _, job = declare(task, None)
     return job.send
 
 
-def start_worker(task, counter):
-    broker, _ = declare(task, counter.count)
-    worker = dramatiq.Worker(broker, worker_threads=THREADS)
+def start_worker(task, handle):
+    broker, _ = declare(task, handle)
+    worker = dramatiq.Worker(broker, worker_threads=task.slots or THREADS)
     start = time.monotonic()
     worker.start()
     return start

@@ -10,7 +10,8 @@ use crate::call;
 use crate::find_redis::NoRedis;
 use crate::private_redis::PrivateRedisError;
 
-/// Exit codes of `publish`, from sysexits.h: a wrong call, data that no try will publish, and a state that may pass.
+/// Exit codes of `publish` and `cancel`, from sysexits.h: a wrong call, data that no try will publish, and a state that
+/// may pass.
 const BAD_CALL: u8 = 64;
 const BAD_DATA: u8 = 65;
 const TRY_LATER: u8 = 75;
@@ -82,19 +83,19 @@ pub fn text(failure: &anyhow::Error) -> String {
 pub fn exit_code(failure: &anyhow::Error, command: &[String]) -> ExitCode {
     let code = general_exit_code(failure);
     match command.first().map(String::as_str) {
-        Some("publish") => publish_exit_code(failure, code),
+        Some("publish" | "cancel") => publish_exit_code(failure, code),
         _ => code,
     }
     .into()
 }
 
-/// The exit codes of `publish` are those of sysexits.h, so that a script sees whether another try makes sense.
+/// The exit codes of `publish` and `cancel` are those of sysexits.h, so that a script sees whether another try makes sense.
 fn publish_exit_code(failure: &anyhow::Error, code: u8) -> u8 {
     use estafeta::Error;
     let cause = failure.chain().find_map(|cause| cause.downcast_ref::<Error>());
     match (cause, code) {
         (Some(Error::KeyReused { .. } | Error::BodyTooLarge { .. }), _) => BAD_DATA,
-        (Some(Error::Full { .. }), _) | (_, REDIS) => TRY_LATER,
+        (Some(Error::Full { .. } | Error::Paused { .. }), _) | (_, REDIS) => TRY_LATER,
         (_, USAGE) => BAD_CALL,
         _ => code,
     }

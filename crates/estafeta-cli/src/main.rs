@@ -33,7 +33,8 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(failure) => {
             let text = estafeta_lab::escape::escape(failure::text(&failure).as_bytes());
-            let _ = writeln!(std::io::stderr(), "estafeta: {text}");
+            // In one write, so that the lines of several programs do not mix.
+            let _ = std::io::stderr().write_all(format!("estafeta: {text}\n").as_bytes());
             failure::exit_code(&failure, &call::called_command())
         }
     }
@@ -102,17 +103,24 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
             commands::monitor::run(&reach, &args, origins.run_options()?, logging, monitor_log)
         }
         Command::Publish(args) => commands::publish::run(&reach, &args),
+        Command::Cancel(args) => commands::cancel::run(&reach, &args),
         Command::GetErrors(output) => commands::get_errors::run(&reach, output.json),
         Command::Errors { action } => commands::errors::run(&reach, &action),
+        Command::Results(args) => commands::results::run(&reach, &args),
         Command::Status(args) => commands::status::run(&reach, &args),
         Command::Rings(output) => commands::rings::run(&reach, output.json),
         Command::CleanTemp(output) => commands::clean_temp::run(&reach, output.json),
+        Command::Checkpoint(command) => commands::checkpoint::run(&reach, command),
+        Command::Pause(args) => commands::pause::pause(&reach, &args),
+        Command::Resume(args) => commands::pause::resume(&reach, &args),
+        Command::Limit(args) => commands::limit::run(&reach, &args),
         Command::Upgrade(output) => commands::upgrade::run(&reach, output.json),
         Command::Reset(args) => commands::reset::run(&reach, &args),
         Command::Chaos(_) | Command::Bench(_) if !names_redis(matches) && names_part_of_redis(matches) => {
             Err(failure::usage("--db, --user and --password: expected --redis, --host or --port with them"))
         }
         Command::Chaos(args) => commands::chaos::run(&reach, names_redis(matches), &args),
+        Command::ChaosWorker(args) => commands::chaos::run_worker(&reach, args),
         Command::Bench(_) if is_given("ring", matches) => {
             Err(failure::usage("--ring: expected no ring, because a benchmark makes its own rings"))
         }
@@ -199,7 +207,9 @@ fn log_filter() -> Result<Option<EnvFilter>> {
 fn start_logging(verbose: u8, format: Option<LogFormat>, file: Option<std::fs::File>) -> Result<()> {
     use tracing_subscriber::fmt::writer::BoxMakeWriter;
     let colour = file.is_none() && estafeta_lab::paint::colour_for(&std::io::stderr());
-    let level = ["warn", "info,estafeta=debug", "trace"][usize::from(verbose.min(2))];
+    // Commands that run nodes print what happens to them.
+    let levels = ["warn,estafeta::notices=off", "info,estafeta=debug,estafeta::notices=off", "trace"];
+    let level = levels[usize::from(verbose.min(2))];
     let filter = log_filter()?.unwrap_or_else(|| EnvFilter::new(level));
     // A log line that cannot be written is lost. By default, `tracing-subscriber` would report that loss to stderr,
     // which may be on the same full disk. It would panic if that fails too.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{LazyLock, Mutex, mpsc};
 
@@ -80,14 +80,19 @@ pub fn this_program(ring: &RingName, secret_url: &str) -> io::Result<Command> {
     // The path is read once, because it is no longer valid after the file has been replaced.
     static PROGRAM: LazyLock<io::Result<PathBuf>> = LazyLock::new(std::env::current_exe);
     let program = PROGRAM.as_ref().map_err(|error| io::Error::new(error.kind(), error.to_string()))?;
-    let mut command = Command::new(program);
+    Ok(program_at(program, ring, secret_url))
+}
+
+/// Like [`this_program`], with another build of this program.
+pub fn program_at(path: &Path, ring: &RingName, secret_url: &str) -> Command {
+    let mut command = Command::new(path);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("ESTAFETA_") && name != "ESTAFETA_LOG" {
             command.env_remove(name);
         }
     }
     command.env("ESTAFETA_REDIS", secret_url).env("ESTAFETA_RING", ring.to_string());
-    Ok(command)
+    command
 }
 
 type SpawnRequest = (Command, mpsc::Sender<io::Result<Child>>);

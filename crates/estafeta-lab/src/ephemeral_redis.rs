@@ -98,9 +98,13 @@ impl EphemeralRedis {
         self.wait_until_ready()
     }
 
-    /// Brings the server back after any fault: thaws it if it is frozen, and starts it if it was killed.
+    /// Brings the server back after any fault: thaws it if it is frozen, starts it if it was killed, and ends a script
+    /// that never ends.
     pub fn revive(&self) -> Result<()> {
         self.signal(Signal::SIGCONT)?;
+        // Redis refuses this if no script runs. A server that was killed does not answer.
+        let _ =
+            self.connect().and_then(|mut connection| redis::cmd("SCRIPT").arg("KILL").exec(&mut connection));
         self.start_again()
     }
 

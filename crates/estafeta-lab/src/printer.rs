@@ -96,9 +96,9 @@ mod tests {
     use super::*;
 
     /// Accepts one write per message on the channel. Fails once the sender is gone.
-    struct Slow(std::sync::mpsc::Receiver<()>, Arc<Mutex<Vec<u8>>>);
+    struct SlowWriter(std::sync::mpsc::Receiver<()>, Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Slow {
+    impl Write for SlowWriter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.recv().map_err(|_| io::ErrorKind::BrokenPipe)?;
             self.1.lock().unwrap().extend(bytes);
@@ -114,7 +114,7 @@ mod tests {
     fn printing_never_waits_for_a_reader_that_does_not_read() {
         let (go, gate) = std::sync::mpsc::channel();
         let read = Arc::new(Mutex::new(Vec::new()));
-        let printer = Printer::start(Slow(gate, Arc::clone(&read)), CancellationToken::new());
+        let printer = Printer::start(SlowWriter(gate, Arc::clone(&read)), CancellationToken::new());
         let mut left_out = 0;
         for _ in 0..3 * MAX_QUEUED {
             match printer.has_room() {
@@ -134,7 +134,7 @@ mod tests {
         let (go, gate) = std::sync::mpsc::channel();
         drop(go);
         let closed = CancellationToken::new();
-        let printer = Printer::start(Slow(gate, Arc::default()), closed.clone());
+        let printer = Printer::start(SlowWriter(gate, Arc::default()), closed.clone());
         printer.print(b"x".to_vec());
         assert_eq!(printer.finish().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
         assert!(closed.is_cancelled());

@@ -46,6 +46,21 @@ pub enum Step {
         epoch: u64,
         digest: u64,
     },
+    /// The node is about to call a handler that follows the plan in the body. A planned body has no space.
+    Attempt {
+        id: u64,
+        delivery: u32,
+        epoch: u64,
+        failures: u32,
+        snoozes: u32,
+        published_ms: u64,
+        body: String,
+    },
+    /// Redis has recorded that these messages wait for another delivery.
+    Postponed {
+        member: u64,
+        ids: Vec<u64>,
+    },
     /// Redis has recorded these outcomes. The node held the messages under this member number.
     Settled {
         member: u64,
@@ -53,6 +68,27 @@ pub enum Step {
         failed: Vec<u64>,
     },
     Left,
+    /// A publisher is about to publish these messages in one call: the key of each, if it has one, and its body. Neither
+    /// has a space, and a key has no `=`.
+    Submits {
+        call: u64,
+        messages: Vec<(Option<String>, String)>,
+    },
+    /// Redis has answered that call: the id of each message, and whether it is a duplicate.
+    Receipts {
+        call: u64,
+        receipts: Vec<(u64, bool)>,
+    },
+    /// A publisher is about to cancel this message.
+    Cancels {
+        call: u64,
+        id: u64,
+    },
+    /// Redis has answered that call.
+    Cancelled {
+        call: u64,
+        is_cancelled: bool,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +123,13 @@ impl Recorder {
         self.write(Step::Began { id, delivery, epoch: epoch.0, digest });
     }
 
+    /// Records the beginning of an attempt at a message whose body is a plan.
+    pub fn attempts(&self, message: &Message) {
+        let Message { id, delivery, epoch, failures, snoozes, published_ms, .. } = *message;
+        let body = message.text().replace(char::is_whitespace, "?");
+        self.write(Step::Attempt { id, delivery, epoch: epoch.0, failures, snoozes, published_ms, body });
+    }
+
     pub fn notice(&self, notice: &Notice<'_>) {
         let step = match notice {
             Notice::Joined { member } => Step::Joined { member: member.0 },
@@ -106,6 +149,10 @@ impl Recorder {
                 let ids = |indices: Vec<usize>| indices.into_iter().map(|index| messages[index].id).collect();
                 Step::Settled { member: member.0, done: ids(done), failed: ids(failed) }
             }
+            Notice::Postponed { member, messages } => Step::Postponed {
+                member: member.0,
+                ids: messages.iter().map(|postponed| postponed.message.id).collect(),
+            },
             Notice::Left { .. } => Step::Left,
             _ => return,
         };
@@ -120,7 +167,7 @@ impl Recorder {
         }
     }
 
-    fn write(&self, step: Step) {
+    pub fn write(&self, step: Step) {
         self.write_line(&format!("{}\n", RecordLine { at_ms: now_ms(), step }));
     }
 
@@ -184,6 +231,37 @@ impl RecordLine {
                 let digest = u64::from_str_radix(words.next()?, 16).ok()?;
                 Step::Began { id, delivery: u32::try_from(delivery).ok()?, epoch, digest }
             }
+            "attempt" => {
+                let (id, delivery, epoch) = (number()?, number()?, number()?);
+                let (failures, snoozes, published_ms) = (number()?, number()?, number()?);
+                let count = |count: u64| u32::try_from(count).ok();
+                let (delivery, failures, snoozes) = (count(delivery)?, count(failures)?, count(snoozes)?);
+                let body = words.next()?.to_owned();
+                Step::Attempt { id, delivery, epoch, failures, snoozes, published_ms, body }
+            }
+            "postponed" => {
+                let member = number()?;
+                let ids = words.map(|word| word.parse().ok());
+                Step::Postponed { member, ids: ids.collect::<Option<_>>()? }
+            }
+            "submits" => {
+                let call = number()?;
+                let messages = words.map(|word| {
+                    let (key, body) = word.split_once('=')?;
+                    Some(((!key.is_empty()).then(|| key.to_owned()), body.to_owned()))
+                });
+                Step::Submits { call, messages: messages.collect::<Option<_>>()? }
+            }
+            "receipts" => {
+                let call = number()?;
+                let receipts = words.map(|word| {
+                    let id = word.strip_suffix('!');
+                    Some((id.unwrap_or(word).parse().ok()?, id.is_some()))
+                });
+                Step::Receipts { call, receipts: receipts.collect::<Option<_>>()? }
+            }
+            "cancels" => Step::Cancels { call: number()?, id: number()? },
+            "cancelled" => Step::Cancelled { call: number()?, is_cancelled: number()? == 1 },
             "settled" => {
                 let member = number()?;
                 let (mut done, mut failed) = (Vec::new(), Vec::new());
@@ -219,6 +297,27 @@ impl fmt::Display for RecordLine {
             }
             Step::Began { id, delivery, epoch, digest } => {
                 write!(f, "began {id} {delivery} {epoch} {digest:x}")
+            }
+            Step::Attempt { id, delivery, epoch, failures, snoozes, published_ms, body } => {
+                write!(f, "attempt {id} {delivery} {epoch} {failures} {snoozes} {published_ms} {body}")
+            }
+            Step::Postponed { member, ids } => {
+                write!(f, "postponed {member}")?;
+                ids.iter().try_for_each(|id| write!(f, " {id}"))
+            }
+            Step::Submits { call, messages } => {
+                write!(f, "submits {call}")?;
+                let key = |key: &Option<String>| key.clone().unwrap_or_default();
+                messages.iter().try_for_each(|(name, body)| write!(f, " {}={body}", key(name)))
+            }
+            Step::Receipts { call, receipts } => {
+                write!(f, "receipts {call}")?;
+                let mark = |is_duplicate: bool| if is_duplicate { "!" } else { "" };
+                receipts.iter().try_for_each(|(id, duplicate)| write!(f, " {id}{}", mark(*duplicate)))
+            }
+            Step::Cancels { call, id } => write!(f, "cancels {call} {id}"),
+            Step::Cancelled { call, is_cancelled } => {
+                write!(f, "cancelled {call} {}", u8::from(*is_cancelled))
             }
             Step::Settled { member, done, failed } => {
                 write!(f, "settled {member}")?;
@@ -261,6 +360,24 @@ mod tests {
                 done,
                 failed
             }),
+            ((id(), any::<u32>(), id()), (any::<u32>(), any::<u32>(), id()), "[a-z0-9/:-]{1,20}").prop_map(
+                |((id, delivery, epoch), (failures, snoozes, published_ms), body)| Step::Attempt {
+                    id,
+                    delivery,
+                    epoch,
+                    failures,
+                    snoozes,
+                    published_ms,
+                    body
+                }
+            ),
+            (id(), vec(id(), 0..4)).prop_map(|(member, ids)| Step::Postponed { member, ids }),
+            (id(), vec((prop::option::of("[a-z0-9-]{1,9}"), "[a-z0-9/:=-]{0,20}"), 0..4))
+                .prop_map(|(call, messages)| Step::Submits { call, messages }),
+            (id(), vec((id(), any::<bool>()), 0..4))
+                .prop_map(|(call, receipts)| Step::Receipts { call, receipts }),
+            (id(), id()).prop_map(|(call, id)| Step::Cancels { call, id }),
+            (id(), any::<bool>()).prop_map(|(call, is_cancelled)| Step::Cancelled { call, is_cancelled }),
         ]
     }
 
@@ -304,6 +421,23 @@ mod tests {
             Step::Began { id: 1, delivery: 2, epoch: 18, digest: 0xabc },
             Step::Settled { member: 3, done: vec![1, 3], failed: vec![2] },
             Step::Settled { member: 3, done: vec![], failed: vec![4] },
+            Step::Attempt {
+                id: 5,
+                delivery: 3,
+                epoch: 18,
+                failures: 1,
+                snoozes: 1,
+                published_ms: 1_700_000_000_000,
+                body: "p1-4-0/delay:300/snooze:1/retry:1/done".to_owned(),
+            },
+            Step::Postponed { member: 3, ids: vec![5, 6] },
+            Step::Submits {
+                call: 1,
+                messages: vec![(None, "a/done".into()), (Some("k".into()), "b/x=y".into())],
+            },
+            Step::Receipts { call: 1, receipts: vec![(7, false), (3, true)] },
+            Step::Cancels { call: 2, id: 7 },
+            Step::Cancelled { call: 2, is_cancelled: true },
             Step::Left,
         ];
         let lines: Vec<RecordLine> =

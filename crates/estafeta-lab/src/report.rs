@@ -7,7 +7,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use estafeta::{DeadLetter, Epoch, MemberId, Message};
+use estafeta::{DeadLetter, Epoch, MemberId, Message, MessageResult};
 use serde::{Deserialize, Serialize};
 
 use crate::escape::escape_json;
@@ -142,6 +142,34 @@ impl From<&DeadLetter> for DeadLetterObject {
             failed: moment(letter.failed_ms),
             body: Body::new(letter.message.body()),
         }
+    }
+}
+
+/// The result of a message in JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)] // docs/json.md describes each field.
+pub struct ResultObject {
+    pub id: u64,
+    pub epoch: Epoch,
+    pub done_ms: u64,
+    pub done: String,
+    /// The value, if it is text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// Any other value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value_base64: Option<String>,
+}
+
+impl From<&MessageResult> for ResultObject {
+    fn from(result: &MessageResult) -> Self {
+        let (value, value_base64) = match std::str::from_utf8(&result.value) {
+            Ok(text) => (Some(text.to_owned()), None),
+            Err(_) => (None, Some(STANDARD.encode(&result.value))),
+        };
+        let (id, epoch, done_ms) = (result.id, result.epoch, result.done_ms);
+        Self { id, epoch, done_ms, done: moment(done_ms), value, value_base64 }
     }
 }
 

@@ -233,6 +233,13 @@ impl ServerUsage {
         }
     }
 
+    /// Subtracts the time that an idle server uses meanwhile.
+    #[must_use]
+    pub fn without_idle(&self, idle: &Self) -> Self {
+        let idle = idle.cpu / idle.seconds * self.seconds;
+        Self { cpu: (self.cpu - idle).max(0.0), ..*self }
+    }
+
     /// Server time per message, in microseconds.
     pub fn cpu_us(&self, messages: u64) -> f64 {
         self.cpu * 1e6 / messages as f64
@@ -262,6 +269,8 @@ mod tests {
         let span = reading.since(&before);
         assert_eq!((span.commands, span.round_trips, span.seconds), (10.0, 60.0, 2.0));
         assert_eq!((span.cpu_share(), span.cpu_us(5)), (25.0, 100_000.0));
+        let idle = ServerUsage { seconds: 1.0, cpu: 0.05, commands: 0.0, round_trips: 0.0 };
+        assert_eq!((span.without_idle(&idle).cpu, span.without_idle(&span).cpu), (0.4, 0.0));
         let both = span.and(&span);
         assert_eq!((both.seconds, both.cpu, both.commands, both.round_trips), (4.0, 1.0, 20.0, 120.0));
     }

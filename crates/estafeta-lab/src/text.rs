@@ -1,5 +1,7 @@
 //! Numbers and times in a form that people can read.
 
+use estafeta::{Pause, Snapshot};
+
 /// Formats a count with its noun: `1 error`, `2 errors`.
 pub fn counted(number: u64, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
@@ -46,6 +48,41 @@ pub fn age(ms: u64) -> String {
         seconds @ 60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
         seconds @ 3600..86_400 => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
         seconds => format!("{}d{:02}h", seconds / 86_400, seconds / 3600 % 24),
+    }
+}
+
+/// What is paused in a ring and for how long, such as `handling paused for 4m10s more`. None if nothing is.
+pub fn paused(snapshot: &Snapshot) -> Option<String> {
+    let left = |pause: Pause| match pause.left_ms {
+        Some(ms) => format!("paused for {} more", age(ms)),
+        None => "paused until resumed".to_owned(),
+    };
+    Some(match (snapshot.producing_pause, snapshot.handling_pause) {
+        (None, None) => return None,
+        (Some(producing), None) => format!("producing {}", left(producing)),
+        (None, Some(handling)) => format!("handling {}", left(handling)),
+        (Some(one), Some(other)) if one == other => format!("producing and handling {}", left(one)),
+        (Some(producing), Some(handling)) => {
+            format!("producing {}, handling {}", left(producing), left(handling))
+        }
+    })
+}
+
+/// The limits of a ring, such as `limited to 100 in flight and 50/s`. None if it has none.
+pub fn limits(snapshot: &Snapshot) -> Option<String> {
+    let in_flight = snapshot.in_flight_limit.map(|most| format!("{} in flight", grouped(most)));
+    let rate = snapshot.rate_limit.map(|rate| rate.to_string());
+    let limits: Vec<String> = in_flight.into_iter().chain(rate).collect();
+    (!limits.is_empty()).then(|| format!("limited to {}", limits.join(" and ")))
+}
+
+/// What is paused in a ring, in two words. None if nothing is.
+pub fn paused_briefly(snapshot: &Snapshot) -> Option<&'static str> {
+    match (snapshot.producing_pause, snapshot.handling_pause) {
+        (None, None) => None,
+        (Some(_), None) => Some("producing paused"),
+        (None, Some(_)) => Some("handling paused"),
+        (Some(_), Some(_)) => Some("all paused"),
     }
 }
 

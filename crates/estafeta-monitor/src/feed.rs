@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use estafeta::{DeadLetter, Event, Result, Ring, Selection, Snapshot};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
-use crate::model::effect::ErrorsRequest;
 use crate::model::errors_view::{ErrorsAnswer, Page};
 use crate::model::history::failed;
+use crate::model::request::ErrorsRequest;
 use crate::model::ring_update::RingUpdate;
 
 /// The time between two polls.

@@ -1,7 +1,7 @@
 //! The monitor: starts nodes of this program, shows every member of the ring, and lets its user kill, freeze, stop and
 //! add nodes.
 //!
-//! - [`model`] is the ring as data over time. It receives every update and every command, and returns effects. It
+//! - [`model`] is the ring as data over time. It receives every update and every command, and returns requests. It
 //!   touches nothing else, so tests can check every screen from recorded snapshots.
 //! - `feed` polls the ring from outside, as `status` does, and lists, retries and drops its errors.
 //! - `tui` draws the model in a terminal and reads the keys. `plain` prints one line per second if there is no

@@ -28,10 +28,19 @@ fn raw_line(model: &Model, now_ms: u64) -> String {
     let generator = generator.map_or_else(|| "none".to_owned(), |generator| generator.member.to_string());
     let epoch = snapshot.generator.as_ref().map_or(0, |generator| generator.epoch.0);
     let rates = model.history.now().unwrap_or_default();
+    let paused = match (snapshot.producing_pause, snapshot.handling_pause) {
+        (None, None) => "",
+        (Some(_), None) => " paused producing",
+        (None, Some(_)) => " paused handling",
+        (Some(_), Some(_)) => " paused both",
+    };
+    let in_flight = snapshot.in_flight_limit.map(|most| format!(" in-flight-limit {most}"));
+    let rate = snapshot.rate_limit.map(|rate| format!(" rate-limit {rate}"));
+    let limits: String = in_flight.into_iter().chain(rate).collect();
     format!(
         "{when} ring {ring} generator {generator} epoch {epoch} take-overs {} members {} mine {} generated/s {:.1} \
          handled/s {:.1} errors/s {:.1} published {} waiting {} later {} in-flight {} done {} cancelled {} \
-         errors-kept {} errors-taken {} lost {} submitted {} layout {} application {} balance {}",
+         errors-kept {} errors-taken {} lost {} submitted {} layout {} application {} balance {}{}{}",
         snapshot.takeovers,
         snapshot.members.len(),
         model.running().count(),
@@ -52,6 +61,8 @@ fn raw_line(model: &Model, now_ms: u64) -> String {
         // A program that reads the line needs one word.
         snapshot.application.as_deref().unwrap_or("none").replace(char::is_whitespace, "_"),
         if snapshot.balanced { "adds-up" } else { "DOES-NOT-ADD-UP" },
+        paused,
+        limits,
     )
 }
 

@@ -9,18 +9,14 @@ use crate::redis::Endpoint;
 use crate::retry::Retry;
 use crate::steps::Duties;
 
-/// What happens to ticks that were not published because there was no generator, no Redis or no room.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Missed {
-    /// The generator skips them. The rhythm of the ticks keeps its phase.
-    #[default]
-    Skip,
-    /// The generator makes up for them, one message per tick.
-    CatchUp,
-}
+/// The longest delay, pause, window, wait and time to live. Redis stores their ends in milliseconds, with at most 15
+/// digits.
+/// A year has 365.25 days, as in the durations of the command line.
+pub(crate) const TEN_YEARS: Duration = Duration::from_secs(3652 * 24 * 3600 + 12 * 3600);
 
 /// The settings of one node. The nodes of one ring should agree on them, but nothing breaks if they do not.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Config {
     /// The Redis where the nodes meet.
     pub redis: Endpoint,
@@ -29,7 +25,8 @@ pub struct Config {
     /// The application that this node runs. The first node to join a ring decides to which application it belongs, and
     /// nodes of other applications are refused. Default: the ring's name.
     pub application: String,
-    /// The time between two messages. Zero means as fast as Redis accepts them. Default: 500 ms.
+    /// The time between two messages. Zero means as fast as Redis accepts them. [`Node::generate`](crate::Node::generate)
+    /// sets it: a change before that call has no effect. Default: 500 ms.
     pub interval: Duration,
     /// How many messages this node handles concurrently. Default: 1.
     pub concurrency: usize,
@@ -43,10 +40,11 @@ pub struct Config {
     pub limit: Option<u64>,
     /// Stop once the limit is reached and every message has its outcome. Default: false.
     pub until_done: bool,
-    /// The generator pauses while more than this many messages wait. Default: 100,000.
+    /// At most this many messages wait. The generator pauses while its next ones would make it more. Default: 100,000.
     pub max_waiting: u64,
-    /// The maximum batch size of one step, published or claimed. A smaller number lets others reach Redis sooner, at
-    /// the price of more steps. Default: 1,000, the largest.
+    /// The maximum number of messages that one step publishes, and that one claim asks for. A claim may bring some more,
+    /// because packs stay whole. A smaller number lets others reach Redis sooner, at the price of more steps.
+    /// Default: 1,000, the largest.
     pub max_batch: usize,
     /// A message becomes a dead letter after this many nodes died while they held it. Default: 5.
     pub max_deaths: u32,
@@ -58,8 +56,9 @@ pub struct Config {
     pub time_limit: Duration,
     /// How long a node that cannot be heard still counts as alive. Default: 2 s.
     pub lease: Duration,
-    /// What to do about missed ticks. Default: skip them.
-    pub missed: Missed,
+    /// Make up for ticks that were missed because there was no generator, no Redis or no room. Otherwise the generator
+    /// skips them, and the rhythm keeps its phase. Default: false.
+    pub catch_up: bool,
     /// Also write every outcome to the journal stream. Default: false.
     pub journal: bool,
     /// The largest body that a node publishes or handles, in bytes. Default: 1 MiB.
@@ -102,7 +101,7 @@ impl Config {
             retry: Retry::default(),
             time_limit: Duration::from_secs(600),
             lease: Duration::from_secs(2),
-            missed: Missed::Skip,
+            catch_up: false,
             journal: false,
             max_body: 1024 * 1024,
             presence: true,
@@ -198,7 +197,7 @@ impl Config {
 
     /// How long a member believes no other member to be dead, after a reconnect or after its own lease expired. This
     /// gives all others time to reconnect and to beat.
-    pub(crate) fn settling(&self) -> Duration {
+    pub(crate) fn trust_delay(&self) -> Duration {
         self.beat().max(Duration::from_millis(500))
     }
 }
@@ -273,10 +272,10 @@ mod tests {
     }
 
     #[test]
-    fn a_member_beats_four_times_a_lease_and_settles_for_at_least_half_a_second() {
+    fn a_member_beats_four_times_a_lease_and_trusts_after_at_least_half_a_second() {
         let of_lease = |seconds| Config { lease: Duration::from_secs(seconds), ..config() };
         assert_eq!(of_lease(1).beat(), Duration::from_millis(250));
-        assert_eq!(of_lease(1).settling(), Duration::from_millis(500));
-        assert_eq!(of_lease(8).settling(), Duration::from_secs(2));
+        assert_eq!(of_lease(1).trust_delay(), Duration::from_millis(500));
+        assert_eq!(of_lease(8).trust_delay(), Duration::from_secs(2));
     }
 }

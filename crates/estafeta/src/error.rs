@@ -1,6 +1,7 @@
 //! What can go wrong for a caller of the library, with one variant per possible reaction.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::layout::Layouts;
 
@@ -103,7 +104,15 @@ pub enum Error {
         /// How many messages may wait.
         max_waiting: u64,
     },
-    /// A source or a publisher made a message that is larger than the ring allows.
+    /// Producing is paused: try again later. Nothing was published.
+    #[error("producing is paused in ring {ring} {}", pause_left(*left))]
+    Paused {
+        /// The ring.
+        ring: String,
+        /// For how long it is still paused. None if the pause has no time limit.
+        left: Option<Duration>,
+    },
+    /// A publisher made a message that is larger than the ring allows.
     #[error("message body: expected at most {limit} bytes, got {size}")]
     BodyTooLarge {
         /// Its size in bytes.
@@ -114,10 +123,18 @@ pub enum Error {
     /// Redis returned a reply that no version of our scripts returns.
     #[error("unexpected answer from Redis: {0}")]
     Answer(String),
+    /// A node is in office, so the checkpoint cannot be changed: stop all nodes that may generate.
+    #[error("ring {ring} has a generator, member {member}: stop all nodes that may generate first")]
+    InOffice {
+        /// The ring.
+        ring: String,
+        /// The member in office.
+        member: u64,
+    },
     /// The node was stopped while it waited for Redis.
     #[error("stopped while waiting for Redis")]
     Stopped,
-    /// A part of the node ended unexpectedly. This is a bug: the node stops and returns this error.
+    /// A part of the node ended unexpectedly, which is a bug. The node stops and returns this error.
     #[error("the {0} of this node failed: {1}")]
     PartFailed(&'static str, String),
 }
@@ -127,6 +144,10 @@ impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
+}
+
+fn pause_left(left: Option<Duration>) -> String {
+    left.map_or("until it is resumed".to_owned(), |left| format!("for {left:?} more"))
 }
 
 impl Error {

@@ -1,164 +1,224 @@
-//! What is done with a message: the function that every node except the generator calls.
+//! How a lane calls the user's function, whatever its form.
+//!
+//! A node knows its handler only as [`Work`], because users should not have to name its type. What is behind it starts the
+//! lanes. So a lane knows the type of its handler, and calls it without a detour through the heap.
 
-use std::fmt;
-use std::panic::AssertUnwindSafe;
+use std::any::Any;
+use std::future::poll_fn;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use serde::de::DeserializeOwned;
 
-use crate::message::Message;
+use crate::error::Result as NodeResult;
+use crate::failure::Failure;
+use crate::job::{Delivery, Job, Unreadable};
+use crate::node::{Lane, LaneStart};
+use crate::outcome::Outcome;
 
-/// Handles messages while this node is a handler.
-///
-/// Most handlers succeed or fail, and return `Result<(), Failure>`. A handler that also snoozes messages implements
-/// `Handler<Outcome>` and returns `Result<Outcome, Failure>`.
-pub trait Handler<T: Into<Outcome> = ()>: Send + Sync + 'static {
-    /// Handles one message. A failure or a panic puts the message off for another attempt, until its attempts are used
-    /// up. A [fatal](Failure::fatal) failure makes it a dead letter at once. The outcome is recorded once. The call
-    /// itself may be repeated by another node if this one dies before its outcome is recorded.
-    fn handle(&self, message: &Message) -> impl Future<Output = Result<T, Failure>> + Send;
+/// How long a message waits whose body is an unknown variant of an enum.
+const ROLL_OUT: Duration = Duration::from_secs(600);
+
+/// Handles one message at a time.
+pub(crate) trait Handler: Send + Sync + 'static {
+    /// Whether its future may be dropped when the time limit is over. If not, the lane is stuck until it is ready.
+    fn can_be_dropped(&self) -> bool {
+        true
+    }
+
+    fn handle(&self, delivery: Delivery<'_>) -> impl Future<Output = Result<Outcome, Failure>> + Send;
 }
 
-/// What becomes of a message that was handled without a failure.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    pub(crate) snooze: Option<Duration>,
-    pub(crate) carry: Option<String>,
+/// A handler of any type.
+pub(crate) trait Work: Send + Sync {
+    /// Works until the node stops.
+    fn run_lane(self: Arc<Self>, start: LaneStart) -> BoxFuture<'static, NodeResult<()>>;
+
+    /// See [`Handler::can_be_dropped`].
+    fn may_be_dropped(&self) -> bool;
+
+    /// Handles one message.
+    fn call<'a>(&'a self, delivery: Delivery<'a>) -> BoxFuture<'a, Result<Outcome, Failure>>;
 }
 
-impl Outcome {
-    /// The message is done. `()` means the same.
-    pub fn done() -> Self {
-        Self { snooze: None, carry: None }
+impl<H: Handler> Work for H {
+    fn run_lane(self: Arc<Self>, start: LaneStart) -> BoxFuture<'static, NodeResult<()>> {
+        Box::pin(Lane::new(self, start).run())
     }
 
-    /// The message waits in Redis for this time, by Redis' clock, and then comes again. That is no failure and uses up
-    /// no attempt. A time of more than ten years counts as ten years.
-    pub fn snooze(after: Duration) -> Self {
-        Self { snooze: Some(after), carry: None }
+    fn may_be_dropped(&self) -> bool {
+        self.can_be_dropped()
     }
 
-    /// The next delivery of a snoozed message has this text as its [`carry`](Message::carry). It stays with the message
-    /// until another snooze carries something else. A text of more than 4 KiB makes the snooze a failure.
-    #[must_use]
-    pub fn carry(self, state: impl Into<String>) -> Self {
-        Self { carry: Some(state.into()), ..self }
-    }
-}
-
-impl From<()> for Outcome {
-    fn from((): ()) -> Self {
-        Self::done()
+    fn call<'a>(&'a self, delivery: Delivery<'a>) -> BoxFuture<'a, Result<Outcome, Failure>> {
+        Box::pin(self.handle(delivery))
     }
 }
 
-/// Why a message could not be handled, and whether another attempt makes sense.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    reason: String,
-    pub(crate) kind: FailureKind,
+/// An async function.
+pub(crate) struct AsyncHandler<F, T> {
+    function: F,
+    body: PhantomData<fn(T)>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FailureKind {
-    /// The settings decide when the next attempt is made.
-    Retry,
-    RetryAfter(Duration),
-    Fatal,
+impl<F, T> AsyncHandler<F, T> {
+    pub fn new(function: F) -> Self {
+        Self { function, body: PhantomData }
+    }
 }
 
-impl Failure {
-    /// The longest reason that is kept, in bytes. A longer one is cut off.
-    const LONGEST: usize = 4096;
-
-    /// A failure after which the message is tried again, as [`Retry`](crate::Retry) says.
-    pub fn new(reason: impl fmt::Display) -> Self {
-        Self::of_kind(reason, FailureKind::Retry)
-    }
-
-    /// A failure after which the message is tried again after this time, by Redis' clock. A time of more than ten years
-    /// counts as ten years.
-    pub fn retry_after(after: Duration, reason: impl fmt::Display) -> Self {
-        Self::of_kind(reason, FailureKind::RetryAfter(after))
-    }
-
-    /// A failure that no further attempt would mend. The message becomes a dead letter at once.
-    pub fn fatal(reason: impl fmt::Display) -> Self {
-        Self::of_kind(reason, FailureKind::Fatal)
-    }
-
-    fn of_kind(reason: impl fmt::Display, kind: FailureKind) -> Self {
-        let mut reason = reason.to_string();
-        if reason.len() > Self::LONGEST {
-            reason.truncate(reason.floor_char_boundary(Self::LONGEST));
+impl<F, T, A, O> Handler for AsyncHandler<F, T>
+where
+    F: Fn(Job<T>) -> A + Send + Sync + 'static,
+    A: Future<Output = Result<O, Failure>> + Send,
+    O: Into<Outcome>,
+    T: DeserializeOwned + Send + 'static,
+{
+    async fn handle(&self, delivery: Delivery<'_>) -> Result<Outcome, Failure> {
+        match delivery.job() {
+            Ok(job) => (self.function)(job).await.map(Into::into),
+            Err(unreadable) => unreadable.answer(),
         }
-        Self { reason, kind }
-    }
-
-    /// The reason.
-    pub fn reason(&self) -> &str {
-        &self.reason
-    }
-
-    pub(crate) fn into_reason(self) -> String {
-        self.reason
-    }
-
-    /// The first characters of the reason, for an event of the ring.
-    pub(crate) fn brief(&self) -> &str {
-        const CHARACTERS: usize = 200;
-        self.reason.char_indices().nth(CHARACTERS).map_or(&self.reason, |(end, _)| &self.reason[..end])
     }
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reason)
+/// A function that blocks its thread.
+pub(crate) struct BlockingHandler<F, T> {
+    function: Arc<F>,
+    body: PhantomData<fn(T)>,
+}
+
+impl<F, T> BlockingHandler<F, T> {
+    pub fn new(function: F) -> Self {
+        Self { function: function.into(), body: PhantomData }
+    }
+}
+
+impl<F, T, O> Handler for BlockingHandler<F, T>
+where
+    F: Fn(Job<T>) -> Result<O, Failure> + Send + Sync + 'static,
+    O: Into<Outcome> + Send + 'static,
+    T: DeserializeOwned + Send + 'static,
+{
+    fn can_be_dropped(&self) -> bool {
+        false
+    }
+
+    async fn handle(&self, delivery: Delivery<'_>) -> Result<Outcome, Failure> {
+        let job = match delivery.job() {
+            Ok(job) => job,
+            Err(unreadable) => return unreadable.answer(),
+        };
+        let function = Arc::clone(&self.function);
+        match tokio::task::spawn_blocking(move || function(job).map(Into::into)).await {
+            Ok(answer) => answer,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => resume_unwind(panic),
+                Err(error) => Err(error.into()),
+            },
+        }
+    }
+}
+
+impl Unreadable {
+    fn answer(self) -> Result<Outcome, Failure> {
+        match self {
+            Self::UnknownVariant => Ok(Outcome::snooze(ROLL_OUT)),
+            Self::Bad(failure) => Err(failure),
+        }
+    }
+}
+
+/// A handler with a function around it.
+pub(crate) struct WrappedHandler<F> {
+    inner: Arc<dyn Work>,
+    wrapper: F,
+}
+
+impl<F, A> WrappedHandler<F>
+where
+    F: Fn(Job<Bytes>, Next) -> A + Send + Sync + 'static,
+    A: Future<Output = Result<Outcome, Failure>> + Send,
+{
+    pub fn new(inner: Arc<dyn Work>, wrapper: F) -> Self {
+        Self { inner, wrapper }
+    }
+}
+
+impl<F, A> Handler for WrappedHandler<F>
+where
+    F: Fn(Job<Bytes>, Next) -> A + Send + Sync + 'static,
+    A: Future<Output = Result<Outcome, Failure>> + Send,
+{
+    fn can_be_dropped(&self) -> bool {
+        self.inner.may_be_dropped()
+    }
+
+    async fn handle(&self, delivery: Delivery<'_>) -> Result<Outcome, Failure> {
+        match delivery.job() {
+            Ok(job) => (self.wrapper)(job, Next(Arc::clone(&self.inner))).await,
+            Err(unreadable) => unreadable.answer(),
+        }
+    }
+}
+
+/// The rest of the way to the handler, as a [wrapper](crate::Node::wrap) gets it.
+pub struct Next(Arc<dyn Work>);
+
+impl Next {
+    /// Calls the handler, or the next wrapper.
+    pub async fn run(self, job: Job<Bytes>) -> Result<Outcome, Failure> {
+        self.0.call(job.as_delivery()).await
     }
 }
 
 /// Calls a function of the user and awaits its answer. A panic becomes a failure, wherever in the function it happens.
+/// The caller may drop this future before it is ready. A panic of what the function then drops goes no further.
 /// `who` names the function.
 pub(crate) async fn catch<T, F: Future<Output = Result<T, Failure>>>(
     who: &str,
     function: impl FnOnce() -> F,
 ) -> Result<T, Failure> {
-    let answer = AssertUnwindSafe(async { function().await }).catch_unwind().await;
-    answer.unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-        Err(Failure::new(format_args!("the {who} panicked: {text}")))
+    let future = pin!(Some(AssertUnwindSafe(async { function().await }).catch_unwind()));
+    let mut guard = DropGuard { future, who };
+    let answer = poll_fn(|context| {
+        guard.future.as_mut().as_pin_mut().expect("only the guard takes it away").poll(context)
+    });
+    answer.await.unwrap_or_else(|panic| {
+        Err(Failure::new(format_args!("the {who} panicked: {}", panic_text(&*panic))))
     })
 }
 
-/// So that a handler may use `?`. `Failure` itself is no [`std::error::Error`], because the two would overlap.
-impl<E: std::error::Error> From<E> for Failure {
-    fn from(error: E) -> Self {
-        Self::new(error)
+/// Drops a future of the user, and catches a panic.
+struct DropGuard<'a, F> {
+    future: Pin<&'a mut Option<F>>,
+    who: &'a str,
+}
+
+impl<F> Drop for DropGuard<'_, F> {
+    fn drop(&mut self) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.future.set(None))) {
+            let text = panic_text(&*panic);
+            tracing::warn!("the {} panicked while its future was dropped: {text}", self.who);
+        }
     }
+}
+
+/// The message of a panic.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_long_reason_is_cut_between_two_characters() {
-        for before in 0..4 {
-            let reason = Failure::new("x".repeat(before) + &"€".repeat(2000)).into_reason();
-            assert!((4094..=4096).contains(&reason.len()), "{} bytes", reason.len());
-            assert!(reason.ends_with('€'));
-        }
-        assert_eq!(Failure::new("x".repeat(4096)).into_reason().len(), 4096);
-    }
-
-    #[test]
-    fn the_brief_form_of_a_reason_has_at_most_two_hundred_characters() {
-        for (length, brief) in [(0, 0), (199, 199), (200, 200), (201, 200), (1000, 200)] {
-            let failure = Failure::new("€".repeat(length));
-            assert_eq!(failure.brief().chars().count(), brief);
-        }
-    }
 
     #[tokio::test]
     async fn a_panic_is_caught_before_and_after_the_first_await() {

@@ -21,8 +21,13 @@ impl Headers {
     pub const MAX_NAME: usize = 64;
     /// The longest value in bytes. A value is any text.
     pub const MAX_VALUE: usize = 4 * 1024;
+    /// The most headers of one message.
+    pub const MAX_COUNT: usize = 64;
     /// The most bytes of all headers of one message, as Redis stores them.
     pub const MAX_BYTES: usize = 16 * 1024;
+
+    /// The names that begin like this belong to the ring.
+    pub(crate) const RESERVED: &str = "estafeta-";
 
     /// No headers.
     pub fn new() -> Self {
@@ -35,13 +40,18 @@ impl Headers {
         let (name, value) = (name.into(), value.into());
         if !(1..=Self::MAX_NAME).contains(&name.len()) || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
             let expected = format!("1 to {} visible ASCII characters", Self::MAX_NAME);
-            return Err(Error::expected("header name", expected, name.escape_default()));
+            let shown: String = name.chars().take(80).flat_map(char::escape_default).collect();
+            return Err(Error::expected("header name", expected, shown));
         }
         if value.len() > Self::MAX_VALUE {
             let expected = format!("at most {} bytes", Self::MAX_VALUE);
             return Err(Error::expected("header value", expected, format!("{} bytes", value.len())));
         }
         let at = self.entries.iter().position(|(other, _)| *other == name);
+        if at.is_none() && self.len() == Self::MAX_COUNT {
+            let expected = format!("at most {}", Self::MAX_COUNT);
+            return Err(Error::expected("headers", expected, "more"));
+        }
         let former = at.map_or(0, |at| stored_size(&self.entries[at].0) + stored_size(&self.entries[at].1));
         let bytes = self.bytes - former + stored_size(&name) + stored_size(&value);
         if bytes > Self::MAX_BYTES {
@@ -250,5 +260,21 @@ mod tests {
         }
         assert_eq!(Headers::parse(b"1:a1:\xff"), None);
         assert_eq!(Headers::parse(b""), Some(Headers::new()));
+    }
+
+    #[test]
+    fn a_message_has_at_most_64_headers() {
+        let mut many = Headers::new();
+        for name in 0..64 {
+            many.insert(name.to_string(), "").unwrap();
+        }
+        let full = many.clone();
+        let error = many.insert("one more", "").unwrap_err().to_string();
+        assert!(error.contains("header name"), "the name is looked at first: {error}");
+        let error = many.insert("more", "").unwrap_err().to_string();
+        assert!(error.contains("headers: expected at most 64"), "{error}");
+        assert_eq!(many, full);
+        many.insert("63", "another value").unwrap();
+        assert_eq!((many.len(), many.get("63")), (64, Some("another value")));
     }
 }

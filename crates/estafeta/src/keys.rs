@@ -1,6 +1,7 @@
 //! Every key and channel of a ring. No other module spells one.
 //!
-//! All of them start with `{ring}:`, so a Redis Cluster keeps a ring in one slot and a script may touch any of them.
+//! All of them start with `{ring}:`, so a Redis Cluster keeps a ring in one slot and a script may touch any of them. The
+//! keys of a ring in a group start with `{group}/ring:`, so that all rings of the group share a slot.
 //! `docs/keyspace.md` describes each one. A test compares that page with a live ring.
 
 use std::fmt;
@@ -11,13 +12,35 @@ use crate::error::Error;
 use crate::identity::Incarnation;
 
 /// The name of a ring: 1 to 100 letters, digits, `.`, `_`, `-` or `:`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// A ring may belong to a group. Its name is then `group/ring`, and its last part has no `:`. All rings of a group are on
+/// the same server, even in a Redis Cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RingName(Arc<str>);
 
 impl RingName {
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The group of this ring. A ring whose name has no group is alone in a group of its name, unless the names of other
+    /// rings begin with it.
+    pub(crate) fn group(&self) -> &str {
+        self.0.split_once('/').map_or(&self.0, |(group, _)| group)
+    }
+
+    /// Whether a Redis Cluster keeps both rings on the same server, so that one step can write both.
+    pub(crate) fn shares_slot_with(&self, other: &Self) -> bool {
+        self.group() == other.group()
+    }
+
+    /// The beginning of every key of this ring. Its part in braces decides the slot.
+    fn key_prefix(&self) -> String {
+        match self.0.split_once('/') {
+            Some((group, ring)) => format!("{{{group}}}/{ring}:"),
+            None => format!("{{{self}}}:"),
+        }
     }
 }
 
@@ -33,11 +56,19 @@ impl FromStr for RingName {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self, Error> {
-        let fits = |c: char| c.is_ascii_alphanumeric() || "._-:".contains(c);
-        if (1..=100).contains(&name.len()) && name.chars().all(fits) {
+        let fits = |part: &str, marks: &str| {
+            !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || marks.contains(c))
+        };
+        // A `:` in the last part could make a key of this ring look like one of another ring of the group.
+        let is_valid = match name.split_once('/') {
+            Some((group, ring)) => fits(group, "._-:") && fits(ring, "._-"),
+            None => fits(name, "._-:"),
+        };
+        if is_valid && name.len() <= 100 {
             Ok(Self(name.into()))
         } else {
-            Err(Error::expected("ring name", "1 to 100 letters, digits, '.', '_', '-' or ':'", name))
+            let rule = "1 to 100 letters, digits, '.', '_', '-' or ':', perhaps in a group: 'group/ring'";
+            Err(Error::expected("ring name", rule, name))
         }
     }
 }
@@ -65,6 +96,9 @@ pub(crate) struct Keys {
     pub errors: String,
     pub later: String,
     pub delayed: String,
+    pub ticks: String,
+    pub checkpoint: String,
+    pub singles: String,
     pub ledger: String,
     pub events: String,
     pub journal: String,
@@ -78,7 +112,7 @@ pub(crate) struct Keys {
 
 impl Keys {
     pub fn new(ring: &RingName) -> Self {
-        let prefix = format!("{{{ring}}}:");
+        let prefix = ring.key_prefix();
         let key = |name: &str| format!("{prefix}{name}");
         Self {
             schema: key("schema"),
@@ -91,6 +125,9 @@ impl Keys {
             errors: key("errors"),
             later: key("later"),
             delayed: key("delayed"),
+            ticks: key("ticks"),
+            checkpoint: key("checkpoint"),
+            singles: key("singles"),
             ledger: key("ledger"),
             events: key("events"),
             journal: key("journal"),
@@ -100,12 +137,13 @@ impl Keys {
         }
     }
 
-    /// A `SCAN` pattern that finds one key of every ring.
-    pub const SCHEMA_PATTERN: &str = "{*}:schema";
+    /// A `SCAN` pattern that finds one key of every ring, and perhaps some that only look like one.
+    pub const SCHEMA_PATTERN: &str = "{*}*:schema";
 
-    /// The name of the ring whose schema key this is.
-    pub fn ring_of_schema(key: &[u8]) -> Option<&str> {
-        std::str::from_utf8(key).ok()?.strip_prefix('{')?.strip_suffix("}:schema")
+    /// The ring whose schema key this is.
+    pub fn ring_of_schema(key: &[u8]) -> Option<RingName> {
+        let name = std::str::from_utf8(key).ok()?.strip_prefix('{')?.strip_suffix(":schema")?;
+        name.replacen('}', "", 1).parse().ok().filter(|ring| Self::new(ring).schema.as_bytes() == key)
     }
 
     pub fn member(&self, member: Incarnation) -> String {
@@ -126,11 +164,38 @@ impl Keys {
         format!("{}key:{name}", self.prefix)
     }
 
+    /// A key that effects write. It belongs to the user: a ring that is deleted leaves it behind.
+    pub fn user_key(&self, name: &str) -> String {
+        format!("{}u:{name}", self.prefix)
+    }
+
+    /// A `SCAN` pattern that finds every key that effects wrote.
+    pub fn user_keys_pattern(&self) -> String {
+        self.user_key("*")
+    }
+
+    /// The result of a message.
+    pub fn result(&self, id: u64) -> String {
+        format!("{}result:{id}", self.prefix)
+    }
+
+    /// A `SCAN` pattern that finds every result, and perhaps some keys that only look like one.
+    pub fn results_pattern(&self) -> String {
+        format!("{}result:*", self.prefix)
+    }
+
+    /// The message whose result is at this key.
+    pub fn id_of_result(&self, key: &str) -> Option<u64> {
+        let id = key.strip_prefix(&self.prefix)?.strip_prefix("result:")?.parse().ok()?;
+        (self.result(id) == key).then_some(id)
+    }
+
     /// Whether this is a key that the ring keeps only for a time. There may be very many.
     pub fn is_temporary(&self, key: &str) -> bool {
         let rest = key.strip_prefix(&self.prefix).unwrap_or_default();
         let publisher = rest.strip_prefix("publisher:");
         rest.strip_prefix("key:").is_some_and(|name| !name.is_empty())
+            || self.id_of_result(key).is_some()
             || publisher.is_some_and(|id| id.parse::<Incarnation>().is_ok())
     }
 
@@ -143,7 +208,7 @@ impl Keys {
     }
 
     /// The keys that exist once per ring, with the type that each must have.
-    pub fn fixed(&self) -> [(&str, RedisType); 13] {
+    pub fn fixed(&self) -> [(&str, RedisType); 16] {
         [
             (&self.schema, "string"),
             (&self.requires, "set"),
@@ -155,6 +220,9 @@ impl Keys {
             (&self.errors, "list"),
             (&self.later, "zset"),
             (&self.delayed, "hash"),
+            (&self.ticks, "hash"),
+            (&self.checkpoint, "string"),
+            (&self.singles, "hash"),
             (&self.ledger, "hash"),
             (&self.events, "stream"),
             (&self.journal, "stream"),
@@ -194,10 +262,43 @@ mod tests {
 
     #[test]
     fn ring_names_that_could_break_the_hash_tag_are_refused() {
-        for name in ["", "a b", "{x}", "a*", "ring\n", &"x".repeat(101)] {
+        for name in
+            ["", "a b", "{x}", "a*", "ring\n", "/", "a/", "/a", "a/b/c", "a/b:c", "a/{b}", &"x".repeat(101)]
+        {
             assert!(name.parse::<RingName>().is_err(), "{name:?} was accepted");
         }
-        assert_eq!("Orders:eu-1.x_y".parse::<RingName>().unwrap().as_str(), "Orders:eu-1.x_y");
+        for name in ["Orders:eu-1.x_y", "shop:eu/orders.1_a-b"] {
+            assert_eq!(name.parse::<RingName>().unwrap().as_str(), name);
+        }
+    }
+
+    #[test]
+    fn the_rings_of_a_group_share_a_slot_and_no_key() {
+        let keys_of = |name: &str| Keys::new(&name.parse().unwrap());
+        let (orders, mails, plain) = (keys_of("shop/orders"), keys_of("shop/mails"), keys_of("shop"));
+        assert_eq!(orders.ready, "{shop}/orders:ready");
+        assert_eq!(mails.wakeups, "{shop}/mails:wakeup:");
+        assert_eq!(plain.ready, "{shop}:ready");
+        let name = |name: &str| -> RingName { name.parse().unwrap() };
+        assert!(name("shop/orders").shares_slot_with(&name("shop")));
+        assert!(!name("shop/orders").shares_slot_with(&name("orders")));
+        assert!(!name("a").shares_slot_with(&name("b")));
+        for other in [&mails, &plain] {
+            assert!(!orders.owns(&other.ready) && !other.owns(&orders.ready));
+        }
+    }
+
+    #[test]
+    fn a_schema_key_names_its_ring() {
+        for name in ["estafeta", "a:b", "shop/orders"] {
+            let ring = name.parse().unwrap();
+            assert_eq!(Keys::ring_of_schema(Keys::new(&ring).schema.as_bytes()), Some(ring));
+        }
+        for foreign in
+            ["{a}:key:schema", "{a/b}:schema", "{a}b:schema", "{a}/b:c:schema", "a}:schema", "{}:schema"]
+        {
+            assert_eq!(Keys::ring_of_schema(foreign.as_bytes()), None, "{foreign}");
+        }
     }
 
     #[test]
@@ -213,6 +314,8 @@ mod tests {
         assert!(keys.owns(&keys.publisher(member)) && keys.is_temporary(&keys.publisher(member)));
         assert!(keys.owns(&keys.message_key("a:{b}")) && keys.is_temporary(&keys.message_key("a:{b}")));
         assert!(!keys.is_temporary(&keys.ready) && !keys.is_temporary(&keys.member(member)));
+        assert!(keys.owns(&keys.result(17)) && keys.is_temporary(&keys.result(17)));
+        assert_eq!(keys.id_of_result("{estafeta}:result:17"), Some(17));
         assert_eq!(keys.pattern(), "{estafeta}:*");
         for foreign in [
             "{estafeta}:mine",
@@ -225,6 +328,11 @@ mod tests {
             "{estafeta}:publisher:bob",
             "{estafeta}:key:",
             "{estafeta2}:key:a",
+            "{estafeta}:result:",
+            "{estafeta}:result:017",
+            "{estafeta}:result:x",
+            "{estafeta}:u:mine",
+            "{estafeta}:u:result:17",
         ] {
             assert!(!keys.owns(foreign), "{foreign} was taken for ours");
         }

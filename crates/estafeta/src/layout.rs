@@ -43,7 +43,7 @@ impl Layouts {
         match found.parse::<u32>() {
             Ok(found) if found > self.newest => "use the newer release of estafeta that made it",
             Ok(found) if found < self.oldest => {
-                "empty it with the release that made it, then delete it with `reset`"
+                "empty it with the release that made it, then delete it with `reset --force`"
             }
             _ => "it does not belong to estafeta",
         }

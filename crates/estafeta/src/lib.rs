@@ -1,44 +1,35 @@
 //! **estafeta** is a relay race. Any number of equal nodes run one program and meet only in Redis. One elected node
-//! *generates* messages, and all others *handle* them. Every message gets exactly one recorded outcome. A killed node is
-//! replaced within a fraction of a second, a frozen or unplugged one when its lease ends.
+//! *generates* messages, and all others *handle* them. By default the generator handles messages, too. Every message
+//! gets exactly one recorded outcome. A killed node is replaced within a fraction of a second, a frozen or unplugged
+//! one when its lease ends.
 //!
 //! # A tour
 //!
-//! [`Node`] is one running process. It takes a [`Source`], which makes messages while the node is in office, and a
-//! [`Handler`], which handles them while it is not. The node runs until it is asked to stop:
+//! A [`Node`] is one running process. It handles messages with an async function, and publishes some when it is elected:
 //!
 //! ```no_run
-//! use estafeta::{Config, Failure, Handler, Message, Node, Source};
+//! use std::time::Duration;
+//! use estafeta::{Failure, Job, Node, every};
 //!
-//! struct Clock(u64);
-//! impl Source for Clock {
-//!     async fn next(&mut self) -> Result<Vec<u8>, Failure> {
-//!         self.0 += 1;
-//!         Ok(format!("tick {}", self.0).into_bytes())
-//!     }
+//! async fn print(job: Job<String>) -> Result<(), Failure> {
+//!     println!("#{} (attempt {}): {}", job.id(), job.attempt(), job.body);
+//!     Ok(())
 //! }
 //!
-//! struct Print;
-//! impl Handler for Print {
-//!     async fn handle(&self, message: &Message) -> Result<(), Failure> {
-//!         println!("#{} (delivery {}): {}", message.id, message.delivery, message.text());
-//!         Ok(())
-//!     }
-//! }
-//!
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let redis = "redis://127.0.0.1:6379".parse()?;
-//! let config = Config::new(redis, "ticks".parse()?);
-//! let ten_seconds = tokio::time::sleep(std::time::Duration::from_secs(10));
-//! Node::new(config, Clock(0), Print, ()).run(ten_seconds).await?;
+//! # async fn example() -> Result<(), estafeta::Error> {
+//! let ticks = every(Duration::from_secs(1), || async { Ok("tick") });
+//! // Until SIGTERM or Ctrl-C.
+//! Node::on("redis://127.0.0.1:6379", "ticks")?.generate(ticks).handle(print).run().await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! A [`Publisher`] publishes messages from a process that is no node.
-//!
-//! An [`Observer`] receives notices of what happens to the node. [`Ring`] inspects a ring from outside: [`Snapshot`],
-//! dead letters, clean-up. [`DeadLetterReader`] takes the dead letters out.
+//! - What a node handles: [`Job`], [`Outcome`], [`Failure`], [`Retry`].
+//! - What the elected node publishes: a [`Schedule`], a [`Feed`] which continues where its predecessor stopped, or a
+//!   function that is called [`every`] now and then.
+//! - A [`Publisher`] publishes messages from a process that is no node.
+//! - [`Ring`] inspects a ring from outside: [`Snapshot`], dead letters, clean-up. [`DeadLetterReader`] takes the dead
+//!   letters out.
 //!
 //! Everything that matters happens in Redis, in Lua scripts, one atomic step per script. `docs/protocol.md` in the
 //! repository describes how they fit together and what is promised.
@@ -52,46 +43,88 @@ mod pages {
     struct ReadmeInRussian;
     #[doc = include_str!("../../../docs/library.md")]
     struct Library;
+    #[doc = include_str!("../../../docs/guides/first-job.md")]
+    struct FirstJob;
+    #[doc = include_str!("../../../docs/guides/retries-and-errors.md")]
+    struct RetriesAndErrors;
+    #[doc = include_str!("../../../docs/guides/schedules.md")]
+    struct Schedules;
+    #[doc = include_str!("../../../docs/guides/feeds-and-checkpoints.md")]
+    struct FeedsAndCheckpoints;
+    #[doc = include_str!("../../../docs/guides/publishing.md")]
+    struct PublishingGuide;
+    #[doc = include_str!("../../../docs/guides/effects-and-pipelines.md")]
+    struct EffectsAndPipelines;
+    #[doc = include_str!("../../../docs/guides/dead-letters.md")]
+    struct DeadLetters;
+    #[doc = include_str!("../../../docs/guides/inspecting.md")]
+    struct Inspecting;
+    #[doc = include_str!("../../../docs/guides/testing.md")]
+    struct Testing;
+    #[doc = include_str!("../../../docs/guides/transactional-outbox.md")]
+    struct TransactionalOutbox;
+    #[doc = include_str!("../../../docs/guides/coming-from.md")]
+    struct ComingFrom;
 }
 
+mod body;
 mod config;
+mod draft;
+mod effects;
 mod error;
+mod failure;
+mod feed;
 mod handler;
 mod headers;
 mod identity;
 mod inspect;
+mod job;
 mod keys;
 mod layout;
 mod message;
 mod node;
 mod observer;
+mod outcome;
 mod pack;
 mod publisher;
 mod redis;
 mod retry;
+mod schedule;
 mod source;
 mod steps;
 
 // Running a node.
-pub use config::{Config, Missed};
-pub use handler::{Failure, Handler, Outcome};
-pub use headers::Headers;
-pub use message::Message;
-pub use node::Node;
-pub use observer::{Notice, Observer, Postponed};
+pub use config::Config;
+pub use node::{Generate, Node};
+pub use observer::{Notice, Postponed};
 pub use retry::Retry;
-pub use source::Source;
+
+/// Bodies that are not JSON.
+pub use bytes::Bytes;
+
+// Handling messages.
+pub use failure::Failure;
+pub use handler::Next;
+pub use headers::Headers;
+pub use job::Job;
+pub use message::Message;
+pub use outcome::Outcome;
+
+// What the elected node publishes.
+pub use feed::{Batch, Every, Feed, StreamFeed, every, feed_of};
+pub use schedule::{Missed, Schedule, ScheduleEntry, Tick};
 
 // Publishing from a process that is no node.
-pub use publisher::{Draft, Publisher, Publishing, PublishingAll, Receipt};
+pub use draft::Draft;
+pub use publisher::{Publisher, Publishing, PublishingAll, Receipt};
 
 // Looking at a ring from outside.
 pub use inspect::{
-    Burial, DeadLetterReader, Event, EventKind, GeneratorView, JournalEntry, MemberView, Ring, Role,
-    Selection, Snapshot,
+    Burial, DeadLetterReader, Event, EventKind, GeneratorView, JournalEntry, MemberView, MessageResult,
+    Pause, Ring, Role, Selection, Snapshot,
 };
 pub use message::DeadLetter;
-pub use steps::{Duties, Health};
+pub use steps::{Activity, Duties, Health, Rate};
 
 // Names and addresses.
 pub use crate::redis::{Address, Endpoint};

@@ -1,8 +1,8 @@
 //! The format of messages and dead letters in Redis: numbers in readable ASCII, then bytes as they are.
 //!
 //! A waiting message is `id epoch published-ms deliveries failures deaths snoozes header-bytes headers body`. Each
-//! number is followed by a space. The headers are as long as `header-bytes` says, and the body is the rest. `deliveries`
-//! counts those that are over. The generator writes the numbers itself, because it usually knows the next id, and
+//! number is followed by a space. The headers take `header-bytes` bytes, and the body is the rest. `deliveries` counts
+//! the deliveries that are over. The generator writes the numbers itself, because it usually knows the next id, and
 //! building strings in Lua would cost more than everything else. A dead letter is
 //! `!failed-ms member reason-bytes reason message`. The counts of its message include the failure or the death that made
 //! it a dead letter. One element may hold several messages, see [`pack`](crate::pack).
@@ -15,10 +15,14 @@ use crate::identity::{Epoch, MemberId};
 use crate::keys::RingName;
 
 /// The header in which a snoozed message carries a text to its next delivery.
-const CARRY: &str = "estafeta-carry";
+pub(crate) const CARRY: &str = "estafeta-carry";
+/// The header of a message that a schedule made: the tick in milliseconds.
+pub(crate) const TICK: &str = "estafeta-tick";
+/// The header of a message that was published with a single name. The scripts read it, so it must be the first one.
+pub(crate) const SINGLE: &str = "estafeta-single";
 
-/// One message, as a handler receives it. [`key`](Self::key) is the same for all deliveries of a message, so work
-/// outside Redis can use it to be idempotent. `delivery` shows whether an earlier delivery may have begun the work.
+/// One message, as a ring delivers it. A handler gets it as a [`Job`](crate::Job). [`key`](Self::key) is the same for all deliveries of a message, so work
+/// outside Redis can use it to be idempotent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     /// The message's number in the ring: 1, 2, 3 ... Only messages that Redis lost leave gaps.
@@ -26,7 +30,7 @@ pub struct Message {
     /// The term in which it was published. For a message of a [`Publisher`](crate::Publisher), Redis' time in
     /// milliseconds at which it was published.
     pub epoch: Epoch,
-    /// When it was published, in milliseconds of Redis' clock.
+    /// When it was made, in milliseconds of Redis' clock. If it had to wait for room, it was published later.
     pub published_ms: u64,
     /// 1 for the first delivery, plus one each time the message went back to the queue.
     pub delivery: u32,
@@ -47,6 +51,15 @@ impl Message {
         &self.body
     }
 
+    pub(crate) fn body_bytes(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// The ring that it comes from.
+    pub fn ring(&self) -> &RingName {
+        &self.ring
+    }
+
     /// The body as text. Bytes that are not UTF-8 are replaced.
     pub fn text(&self) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(self.body())
@@ -60,6 +73,11 @@ impl Message {
     /// What the last snooze of this message [carried](crate::Outcome::carry), if any did.
     pub fn carry(&self) -> Option<&str> {
         self.headers.get(CARRY)
+    }
+
+    /// The time for which a schedule made this message, in milliseconds.
+    pub(crate) fn tick_ms(&self) -> Option<u64> {
+        self.headers.get(TICK)?.parse().ok()
     }
 
     /// The block of headers with this text to carry. It is empty if there is none, and the headers stay as they are.
@@ -93,6 +111,16 @@ impl Message {
         Self::new(&ring, id, Epoch(1), 0, body.into())
     }
 
+    /// Returns the same message with a header of the ring.
+    ///
+    /// # Panics
+    ///
+    /// If the header is too large.
+    pub(crate) fn with_header(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.headers.insert(name, value).unwrap_or_else(|error| panic!("{error}"));
+        self
+    }
+
     /// Returns the same message with these headers, for tests of handlers.
     pub fn with_headers(self, headers: Headers) -> Self {
         Self { headers, ..self }
@@ -121,7 +149,7 @@ impl Message {
         self
     }
 
-    /// Why nobody can handle this message, if its body was too large to be published.
+    /// Why no handler can handle this message, if its body was too large to be published.
     pub(crate) fn oversized(&self) -> Option<String> {
         let size = self.headers.get(OVERSIZED)?;
         Some(format!("body: expected at most {} bytes, got {size}", self.body.len()))

@@ -1,12 +1,13 @@
 //! What a node reports to the surrounding program while it runs.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::identity::{Epoch, MemberId};
 use crate::message::Message;
 
 /// One thing that happened to this node.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Notice<'a> {
     /// The node is a member of the ring, for the first time or again.
@@ -115,13 +116,69 @@ pub struct Postponed {
     pub failure: Option<String>,
 }
 
-/// Receives notices of what happens. The node calls it from several threads, between two steps, so it should be quick.
-pub trait Observer: Send + Sync + 'static {
-    /// Called when something happened.
-    fn notice(&self, notice: Notice<'_>);
+type Observer = dyn Fn(&Notice<'_>) + Send + Sync;
+
+/// The functions that receive the notices of a node, in the order in which they were added.
+#[derive(Default)]
+pub(crate) struct Observers(Vec<Box<Observer>>);
+
+impl Observers {
+    pub fn add(&mut self, observer: impl Fn(&Notice<'_>) + Send + Sync + 'static) {
+        self.0.push(Box::new(observer));
+    }
+
+    /// Logs the notice, and calls all of them. A panic of one goes no further.
+    pub fn notice(&self, notice: Notice<'_>) {
+        log(&notice);
+        for observer in &self.0 {
+            if catch_unwind(AssertUnwindSafe(|| observer(&notice))).is_err() {
+                tracing::warn!("an observer panicked");
+            }
+        }
+    }
 }
 
-/// An observer that ignores everything.
-impl Observer for () {
-    fn notice(&self, _: Notice<'_>) {}
+/// What a program that has no observer must still be able to see. The level is what an operator would choose.
+fn log(notice: &Notice<'_>) {
+    const TARGET: &str = "estafeta::notices";
+    match notice {
+        Notice::Joined { member } => tracing::info!(target: TARGET, %member, "joined"),
+        Notice::DeclaredDead => tracing::warn!(target: TARGET, "declared dead, joining again"),
+        Notice::BecameGenerator { epoch, .. } => tracing::info!(target: TARGET, %epoch, "became generator"),
+        Notice::BecameHandler => tracing::info!(target: TARGET, "became handler"),
+        Notice::Settled { messages, failures, .. } => {
+            for (at, reason) in *failures {
+                let (id, attempt) = (messages[*at].id, messages[*at].failures.saturating_add(1));
+                tracing::warn!(target: TARGET, id, attempt, reason, "a message became a dead letter");
+            }
+        }
+        Notice::Postponed { messages, .. } => {
+            for postponed in *messages {
+                let Postponed { message, after, failure } = postponed;
+                let (id, attempt) = (message.id, message.failures.saturating_add(1));
+                match failure {
+                    Some(reason) => {
+                        tracing::warn!(target: TARGET, id, attempt, ?after, reason, "a message failed")
+                    }
+                    None => tracing::debug!(target: TARGET, id, ?after, "a message was snoozed"),
+                }
+            }
+        }
+        Notice::HandlerSlow { message, limit } => {
+            tracing::warn!(target: TARGET, id = message.id, ?limit, "a handler is slow");
+        }
+        Notice::HandlerStuck { message, stuck } => {
+            tracing::error!(target: TARGET, id = message.id, stuck, "a handler is stuck");
+        }
+        Notice::Buried { member, returned, gave_up } => {
+            tracing::info!(target: TARGET, %member, returned, gave_up, "buried a dead member");
+        }
+        Notice::SourceFailed { reason, in_a_row, .. } => {
+            tracing::warn!(target: TARGET, in_a_row, reason, "the source failed");
+        }
+        Notice::RedisLost { reason } => tracing::warn!(target: TARGET, reason, "lost Redis"),
+        Notice::RedisBack => tracing::info!(target: TARGET, "Redis is back"),
+        Notice::Left { returned } => tracing::info!(target: TARGET, returned, "left the ring"),
+        Notice::Generated { .. } | Notice::LimitReached { .. } | Notice::Stopping => {}
+    }
 }

@@ -6,10 +6,11 @@
 //! `*id epoch published-ms count` and a space, then `bytes:body` for each message. A hundred small messages then cost
 //! little more than one.
 //!
-//! A pack lives as long as its messages share their fate: waiting, claimed together, handled together. The messages may
-//! part: a lane wants fewer, some of them fail, or their handler dies or stops half-way. The scripts then open the pack
-//! and continue with single messages. So a message that was delivered before is never in a pack. Neither is a message
-//! with headers, or one that was published alone, as with every tick at an ordinary interval.
+//! A pack lives as long as its messages share their fate: waiting, claimed together, handled together. If a node wants
+//! fewer messages, the scripts divide the pack into smaller ones. If a node lets go of only some of its messages, or
+//! dies or leaves, the scripts open the pack and continue with single messages. So a message that was delivered before
+//! is never in a pack. Neither is a message with headers, or one that was published alone, as with every tick at an
+//! ordinary interval.
 
 use bytes::Bytes;
 
@@ -19,17 +20,20 @@ use crate::message::{MOST_NUMBER, Message, Numbers, write_number};
 
 /// The maximum number of messages and bytes in one pack. To open a pack, Lua processes all of it, so it should not be
 /// large. A larger pack gains nothing.
-const MOST: usize = 100;
+pub(crate) const MOST: usize = 100;
+/// The number of messages in a pack for slow handlers. A node claims few messages for them, and Lua need not divide such a
+/// pack.
+pub(crate) const FEW: usize = 8;
 const MOST_BYTES: usize = 16 * 1024;
 /// The approximate maximum size of the numbers of a message or a pack.
 const NUMBERS: usize = 64;
 
-/// Returns the elements that store these messages.
-pub(crate) fn elements(messages: &[Message]) -> Vec<Vec<u8>> {
-    let mut elements = Vec::with_capacity(messages.len() / MOST + 1);
+/// Returns the elements that store these messages, up to `most` in each.
+pub(crate) fn elements(messages: &[Message], most: usize) -> Vec<Vec<u8>> {
+    let mut elements = Vec::with_capacity(messages.len() / most + 1);
     let mut rest = messages;
     while !rest.is_empty() {
-        let (alike, others) = rest.split_at(fitting(rest));
+        let (alike, others) = rest.split_at(fitting(rest, most));
         elements.push(element(alike));
         rest = others;
     }
@@ -62,8 +66,8 @@ pub(crate) fn new_elements(messages: &[&Message]) -> Vec<(usize, Vec<u8>)> {
     elements
 }
 
-/// Returns how many messages, from the first, fit into one element.
-fn fitting(messages: &[Message]) -> usize {
+/// Returns how many messages, from the first, fit into one element of up to `most`.
+fn fitting(messages: &[Message], most: usize) -> usize {
     let first = &messages[0];
     let mut bytes = 0;
     let fits = |(message, id): &(&Message, u64)| {
@@ -73,7 +77,7 @@ fn fitting(messages: &[Message]) -> usize {
             && message.headers().is_empty()
             && bytes <= MOST_BYTES
     };
-    messages.iter().zip(first.id..).take(MOST).take_while(fits).count().max(1)
+    messages.iter().zip(first.id..).take(most).take_while(fits).count().max(1)
 }
 
 fn element(group: &[Message]) -> Vec<u8> {
@@ -115,7 +119,7 @@ fn open(ring: &RingName, pack: &Bytes, messages: &mut Vec<Message>) -> Option<()
     let mut numbers = Numbers { bytes: pack, at: 1 };
     let (first, epoch) = (numbers.next()?, Epoch(numbers.next()?));
     let (published_ms, count) = (numbers.next()?, numbers.next()?);
-    if count == 0 || first + count > MOST_NUMBER {
+    if count == 0 || count > MOST as u64 || first + count > MOST_NUMBER {
         return None;
     }
     for id in first..first + count {
@@ -164,7 +168,7 @@ mod tests {
                     *message = message.clone().with_headers(headers());
                 }
             }
-            prop_assert_eq!(read_all(elements(&messages)), messages);
+            prop_assert_eq!(read_all(elements(&messages, MOST)), messages);
         }
 
         #[test]
@@ -177,18 +181,19 @@ mod tests {
 
     #[test]
     fn a_message_alone_is_no_pack() {
-        assert_eq!(elements(&numbered(vec![b"*body".to_vec()], 7)), [b"7 9 100 0 0 0 0 0 *body"]);
+        assert_eq!(elements(&numbered(vec![b"*body".to_vec()], 7), MOST), [b"7 9 100 0 0 0 0 0 *body"]);
     }
 
     #[test]
     fn packs_are_as_large_as_they_may_be() {
-        let counts = |bytes: usize, count: usize| -> Vec<usize> {
-            let elements = elements(&numbered(vec![vec![b'x'; bytes]; count], 1));
+        let counts = |bytes: usize, count: usize, most: usize| -> Vec<usize> {
+            let elements = elements(&numbered(vec![vec![b'x'; bytes]; count], 1), most);
             elements.into_iter().map(|element| read_all(vec![element]).len()).collect()
         };
-        assert_eq!(counts(64, 250), [100, 100, 50]);
-        assert_eq!(counts(5_000, 7), [3, 3, 1]);
-        assert_eq!(counts(20_000, 2), [1, 1]);
+        assert_eq!(counts(64, 250, MOST), [100, 100, 50]);
+        assert_eq!(counts(64, 20, FEW), [8, 8, 4]);
+        assert_eq!(counts(5_000, 7, MOST), [3, 3, 1]);
+        assert_eq!(counts(20_000, 2, MOST), [1, 1]);
     }
 
     #[test]
@@ -201,10 +206,10 @@ mod tests {
         ];
         for change in changes {
             let mut messages = numbered(vec![b"x".to_vec(); 2], 1);
-            assert_eq!(elements(&messages).len(), 1);
+            assert_eq!(elements(&messages, MOST).len(), 1);
             change(&mut messages[1]);
-            assert_eq!(elements(&messages).len(), 2, "{messages:?}");
-            assert_eq!(read_all(elements(&messages)), messages);
+            assert_eq!(elements(&messages, MOST).len(), 2, "{messages:?}");
+            assert_eq!(read_all(elements(&messages, MOST)), messages);
         }
     }
 
@@ -228,7 +233,7 @@ mod tests {
                 id += count;
                 element
             });
-            assert_eq!(complete.collect::<Vec<_>>(), elements(&messages), "{count} of {bytes} bytes");
+            assert_eq!(complete.collect::<Vec<_>>(), elements(&messages, MOST), "{count} of {bytes} bytes");
         }
     }
 
@@ -241,8 +246,8 @@ mod tests {
             {
                 *message = message.clone().with_headers(headers());
             }
-            assert_eq!(elements(&messages).len(), 2, "{with_headers:?}");
-            assert_eq!(read_all(elements(&messages)), messages);
+            assert_eq!(elements(&messages, MOST).len(), 2, "{with_headers:?}");
+            assert_eq!(read_all(elements(&messages, MOST)), messages);
         }
     }
 }

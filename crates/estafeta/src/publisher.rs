@@ -2,11 +2,11 @@
 //!
 //! The ring numbers the messages and remembers the last call of each publisher. A call whose reply was lost is
 //! therefore repeated without harm. The memory belongs to an *identity*, which has one call in flight at a time. A
-//! [`Publisher`] draws as many identities as it has calls in flight. A call that its caller drops takes its identity
-//! along, because nobody knows whether it arrived.
+//! [`Publisher`] draws as many identities as it has calls in flight. If a caller drops a call, the publisher never uses
+//! that identity again, because it does not know whether the call arrived.
 
-use std::collections::BTreeMap;
 use std::future::{Future, IntoFuture};
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -15,24 +15,18 @@ use bytes::Bytes;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::config::Config;
+use crate::draft::{Draft, check_key};
 use crate::error::{Error, Result};
-use crate::headers::Headers;
-use crate::identity::{Epoch, Incarnation};
-use crate::keys::RingName;
-use crate::message::Message;
-use crate::redis::{Endpoint, ManagedConnection, Store};
-use crate::steps::{Cancellation, MessageKey, MessageRef, NewMessage, Submission, Submit};
+use crate::identity::Incarnation;
+use crate::redis::{ManagedConnection, Store};
+use crate::steps::{Cancellation, MessageRef, NewMessage, Submission, Submit};
 
 /// How long a call waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a key is taken by default.
-const WINDOW: Duration = Duration::from_secs(24 * 3600);
-/// The longest window and the longest delay. Redis stores their ends in milliseconds.
-const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// For how long a publish that may have arrived is repeated. The ring recognises a repeat for ten minutes.
+const REPEATS: Duration = Duration::from_secs(8 * 60);
 /// The longest pause before a publish tries again.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
-/// These headers differ from call to call, even if the message is the same.
-const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
 /// Publishes messages in a ring without being a node of it. Clones share one connection, which reconnects by itself.
 ///
@@ -40,16 +34,24 @@ const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// use estafeta::Publisher;
 ///
-/// let orders = Publisher::connect("redis://127.0.0.1:6379".parse()?, "orders".parse()?).await?;
-/// let receipt = orders.publish("two pizzas").key("order-17").header("shop", "berlin").await?;
+/// #[derive(serde::Serialize)]
+/// struct Order {
+///     id: u64,
+///     pizzas: u32,
+/// }
+///
+/// let orders: Publisher<Order> = Publisher::on("redis://127.0.0.1:6379", "orders").await?;
+/// let order = Order { id: 17, pizzas: 2 };
+/// let receipt = orders.publish(&order).key(order.id.to_string()).header("shop", "berlin").await?;
 /// // A second click: the same id, and nothing is published.
-/// let again = orders.publish("two pizzas").key("order-17").header("shop", "berlin").await?;
+/// let again = orders.publish(&order).key(order.id.to_string()).header("shop", "berlin").await?;
 /// assert!(again.duplicate && again.id == receipt.id);
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
-pub struct Publisher {
+///
+/// Bodies are written as JSON. A `Publisher<Bytes>` publishes bytes and text as they are.
+pub struct Publisher<T = Bytes> {
     store: Store,
     application: String,
     max_waiting: u64,
@@ -58,6 +60,19 @@ pub struct Publisher {
     idle: Arc<Mutex<Vec<PublisherIdentity>>>,
     /// Ends the task that reconnects, once the last clone is gone.
     _open: Arc<DropGuard>,
+    body: PhantomData<fn(&T)>,
+}
+
+impl<T> Clone for Publisher<T> {
+    fn clone(&self) -> Self {
+        Self {
+            store: self.store.clone(),
+            application: self.application.clone(),
+            idle: Arc::clone(&self.idle),
+            _open: Arc::clone(&self._open),
+            ..*self
+        }
+    }
 }
 
 /// One identity of a publisher. It has at most one call in flight.
@@ -71,9 +86,9 @@ struct PublisherIdentity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Receipt {
-    /// The message's number in the ring. For a duplicate, that of the first message with the same key.
+    /// The message's number in the ring. For a duplicate, that of the first message with the same key or single name.
     pub id: u64,
-    /// Whether an equal message was published before with the same key, so that this one was not.
+    /// Whether this message was not published: an equal one has its key, or another one with its single name waits.
     pub duplicate: bool,
 }
 
@@ -84,14 +99,16 @@ impl Publisher {
     pub const MAX_BYTES: usize = 16 * 1024 * 1024;
     /// The longest key in bytes.
     pub const MAX_KEY: usize = 512;
+}
 
+impl<T> Publisher<T> {
     /// Connects to Redis, and reconnects on the current tokio runtime whenever the connection breaks. The ring need not
     /// exist yet. Its application is the ring's name, as in [`Config::new`].
-    pub async fn connect(endpoint: Endpoint, ring: RingName) -> Result<Self> {
-        Self::of(&Config::new(endpoint, ring)).await
+    pub async fn on(redis: &str, ring: &str) -> Result<Self> {
+        Self::of(&Config::new(redis.parse()?, ring.parse()?)).await
     }
 
-    /// Connects like [`connect`](Self::connect), with the Redis, the ring, the application, `max_waiting` and `max_body`
+    /// Connects like [`on`](Self::on), with the Redis, the ring, the application, `max_waiting` and `max_body`
     /// of these settings.
     pub async fn of(config: &Config) -> Result<Self> {
         config.validate()?;
@@ -111,11 +128,19 @@ impl Publisher {
         let open = Arc::new(closed.clone().drop_guard());
         tokio::spawn(async move { connection.keep(keeper, closed).await });
         let (max_waiting, max_body) = (config.max_waiting, config.max_body);
-        Ok(Self { store, application, max_waiting, max_body, idle: Arc::default(), _open: open })
+        Ok(Self {
+            store,
+            application,
+            max_waiting,
+            max_body,
+            idle: Arc::default(),
+            _open: open,
+            body: PhantomData,
+        })
     }
 
     /// Publishes one message. Await the result to send it.
-    pub fn publish(&self, message: impl Into<Draft>) -> Publishing<'_> {
+    pub fn publish(&self, message: impl Into<Draft<T>>) -> Publishing<'_, T> {
         Publishing { publisher: self, draft: message.into(), patience: Duration::ZERO }
     }
 
@@ -133,9 +158,12 @@ impl Publisher {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn publish_all<D: Into<Draft>>(&self, messages: impl IntoIterator<Item = D>) -> PublishingAll<'_> {
+    pub fn publish_all<D: Into<Draft<T>>>(
+        &self,
+        messages: impl IntoIterator<Item = D>,
+    ) -> PublishingAll<'_, T> {
         // One message too many is enough to refuse them, however many there are.
-        let most = Self::MAX_MESSAGES + 1;
+        let most = Publisher::MAX_MESSAGES + 1;
         let drafts = messages.into_iter().take(most).map(Into::into).collect();
         PublishingAll { publisher: self, drafts, patience: Duration::ZERO }
     }
@@ -178,12 +206,12 @@ impl Publisher {
         outcome
     }
 
-    async fn send(&self, drafts: Vec<Draft>, patience: Duration) -> Result<Vec<Receipt>> {
+    async fn send(&self, drafts: Vec<Draft<T>>, patience: Duration) -> Result<Vec<Receipt>> {
         let messages = self.check(drafts)?;
         if messages.is_empty() {
             return Ok(Vec::new());
         }
-        let deadline = Instant::now() + patience;
+        let (started, mut patience) = (Instant::now(), patience);
         let identity = self.draw_identity();
         let submission = Submission {
             application: &self.application,
@@ -196,8 +224,16 @@ impl Publisher {
         let mut pause = Duration::from_millis(5);
         let outcome = loop {
             let outcome = self.try_once(&submission).await;
-            let left = deadline.saturating_duration_since(Instant::now());
-            let may_pass = matches!(outcome, Err(Error::Full { .. } | Error::Unreachable { .. }));
+            // This try may have arrived, even if Redis refused its repeat. Only for a while, the ring recognises a repeat.
+            if matches!(outcome, Err(Error::Unreachable { .. } | Error::Refused { .. })) {
+                patience = patience.min(REPEATS);
+            }
+            let left = patience.saturating_sub(started.elapsed());
+            let may_pass = match &outcome {
+                Err(Error::Full { .. } | Error::Paused { .. } | Error::Unreachable { .. }) => true,
+                Err(Error::Refused { reason, .. }) => passes(reason),
+                _ => false,
+            };
             if !may_pass || left.is_zero() {
                 break outcome;
             }
@@ -218,6 +254,7 @@ impl Publisher {
                 let key = submission.messages.get(position).and_then(|new| new.key.as_ref());
                 Err(Error::KeyReused { key: key.map(|key| key.name.clone()).unwrap_or_default() })
             }
+            Submit::Paused(left) => Err(Error::Paused { ring: self.store.ring().to_string(), left }),
             Submit::Full => {
                 Err(Error::Full { ring: self.store.ring().to_string(), max_waiting: self.max_waiting })
             }
@@ -225,9 +262,9 @@ impl Publisher {
     }
 
     /// Refuses what the ring would not accept, before anything is sent.
-    fn check(&self, drafts: Vec<Draft>) -> Result<Vec<NewMessage>> {
-        if drafts.len() > Self::MAX_MESSAGES {
-            let expected = format!("at most {} in one call", Self::MAX_MESSAGES);
+    fn check(&self, drafts: Vec<Draft<T>>) -> Result<Vec<NewMessage>> {
+        if drafts.len() > Publisher::MAX_MESSAGES {
+            let expected = format!("at most {} in one call", Publisher::MAX_MESSAGES);
             return Err(Error::expected("messages", expected, "more"));
         }
         let count = drafts.len();
@@ -241,8 +278,8 @@ impl Publisher {
             bytes += size + new.message.headers().bytes();
             messages.push(new);
         }
-        if count > 1 && bytes > Self::MAX_BYTES {
-            let expected = format!("at most {} bytes in one call", Self::MAX_BYTES);
+        if count > 1 && bytes > Publisher::MAX_BYTES {
+            let expected = format!("at most {} bytes in one call", Publisher::MAX_BYTES);
             return Err(Error::expected("messages", expected, format!("{bytes} bytes")));
         }
         Ok(messages)
@@ -258,142 +295,31 @@ impl Publisher {
     }
 }
 
-/// A message before it is published: a body, and perhaps headers, a key and a delay.
-#[derive(Clone, Debug)]
-pub struct Draft {
-    body: Bytes,
-    headers: Headers,
-    key: Option<String>,
-    window: Duration,
-    delay: Duration,
-    /// The first thing that was wrong with it.
-    error: Option<Error>,
-}
-
-impl Draft {
-    /// Creates a message with this body, any bytes.
-    pub fn new(body: impl Into<Bytes>) -> Self {
-        let (body, headers) = (body.into(), Headers::new());
-        Self { body, headers, key: None, window: WINDOW, delay: Duration::ZERO, error: None }
-    }
-
-    /// Changes the body.
-    #[must_use]
-    pub fn body(self, body: impl Into<Bytes>) -> Self {
-        Self { body: body.into(), ..self }
-    }
-
-    /// Publishes at most one message with this key in 24 hours, counted from the first publish, whatever becomes of the
-    /// message. An equal message gets the id of the first one. Another message with the same key is
-    /// [`Error::KeyReused`]. Messages are equal if their bodies and headers are. The headers `traceparent` and
-    /// `tracestate` do not matter, and neither does the delay.
-    #[must_use]
-    pub fn key(mut self, key: impl Into<String>) -> Self {
-        let key = key.into();
-        if let Err(error) = check_key(&key) {
-            self.error.get_or_insert(error);
-        }
-        self.key = Some(key);
-        self
-    }
-
-    /// Changes how long the key is taken. The default is 24 hours.
-    #[must_use]
-    pub fn window(mut self, window: Duration) -> Self {
-        if !(Duration::from_millis(1)..=TEN_YEARS).contains(&window) {
-            self.error.get_or_insert(Error::expected("window", "1ms to 10 years", format!("{window:?}")));
-        }
-        self.window = window;
-        self
-    }
-
-    /// Has the message wait in Redis for this long, by Redis' clock, before it goes to the queue. It is published at once
-    /// and has its id, but it does not count as waiting, so a full ring accepts it. The longest delay is ten years.
-    #[must_use]
-    pub fn delay(mut self, delay: Duration) -> Self {
-        if delay > TEN_YEARS {
-            self.error.get_or_insert(Error::expected("delay", "at most 10 years", format!("{delay:?}")));
-        }
-        self.delay = delay;
-        self
-    }
-
-    /// Adds a header, or changes the value of the header with this name. [`Headers`] has the limits.
-    #[must_use]
-    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        if let Err(error) = self.headers.insert(name, value) {
-            self.error.get_or_insert(error);
-        }
-        self
-    }
-
-    /// The message as it is sent. The ring decides about id, epoch and time.
-    fn build(self, ring: &RingName) -> Result<NewMessage> {
-        if let Some(error) = self.error {
-            return Err(error);
-        }
-        let fingerprint = self.key.as_ref().map(|_| fingerprint(&self.headers, &self.body));
-        let key = self.key.zip(fingerprint);
-        let key = key.map(|(name, fingerprint)| MessageKey { name, window: self.window, fingerprint });
-        let message = Message::new(ring, 0, Epoch(0), 0, self.body).with_headers(self.headers);
-        Ok(NewMessage { message, key, delay: self.delay })
-    }
-}
-
-fn check_key(key: &str) -> Result<()> {
-    if (1..=Publisher::MAX_KEY).contains(&key.len()) {
-        return Ok(());
-    }
-    let (expected, got) = (format!("1 to {} bytes", Publisher::MAX_KEY), format!("{} bytes", key.len()));
-    Err(Error::expected("key", expected, got))
-}
-
-/// Equal for messages that may pass for the same one, in whatever order their headers were added.
-fn fingerprint(headers: &Headers, body: &[u8]) -> String {
-    let mut sha = sha1_smol::Sha1::new();
-    let sorted: BTreeMap<&str, &str> =
-        headers.iter().filter(|(name, _)| !TRACE_HEADERS.contains(name)).collect();
-    for text in sorted.iter().flat_map(|(name, value)| [name, value]) {
-        sha.update(format!("{}:{text}", text.len()).as_bytes());
-    }
-    sha.update(b"\n");
-    sha.update(body);
-    sha.digest().to_string()
-}
-
-impl From<&str> for Draft {
-    fn from(body: &str) -> Self {
-        Self::new(body.as_bytes().to_vec())
-    }
-}
-
-impl From<String> for Draft {
-    fn from(body: String) -> Self {
-        Self::new(body.into_bytes())
-    }
-}
-
-impl From<&[u8]> for Draft {
-    fn from(body: &[u8]) -> Self {
-        Self::new(body.to_vec())
-    }
-}
-
-impl From<Vec<u8>> for Draft {
-    fn from(body: Vec<u8>) -> Self {
-        Self::new(body)
-    }
+/// Whether Redis may stop refusing for this reason by itself. The reason begins with the code of the error.
+fn passes(reason: &str) -> bool {
+    const PASSING: [&str; 9] = [
+        "BUSY",
+        "LOADING",
+        "READONLY",
+        "MASTERDOWN",
+        "NOREPLICAS",
+        "OOM",
+        "MISCONF",
+        "TRYAGAIN",
+        "CLUSTERDOWN",
+    ];
+    reason.split(' ').next().is_some_and(|code| PASSING.contains(&code))
 }
 
 /// A publish of one message. Await it to send the message.
 #[must_use = "a message is published when its publish is awaited"]
-pub struct Publishing<'a> {
-    publisher: &'a Publisher,
-    draft: Draft,
+pub struct Publishing<'a, T> {
+    publisher: &'a Publisher<T>,
+    draft: Draft<T>,
     patience: Duration,
 }
 
-impl Publishing<'_> {
+impl<T> Publishing<'_, T> {
     /// See [`Draft::key`].
     pub fn key(self, key: impl Into<String>) -> Self {
         Self { draft: self.draft.key(key), ..self }
@@ -409,19 +335,25 @@ impl Publishing<'_> {
         Self { draft: self.draft.delay(delay), ..self }
     }
 
+    /// See [`Draft::single`].
+    pub fn single(self, name: impl Into<String>) -> Self {
+        Self { draft: self.draft.single(name), ..self }
+    }
+
     /// See [`Draft::header`].
     pub fn header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
         Self { draft: self.draft.header(name, value), ..self }
     }
 
-    /// Tries again for this long while the ring is full or Redis cannot be reached. Without it, such an error is
-    /// returned at once.
+    /// Tries again for this long while the ring is full, producing is paused, or Redis cannot be reached or does not serve
+    /// for the moment, for example because it loads its data. Without it, such an error is returned at once. A publish
+    /// that may have arrived is repeated for eight minutes at most.
     pub fn patient(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 }
 
-impl<'a> IntoFuture for Publishing<'a> {
+impl<'a, T> IntoFuture for Publishing<'a, T> {
     type Output = Result<Receipt>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
@@ -436,72 +368,24 @@ impl<'a> IntoFuture for Publishing<'a> {
 
 /// A publish of several messages. Await it to send them.
 #[must_use = "messages are published when their publish is awaited"]
-pub struct PublishingAll<'a> {
-    publisher: &'a Publisher,
-    drafts: Vec<Draft>,
+pub struct PublishingAll<'a, T> {
+    publisher: &'a Publisher<T>,
+    drafts: Vec<Draft<T>>,
     patience: Duration,
 }
 
-impl PublishingAll<'_> {
+impl<T> PublishingAll<'_, T> {
     /// See [`Publishing::patient`].
     pub fn patient(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 }
 
-impl<'a> IntoFuture for PublishingAll<'a> {
+impl<'a, T> IntoFuture for PublishingAll<'a, T> {
     type Output = Result<Vec<Receipt>>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.publisher.send(self.drafts, self.patience))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn print(draft: Draft) -> String {
-        let key = draft.key("k").build(&RingName::sample()).unwrap().key;
-        key.unwrap().fingerprint
-    }
-
-    #[test]
-    fn messages_are_equal_if_bodies_and_headers_are_in_whatever_order() {
-        let one = print(Draft::new("x").header("a", "1").header("b", "2"));
-        assert_eq!(one, print(Draft::new("x").header("b", "2").header("a", "1")));
-        assert_eq!(one, print(Draft::new("x").header("traceparent", "t").header("b", "2").header("a", "1")));
-        let second = Duration::from_secs(1);
-        assert_eq!(one, print(Draft::new("x").header("a", "1").header("b", "2").delay(second)));
-        let others = [
-            Draft::new("y").header("a", "1").header("b", "2"),
-            Draft::new("x").header("a", "1"),
-            Draft::new("x").header("a", "2").header("b", "1"),
-            Draft::new("x").header("a1", "").header("b", "2"),
-        ];
-        for other in others {
-            assert_ne!(one, print(other.clone()), "{other:?}");
-        }
-    }
-
-    #[test]
-    fn a_draft_remembers_the_first_thing_that_is_wrong() {
-        let refused = [
-            (Draft::new("x").key(""), "key: expected 1 to 512 bytes, got '0 bytes'"),
-            (Draft::new("x").key("k".repeat(513)), "key: expected 1 to 512 bytes, got '513 bytes'"),
-            (Draft::new("x").header("a b", "").key(""), "header name: expected 1 to 64 visible ASCII"),
-            (Draft::new("x").window(Duration::ZERO), "window: expected 1ms to 10 years"),
-            (
-                Draft::new("x").delay(TEN_YEARS + Duration::from_nanos(1)),
-                "delay: expected at most 10 years, got",
-            ),
-            (Draft::new("x").delay(Duration::MAX), "delay: expected at most 10 years, got"),
-        ];
-        for (draft, error) in refused {
-            let found = draft.build(&RingName::sample()).unwrap_err().to_string();
-            assert!(found.starts_with(error), "{found}");
-        }
-        Draft::new("x").key("k".repeat(512)).delay(TEN_YEARS).build(&RingName::sample()).unwrap();
     }
 }

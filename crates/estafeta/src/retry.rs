@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use crate::handler::{Failure, FailureKind, Outcome};
+use crate::config::TEN_YEARS;
+use crate::failure::{Failure, FailureKind};
 use crate::message::Message;
+use crate::outcome::Outcome;
 use crate::steps::Disposition;
-
-/// The longest time that a message waits. The times of Redis' clock have at most 15 digits.
-const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// How often a message is tried, and how long it waits after each failure.
 ///
@@ -51,9 +50,12 @@ impl Retry {
     ) -> Option<Disposition> {
         let failure = match answer {
             Ok(Outcome { snooze: None, .. }) => return None,
-            Ok(Outcome { snooze: Some(after), carry }) => match message.headers_with_carry(carry) {
+            Ok(Outcome { effects: Some(_), .. }) => {
+                Failure::fatal("effects: expected a message that is done, got a snooze")
+            }
+            Ok(Outcome { snooze: Some(after), carry, .. }) => match message.headers_with_carry(carry) {
                 Ok(headers) => {
-                    return Some(Disposition::Snooze { after: after.min(LONGEST), headers });
+                    return Some(Disposition::Snooze { after: after.min(TEN_YEARS), headers });
                 }
                 Err(error) => error.into(),
             },
@@ -63,7 +65,7 @@ impl Retry {
             FailureKind::Fatal => None,
             _ if message.failures.saturating_add(1) >= self.attempts => None,
             FailureKind::Retry => Some(self.wait(message.failures, chance)),
-            FailureKind::RetryAfter(after) => Some(after.min(LONGEST)),
+            FailureKind::RetryAfter(after) => Some(after.min(TEN_YEARS)),
         };
         let reason = failure.into_reason();
         Some(match after {
@@ -137,6 +139,13 @@ mod tests {
     }
 
     #[test]
+    fn a_snooze_with_effects_is_a_dead_letter_at_once() {
+        let reason = "effects: expected a message that is done, got a snooze".to_owned();
+        let answer = Ok(Outcome::snooze(SECOND).add("naps", 1));
+        assert_eq!(disposition(0, answer), Some(Disposition::Fail { reason }));
+    }
+
+    #[test]
     fn what_a_snooze_carries_replaces_what_it_carried_before_and_leaves_other_headers_alone() {
         let mut headers = crate::Headers::new();
         headers.insert("traceparent", "t").unwrap();
@@ -165,7 +174,7 @@ mod tests {
 
     #[test]
     fn no_message_waits_longer_than_redis_can_count() {
-        let longest = Duration::from_secs(315_360_000);
+        let longest = Duration::from_secs(315_576_000);
         let Some(Disposition::Snooze { after, .. }) = disposition(0, Ok(Outcome::snooze(Duration::MAX)))
         else {
             panic!("no snooze")

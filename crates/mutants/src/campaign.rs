@@ -36,11 +36,11 @@ pub struct Case {
     pub line: usize,
     tests: Vec<String>,
     fingerprint: u64,
-    pub fate: Fate,
+    pub fate: CaseFate,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum CaseFate {
     NotTried,
     /// No test can catch it, for this reason.
     Equivalent(String),
@@ -60,7 +60,7 @@ impl Case {
         let tests = tests.iter().map(|tests| (*tests).to_owned()).collect();
         let reason = equivalents.reason(&change).map(ToOwned::to_owned);
         let mut case = Self::new(None, mutant, change, tests, source, results);
-        case.fate = reason.map_or(case.fate, Fate::Equivalent);
+        case.fate = reason.map_or(case.fate, CaseFate::Equivalent);
         Ok(case)
     }
 
@@ -80,7 +80,7 @@ impl Case {
         results: &StoredResults,
     ) -> Self {
         let fingerprint = fingerprint(&[&mutant.file, &mutant.apply(source)]);
-        let fate = results.of(fingerprint).cloned().map_or(Fate::NotTried, Fate::Tried);
+        let fate = results.of(fingerprint).cloned().map_or(CaseFate::NotTried, CaseFate::Tried);
         Self { bug, line: mutant.line(source), mutant, change, tests, fingerprint, fate }
     }
 
@@ -109,7 +109,7 @@ pub struct Campaign<'a> {
 }
 
 /// One of several workers, with its own sources and scripts.
-struct Worker<'a> {
+struct TrialWorker<'a> {
     copy: TreeCopy,
     trial: Trial,
     scripts: PathBuf,
@@ -120,7 +120,8 @@ struct Worker<'a> {
 impl Campaign<'_> {
     /// Tries all cases that have not been tried, until the time is over.
     pub fn run(&self, cases: &mut [Case]) -> Result<()> {
-        let open: Vec<usize> = (0..cases.len()).filter(|case| cases[*case].fate == Fate::NotTried).collect();
+        let open: Vec<usize> =
+            (0..cases.len()).filter(|case| cases[*case].fate == CaseFate::NotTried).collect();
         if open.is_empty() {
             return Ok(());
         }
@@ -160,7 +161,7 @@ impl Campaign<'_> {
             Ok(())
         })?;
         for (index, outcome) in found.into_inner().expect("no panic while held") {
-            cases[index].fate = Fate::Tried(outcome);
+            cases[index].fate = CaseFate::Tried(outcome);
         }
         Ok(())
     }
@@ -173,14 +174,14 @@ impl Campaign<'_> {
 
     /// All stages of cases that have not been tried.
     fn open_stages<'a>(&self, cases: &'a [Case], scripts: bool) -> BTreeSet<&'a str> {
-        let open = cases.iter().filter(|case| case.fate == Fate::NotTried && case.is_script() == scripts);
+        let open = cases.iter().filter(|case| case.fate == CaseFate::NotTried && case.is_script() == scripts);
         open.flat_map(|case| self.stages(case)).collect()
     }
 
     /// One build of all Rust mutants that have not been tried, and which functions the tests call in it.
     fn together(&self, cases: &[Case]) -> Result<Option<(Together, TestReach)>> {
         let open =
-            cases.iter().enumerate().filter(|(_, case)| case.fate == Fate::NotTried && !case.is_script());
+            cases.iter().enumerate().filter(|(_, case)| case.fate == CaseFate::NotTried && !case.is_script());
         let mutants: BTreeMap<usize, &Mutant> =
             open.map(|(index, case)| (number_of(index), &case.mutant)).collect();
         if mutants.is_empty() {
@@ -229,7 +230,7 @@ impl Campaign<'_> {
         number: usize,
         binary_for_scripts: Option<&'a Built>,
         together: Option<&'a (Together, TestReach)>,
-    ) -> Result<Worker<'a>> {
+    ) -> Result<TrialWorker<'a>> {
         let (copy, trial) = self.trial(number)?;
         let scripts = self.target.join(format!("scripts-{number}"));
         for (file, text) in suites::scripts()? {
@@ -237,11 +238,11 @@ impl Campaign<'_> {
             std::fs::create_dir_all(path.parent().unwrap_or(Path::new("")))?;
             std::fs::write(path, text)?;
         }
-        Ok(Worker { copy, trial, scripts, binary_for_scripts, together })
+        Ok(TrialWorker { copy, trial, scripts, binary_for_scripts, together })
     }
 }
 
-impl Worker<'_> {
+impl TrialWorker<'_> {
     /// Runs the tests of a mutant, stage by stage, until one fails.
     fn run(&self, index: usize, case: &Case, campaign: &Campaign<'_>) -> Result<TrialVerdict> {
         let file = &case.mutant.file;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::campaign::{Case, Fate};
+use crate::campaign::{Case, CaseFate};
 use crate::results::MutantOutcome;
 use crate::suites::{self, AREAS};
 
@@ -19,13 +19,13 @@ struct AreaTally {
 }
 
 impl AreaTally {
-    fn count(&mut self, fate: &Fate) {
+    fn count(&mut self, fate: &CaseFate) {
         *match fate {
-            Fate::NotTried => &mut self.not_tried,
-            Fate::Equivalent(_) => &mut self.equivalent,
-            Fate::Tried(MutantOutcome::Caught(_)) => &mut self.caught,
-            Fate::Tried(MutantOutcome::Survived) => &mut self.survived,
-            Fate::Tried(MutantOutcome::Unbuildable) => &mut self.unbuildable,
+            CaseFate::NotTried => &mut self.not_tried,
+            CaseFate::Equivalent(_) => &mut self.equivalent,
+            CaseFate::Tried(MutantOutcome::Caught(_)) => &mut self.caught,
+            CaseFate::Tried(MutantOutcome::Survived) => &mut self.survived,
+            CaseFate::Tried(MutantOutcome::Unbuildable) => &mut self.unbuildable,
         } += 1;
     }
 
@@ -57,13 +57,13 @@ fn planted(bugs: &[&Case]) -> (String, bool) {
     let (mut text, mut caught, mut tried) = (String::new(), 0, 0);
     for case in bugs {
         let by = match &case.fate {
-            Fate::Tried(MutantOutcome::Caught(test)) => test,
-            Fate::Tried(MutantOutcome::Survived) => "NOBODY",
-            Fate::Tried(MutantOutcome::Unbuildable) => "NOBODY: it does not build",
-            Fate::NotTried | Fate::Equivalent(_) => "not tried",
+            CaseFate::Tried(MutantOutcome::Caught(test)) => test,
+            CaseFate::Tried(MutantOutcome::Survived) => "NOBODY",
+            CaseFate::Tried(MutantOutcome::Unbuildable) => "NOBODY: it does not build",
+            CaseFate::NotTried | CaseFate::Equivalent(_) => "not tried",
         };
-        tried += usize::from(matches!(case.fate, Fate::Tried(_)));
-        caught += usize::from(matches!(case.fate, Fate::Tried(MutantOutcome::Caught(_))));
+        tried += usize::from(matches!(case.fate, CaseFate::Tried(_)));
+        caught += usize::from(matches!(case.fate, CaseFate::Tried(MutantOutcome::Caught(_))));
         let _ = writeln!(text, "{:<68} {by}", case.bug.as_deref().unwrap_or_default());
     }
     if !bugs.is_empty() {
@@ -87,7 +87,7 @@ fn scores(cases: &[&Case]) -> (String, bool) {
         }
     }
     let mut text = String::new();
-    let of_fate = |text: &mut String, title: &str, reason: &dyn Fn(&Fate) -> Option<String>| {
+    let of_fate = |text: &mut String, title: &str, reason: &dyn Fn(&CaseFate) -> Option<String>| {
         for case in cases {
             if let Some(reason) = reason(&case.fate) {
                 let _ =
@@ -96,10 +96,12 @@ fn scores(cases: &[&Case]) -> (String, bool) {
         }
     };
     of_fate(&mut text, "equivalent", &|fate| match fate {
-        Fate::Equivalent(reason) => Some(format!("  {reason}")),
+        CaseFate::Equivalent(reason) => Some(format!("  {reason}")),
         _ => None,
     });
-    of_fate(&mut text, "survived", &|fate| (*fate == Fate::Tried(MutantOutcome::Survived)).then(String::new));
+    of_fate(&mut text, "survived", &|fate| {
+        (*fate == CaseFate::Tried(MutantOutcome::Survived)).then(String::new)
+    });
 
     let _ = writeln!(
         text,

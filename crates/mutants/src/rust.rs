@@ -14,7 +14,7 @@ use crate::mutant::Mutant;
 use crate::suites;
 
 #[derive(Deserialize)]
-struct Listed {
+struct ListedMutant {
     file: String,
     span: SourceSpan,
     replacement: String,
@@ -22,13 +22,13 @@ struct Listed {
 
 #[derive(Deserialize)]
 struct SourceSpan {
-    start: Position,
-    end: Position,
+    start: LineColumn,
+    end: LineColumn,
 }
 
 /// A position in a file. Both numbers are counted from 1, the column in characters.
 #[derive(Deserialize)]
-struct Position {
+struct LineColumn {
     line: usize,
     column: usize,
 }
@@ -49,11 +49,11 @@ pub fn mutants(tool: &Path, root: &Path) -> Result<Vec<Mutant>> {
 }
 
 fn read(list: &[u8], source_of: impl Fn(&str) -> Result<String>) -> Result<Vec<Mutant>> {
-    let listed: Vec<Listed> = serde_json::from_slice(list).context("the list of cargo-mutants")?;
+    let listed: Vec<ListedMutant> = serde_json::from_slice(list).context("the list of cargo-mutants")?;
     let mut mutants = Vec::with_capacity(listed.len());
-    for Listed { file, span, replacement } in listed {
+    for ListedMutant { file, span, replacement } in listed {
         let source = source_of(&file)?;
-        let at = |position: &Position| {
+        let at = |position: &LineColumn| {
             byte_at(&source, position).with_context(|| format!("{file} has no line {}", position.line))
         };
         let mutant = Mutant { span: at(&span.start)?..at(&span.end)?, file: file.clone(), replacement };
@@ -65,7 +65,7 @@ fn read(list: &[u8], source_of: impl Fn(&str) -> Result<String>) -> Result<Vec<M
     Ok(mutants)
 }
 
-fn byte_at(source: &str, position: &Position) -> Option<usize> {
+fn byte_at(source: &str, position: &LineColumn) -> Option<usize> {
     let mut start = 0;
     for _ in 1..position.line {
         start += source[start..].find('\n')? + 1;

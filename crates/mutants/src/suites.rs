@@ -46,6 +46,10 @@ pub const AREAS: &[Area] = &[
         files: &[
             ("crates/estafeta-lab/src/chaos/judge.rs", &["lab:chaos", "commands:chaos"]),
             ("crates/estafeta-lab/src/chaos/verdict.rs", &["lab:chaos", "commands:chaos"]),
+            ("crates/estafeta-lab/src/chaos/real_work/evidence.rs", &["lab:chaos", "commands:chaos"]),
+            ("crates/estafeta-lab/src/chaos/real_work/findings.rs", &["lab:chaos", "commands:chaos"]),
+            ("crates/estafeta-lab/src/chaos/real_work/publications.rs", &["lab:chaos", "commands:chaos"]),
+            ("crates/estafeta-lab/src/chaos/real_work/rules.rs", &["lab:chaos", "commands:chaos"]),
         ],
     },
     Area {
@@ -65,7 +69,7 @@ pub const AREAS: &[Area] = &[
             ("crates/estafeta/src/pack.rs", &["sample", "scripts", "library", "stories"]),
             (
                 "crates/estafeta/src/inspect/",
-                &["scripts", "library", "commands:clean_temp,errors,reset,foreign_data,status"],
+                &["scripts", "library", "commands:clean_temp,errors,results,reset,foreign_data,status"],
             ),
             ("crates/estafeta/src/", &["scripts", "library", BEHAVIOUR]),
         ],

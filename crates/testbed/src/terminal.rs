@@ -38,14 +38,14 @@ pub struct Terminal {
     child: Mutex<OwnedChild>,
     /// `None` after [`hang_up`](Self::hang_up).
     master: Option<File>,
-    shown: Arc<Shown>,
+    shown: Arc<TerminalOutput>,
     name: String,
     // Declared after the child, so dropped after it. It shuts down a Redis that a living node would start again.
     _data: DataDir,
 }
 
 /// What the program has shown so far, and a condition variable for its changes.
-struct Shown {
+struct TerminalOutput {
     state: Mutex<TerminalState>,
     changed: Condvar,
 }
@@ -83,7 +83,7 @@ impl Terminal {
             .unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()));
         let parser = vt100::Parser::new(at_least_one(rows), at_least_one(cols), 0);
         let state = Mutex::new(TerminalState { parser, raw: Vec::new(), closed: false, hung_up: false });
-        let shown = Arc::new(Shown { state, changed: Condvar::new() });
+        let shown = Arc::new(TerminalOutput { state, changed: Condvar::new() });
         shown.draw(master.try_clone().expect("a terminal can be shared"));
         let name = format!("{} (pid {})", program.display(), child.pid());
         Self { child: Mutex::new(child), master: Some(master), shown, name, _data: data }
@@ -219,7 +219,7 @@ impl TerminalState {
     }
 }
 
-impl Shown {
+impl TerminalOutput {
     /// Draws what the program writes until no process has the terminal open any more. Linux reports that as an error.
     fn draw(self: &Arc<Self>, mut master: File) {
         let shown = Arc::clone(self);

@@ -1,12 +1,16 @@
 //! The code that all peers in Rust share: it reads the task, counts handled messages and prints the result.
 //! `bench/peers/README.md` describes the contract, which the peers in other languages keep too.
 
+mod work;
+
 use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use tokio::sync::Notify;
+
+pub use work::{Allowance, Job, ProducerTask, WorkerTask, report_put};
 
 /// The size of a batch, unless the task names one.
 const BATCH: u64 = 100;
@@ -30,7 +34,35 @@ impl Mode {
     }
 }
 
-/// What a peer has to do in one run.
+/// What a program has to do.
+#[derive(Debug)]
+pub enum Task {
+    /// Put and handle messages as fast as it can.
+    Speed(PeerTask),
+    /// Be one of several workers, whose messages take a while.
+    Worker(WorkerTask),
+    /// Put messages for such workers.
+    Producer(ProducerTask),
+}
+
+impl Task {
+    /// Reads `REDIS_URL` and the arguments. The first one decides what the others mean.
+    pub fn from_env() -> Result<Task> {
+        let redis_url = std::env::var("REDIS_URL").context("REDIS_URL is not set")?;
+        let arguments: Vec<String> = std::env::args().skip(1).collect();
+        Task::parse(redis_url, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    fn parse(redis_url: String, arguments: &[&str]) -> Result<Task> {
+        Ok(match arguments {
+            ["worker", rest @ ..] => Task::Worker(WorkerTask::parse(redis_url, rest)?),
+            ["producer", rest @ ..] => Task::Producer(ProducerTask::parse(redis_url, rest)?),
+            _ => Task::Speed(PeerTask::parse(redis_url, arguments)?),
+        })
+    }
+}
+
+/// What a peer has to do in one run, as fast as it can.
 #[derive(Clone, Debug)]
 pub struct PeerTask {
     /// The server, which no other program uses.
@@ -44,32 +76,22 @@ pub struct PeerTask {
 }
 
 impl PeerTask {
-    /// Reads `REDIS_URL` and the arguments `MODE COUNT BODY_BYTES [BATCH]`.
-    pub fn from_env() -> Result<PeerTask> {
-        let redis_url = std::env::var("REDIS_URL").context("REDIS_URL is not set")?;
-        let arguments: Vec<String> = std::env::args().skip(1).collect();
-        let (mode, count, body_bytes, batch) = match arguments.as_slice() {
+    /// Reads the arguments `MODE COUNT BODY_BYTES [BATCH]`.
+    fn parse(redis_url: String, arguments: &[&str]) -> Result<PeerTask> {
+        let (mode, count, body_bytes, batch) = match *arguments {
             [mode, count, body_bytes] => (mode, count, body_bytes, None),
             [mode, count, body_bytes, batch] => (mode, count, body_bytes, Some(batch)),
             _ => bail!("expected MODE COUNT BODY_BYTES [BATCH], got {} arguments", arguments.len()),
         };
-        let mode = match mode.as_str() {
+        let mode = match mode {
             "end-to-end" => Mode::EndToEnd,
             "consume" => Mode::Consume,
-            other => bail!("expected end-to-end or consume, got {other}"),
+            other => bail!("expected end-to-end, consume, worker or producer, got {other}"),
         };
-        let count = count.parse().with_context(|| format!("expected a number of messages, got {count}"))?;
-        let body_bytes =
-            body_bytes.parse().with_context(|| format!("expected a number of bytes, got {body_bytes}"))?;
-        let batch = batch
-            .map(|batch| {
-                batch
-                    .parse()
-                    .ok()
-                    .filter(|&batch| batch > 0)
-                    .with_context(|| format!("expected a size of batches of at least 1, got {batch}"))
-            })
-            .transpose()?;
+        let count = number("a number of messages", count)?;
+        let body_bytes = number("a number of bytes", body_bytes)?;
+        let batch = batch.map(|batch| number("a size of batches", batch)).transpose()?;
+        ensure!(batch != Some(0), "expected a size of batches of at least 1, got 0");
         Ok(PeerTask { redis_url, mode, count, body_bytes, batch })
     }
 
@@ -112,6 +134,11 @@ impl PeerTask {
         writeln!(std::io::stdout(), "{line}")?;
         Ok(())
     }
+}
+
+/// Reads an argument that is a number.
+fn number<T: std::str::FromStr>(what: &str, argument: &str) -> Result<T> {
+    argument.parse().ok().with_context(|| format!("expected {what}, got {argument}"))
 }
 
 /// Counts handled messages. The handlers do nothing else.
@@ -164,6 +191,19 @@ mod tests {
         assert_eq!(task.batches().collect::<Vec<_>>(), [100, 100, 50]);
         let task = PeerTask { batch: Some(1000), ..task };
         assert_eq!(task.batches().collect::<Vec<_>>(), [250]);
+    }
+
+    #[test]
+    fn the_first_argument_decides_what_a_program_does() {
+        let parse = |arguments: &[&str]| Task::parse(String::new(), arguments);
+        assert!(matches!(parse(&["consume", "10", "64", "5"]), Ok(Task::Speed(task)) if task.batch() == 5));
+        assert!(matches!(parse(&["worker", "64", "17"]), Ok(Task::Worker(task)) if task.slots == 64));
+        assert!(matches!(parse(&["producer", "0", "64"]), Ok(Task::Producer(task)) if task.every.is_none()));
+        for wrong in
+            [&["rest", "1", "2"][..], &["worker", "64"], &["producer", "2"], &["consume", "1", "1", "0"]]
+        {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[tokio::test]

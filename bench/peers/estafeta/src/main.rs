@@ -3,37 +3,55 @@
 //! Settings: no pause between messages, batches of the requested size, one lane, and room for all messages in the queue.
 //! The time ends when Redis has recorded the last outcome, which is after the handler has returned. With `consume`, the
 //! time also includes connecting and joining, because a member does that itself.
+//!
+//! `work.rs` has the settings for messages that take a while.
 
 mod members;
+mod work;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use contract::{Mode, PeerTask};
-use estafeta::{Config, Failure, Handler, Message, Ring, Source};
+use bytes::Bytes;
+use contract::{Mode, PeerTask, Task};
+use estafeta::{Config, Failure, Job, Node, Ring, every};
 use tokio_util::sync::CancellationToken;
 
 use crate::members::RunningMembers;
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<()> {
-    let task = PeerTask::from_env()?;
+fn main() -> Result<()> {
+    let mut one_thread = tokio::runtime::Builder::new_current_thread();
+    match Task::from_env()? {
+        Task::Speed(task) => one_thread.enable_all().build()?.block_on(speed(task)),
+        Task::Worker(task) => tokio::runtime::Runtime::new()?.block_on(work::handle(task)),
+        Task::Producer(task) => one_thread.enable_all().build()?.block_on(work::generate(task)),
+    }
+}
+
+async fn speed(task: PeerTask) -> Result<()> {
     let config = settings(&task)?;
     let handled = Arc::new(AtomicU64::new(0));
     let go = CancellationToken::new();
     let mut members = RunningMembers::none();
-    let source = RepeatedBody { body: task.body().into_bytes(), go: go.clone(), going: false };
+    let (body, started) = (Bytes::from(task.body()), go.clone());
+    let source = every(Duration::ZERO, move || {
+        let (body, started) = (body.clone(), started.clone());
+        async move {
+            started.cancelled().await;
+            Ok(body)
+        }
+    });
     // The first member takes office.
-    let generator = members.start(&config, source, CountingHandler(Arc::clone(&handled)), task.count)?;
+    let generator = Node::with(config.clone()).generate(source).handle_with(Arc::clone(&handled), count);
+    let generator = members.start(generator, task.count)?;
     members.working(generator.in_office()).await?;
-    // The handler never takes office. If it did, this source would give it no message.
-    let never = RepeatedBody { body: Vec::new(), go: CancellationToken::new(), going: false };
+    let handler = Node::with(config.clone()).handle_with(Arc::clone(&handled), count);
 
     let elapsed = match task.mode {
         Mode::EndToEnd => {
-            let handler = members.start(&config, never, CountingHandler(Arc::clone(&handled)), task.count)?;
+            let handler = members.start(handler, task.count)?;
             members.working(handler.joined()).await?;
             let start = Instant::now();
             go.cancel();
@@ -44,7 +62,7 @@ async fn main() -> Result<()> {
             members.working(generator.put.completed(Instant::now())).await?;
             task.filled()?;
             let start = Instant::now();
-            let handler = members.start(&config, never, CountingHandler(Arc::clone(&handled)), task.count)?;
+            let handler = members.start(handler, task.count)?;
             members.working(handler.settled.completed(start)).await?.0
         }
     };
@@ -77,29 +95,8 @@ async fn check(config: &Config, count: u64) -> Result<()> {
     Ok(())
 }
 
-/// Returns the same body again and again, once `go` is cancelled.
-struct RepeatedBody {
-    body: Vec<u8>,
-    go: CancellationToken,
-    going: bool,
-}
-
-impl Source for RepeatedBody {
-    async fn next(&mut self) -> Result<Vec<u8>, Failure> {
-        if !self.going {
-            self.go.cancelled().await;
-            self.going = true;
-        }
-        Ok(self.body.clone())
-    }
-}
-
 /// Counts messages.
-struct CountingHandler(Arc<AtomicU64>);
-
-impl Handler for CountingHandler {
-    async fn handle(&self, _: &Message) -> Result<(), Failure> {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
+async fn count(handled: Arc<AtomicU64>, _: Job<Bytes>) -> Result<(), Failure> {
+    handled.fetch_add(1, Ordering::Relaxed);
+    Ok(())
 }

@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result, bail};
 use contract::MessageCounter;
-use estafeta::{Config, Handler, Node, Notice, Observer, Source};
+use estafeta::{Node, Notice};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -27,22 +27,22 @@ impl RunningMembers {
     }
 
     /// Starts a member that will publish or handle this many messages.
-    pub fn start<S: Source, H: Handler>(
-        &mut self,
-        config: &Config,
-        source: S,
-        handler: H,
-        expected: u64,
-    ) -> Result<Arc<MemberEvents>> {
+    pub fn start(&mut self, member: Node, expected: u64) -> Result<Arc<MemberEvents>> {
         let events = Arc::new(MemberEvents::of(expected));
-        let member = Node::new(config.clone(), source, handler, EventObserver(Arc::clone(&events)));
+        self.start_observed(member, &events)?;
+        Ok(events)
+    }
+
+    /// Starts a member that reports what it does to `events`.
+    pub fn start_observed(&mut self, member: Node, events: &Arc<MemberEvents>) -> Result<()> {
+        let member = observed(member, events);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, end) = (self.stop.clone(), self.ended.clone().drop_guard());
         self.threads.push(std::thread::spawn(move || {
             let _end = end;
-            runtime.block_on(member.run(stop.cancelled_owned()))
+            runtime.block_on(member.until(stop.cancelled_owned()))
         }));
-        Ok(events)
+        Ok(())
     }
 
     /// Waits for something that the members do. Fails if one of them ends first.
@@ -70,6 +70,12 @@ impl RunningMembers {
     }
 }
 
+/// Lets a member report what it does to `events`.
+pub fn observed(member: Node, events: &Arc<MemberEvents>) -> Node {
+    let events = Arc::clone(events);
+    member.observe(move |notice| events.notice(notice))
+}
+
 /// What one member has reported.
 pub struct MemberEvents {
     joined: Notify,
@@ -81,7 +87,8 @@ pub struct MemberEvents {
 }
 
 impl MemberEvents {
-    fn of(expected: u64) -> MemberEvents {
+    /// Nothing yet, of a member that will publish or handle this many messages.
+    pub fn of(expected: u64) -> MemberEvents {
         let (put, settled) = (MessageCounter::of(expected), MessageCounter::of(expected));
         MemberEvents { joined: Notify::new(), in_office: Notify::new(), put, settled }
     }
@@ -93,17 +100,13 @@ impl MemberEvents {
     pub async fn in_office(&self) {
         self.in_office.notified().await;
     }
-}
 
-struct EventObserver(Arc<MemberEvents>);
-
-impl Observer for EventObserver {
-    fn notice(&self, notice: Notice<'_>) {
+    fn notice(&self, notice: &Notice<'_>) {
         match notice {
-            Notice::Joined { .. } => self.0.joined.notify_one(),
-            Notice::BecameGenerator { .. } => self.0.in_office.notify_one(),
-            Notice::Generated { messages } => self.0.put.add(messages.len() as u64),
-            Notice::Settled { messages, .. } => self.0.settled.add(messages.len() as u64),
+            Notice::Joined { .. } => self.joined.notify_one(),
+            Notice::BecameGenerator { .. } => self.in_office.notify_one(),
+            Notice::Generated { messages } => self.put.add(messages.len() as u64),
+            Notice::Settled { messages, .. } => self.settled.add(messages.len() as u64),
             _ => {}
         }
     }

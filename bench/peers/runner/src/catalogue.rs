@@ -2,7 +2,7 @@
 
 use contract::Mode;
 
-use crate::table::thousands;
+use crate::page::thousands;
 
 /// The language of a program, which also determines its directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,12 +26,21 @@ pub struct Program {
 
 /// One queue that takes part.
 #[derive(Debug)]
+pub struct Queue {
+    /// Its name, as its program reports it.
+    pub name: &'static str,
+    pub program: Program,
+    /// Its rows in the table of speed, one for each size of batches.
+    pub speed: &'static [Peer],
+    /// The settings for messages that take a while. Printed below the table of work.
+    pub work: &'static str,
+}
+
+/// One row in the table of speed.
+#[derive(Debug)]
 pub struct Peer {
-    /// The name of the queue, as its program reports it.
-    pub queue: &'static str,
     /// The size of its batches. None if the queue is measured with one size only.
     pub batch: Option<u64>,
-    pub program: Program,
     /// Printed below the table. The head of the program names the page that recommends each setting.
     pub settings: &'static str,
     /// The expected messages per second on two cores. They only determine how many messages a run has.
@@ -42,10 +51,11 @@ pub struct Peer {
 }
 
 impl Peer {
-    pub fn name(&self) -> String {
+    /// Its name in the table.
+    pub fn name(&self, queue: &Queue) -> String {
         match self.batch {
-            Some(batch) => format!("{}, batches of {}", self.queue, thousands(batch as f64)),
-            None => self.queue.to_owned(),
+            Some(batch) => format!("{}, batches of {}", queue.name, thousands(batch as f64)),
+            None => queue.name.to_owned(),
         }
     }
 
@@ -64,106 +74,133 @@ impl Peer {
     }
 }
 
-pub const PEERS: &[Peer] = &[
-    Peer {
-        queue: "estafeta",
-        batch: Some(1_000),
+pub const QUEUES: &[Queue] = &[
+    Queue {
+        name: "estafeta",
         program: Program { language: Language::Estafeta, name: "estafeta-peer" },
-        settings: "Rust, a generator and a handler in a thread each; at most 1,000 messages in a step, one lane",
-        end_to_end_rate: 800_000.0,
-        consume_rate: 1_200_000.0,
-        backlog_limit: None,
+        speed: &[
+            Peer {
+                batch: Some(1_000),
+                settings: "Rust, a generator and a handler in a thread each; at most 1,000 messages in a step, one lane",
+                end_to_end_rate: 800_000.0,
+                consume_rate: 1_200_000.0,
+                backlog_limit: None,
+            },
+            Peer {
+                batch: Some(100),
+                settings: "Rust, a generator and a handler in a thread each; at most 100 messages in a step, one lane",
+                end_to_end_rate: 500_000.0,
+                consume_rate: 500_000.0,
+                backlog_limit: None,
+            },
+        ],
+        work: "a generator and two members with 64 lanes each; an interval of 2 ms at 500/s, `max_waiting` 4,000 under full load",
     },
-    Peer {
-        queue: "estafeta",
-        batch: Some(100),
-        program: Program { language: Language::Estafeta, name: "estafeta-peer" },
-        settings: "Rust, a generator and a handler in a thread each; at most 100 messages in a step, one lane",
-        end_to_end_rate: 500_000.0,
-        consume_rate: 500_000.0,
-        backlog_limit: None,
-    },
-    Peer {
-        queue: "raw Streams",
-        batch: Some(1_000),
+    Queue {
+        name: "raw Streams",
         program: Program { language: Language::Rust, name: "streams" },
-        settings: "Rust, two tasks; pipelines of 1,000 XADD; XREADGROUP COUNT 1000, with XACK and XDEL of the batch before",
-        end_to_end_rate: 160_000.0,
-        consume_rate: 180_000.0,
-        backlog_limit: None,
+        speed: &[
+            Peer {
+                batch: Some(1_000),
+                settings: "Rust, two tasks; pipelines of 1,000 XADD; XREADGROUP COUNT 1000, with XACK and XDEL of the batch before",
+                end_to_end_rate: 160_000.0,
+                consume_rate: 180_000.0,
+                backlog_limit: None,
+            },
+            Peer {
+                batch: Some(100),
+                settings: "Rust, two tasks; pipelines of 100 XADD; XREADGROUP COUNT 100, with XACK and XDEL of the batch before",
+                end_to_end_rate: 140_000.0,
+                consume_rate: 160_000.0,
+                backlog_limit: None,
+            },
+        ],
+        work: "XADD, under full load in pipelines of 100; XREADGROUP with COUNT as many entries as slots are free; each job sends XACK and XDEL in one pipeline",
     },
-    Peer {
-        queue: "raw Streams",
-        batch: Some(100),
-        program: Program { language: Language::Rust, name: "streams" },
-        settings: "Rust, two tasks; pipelines of 100 XADD; XREADGROUP COUNT 100, with XACK and XDEL of the batch before",
-        end_to_end_rate: 140_000.0,
-        consume_rate: 160_000.0,
-        backlog_limit: None,
-    },
-    Peer {
-        queue: "rsmq_async",
-        batch: None,
+    Queue {
+        name: "rsmq_async",
         program: Program { language: Language::Rust, name: "rsmq" },
-        settings: "Rust, two tasks; batches of 100 sent and 500 received, deletions all at once",
-        end_to_end_rate: 50_000.0,
-        consume_rate: 60_000.0,
-        backlog_limit: None,
+        speed: &[Peer {
+            batch: None,
+            settings: "Rust, two tasks; batches of 100 sent and 500 received, deletions all at once",
+            end_to_end_rate: 50_000.0,
+            consume_rate: 60_000.0,
+            backlog_limit: None,
+        }],
+        work: "polling every 5 ms for as many messages as slots are free; each job deletes its own message",
     },
-    Peer {
-        queue: "apalis-redis",
-        batch: None,
+    Queue {
+        name: "apalis-redis",
         program: Program { language: Language::Rust, name: "apalis" },
-        settings: "Rust, two tasks; batches of 100, polling every 1 ms, no locks and no events; \
-                   never more than 7,000 waiting, because about 8,000 kill its worker, so consuming is many runs of 7,000",
-        end_to_end_rate: 40_000.0,
-        consume_rate: 48_000.0,
-        backlog_limit: Some(7_000),
+        speed: &[Peer {
+            batch: None,
+            settings: "Rust, two tasks; batches of 100, polling every 1 ms, no locks and no events; \
+                           never more than 7,000 waiting, because about 8,000 kill its worker, so consuming is many runs of 7,000",
+            end_to_end_rate: 40_000.0,
+            consume_rate: 48_000.0,
+            backlog_limit: Some(7_000),
+        }],
+        work: "concurrency 64, at most 64 tasks in a fetch, polling every 5 ms, no locks and no events",
     },
-    Peer {
-        queue: "bee-queue",
-        batch: None,
+    Queue {
+        name: "bee-queue",
         program: Program { language: Language::Node, name: "bee-queue.js" },
-        settings: "two processes; saveAll of 100, concurrency 100, no events, finished jobs removed",
-        end_to_end_rate: 28_000.0,
-        consume_rate: 35_000.0,
-        backlog_limit: None,
+        speed: &[Peer {
+            batch: None,
+            settings: "two processes; saveAll of 100, concurrency 100, no events, finished jobs removed",
+            end_to_end_rate: 28_000.0,
+            consume_rate: 35_000.0,
+            backlog_limit: None,
+        }],
+        work: "concurrency 64, no events, finished jobs removed",
     },
-    Peer {
-        queue: "BullMQ for Rust",
-        batch: None,
+    Queue {
+        name: "BullMQ for Rust",
         program: Program { language: Language::Rust, name: "bullmq" },
-        settings: "Rust, two tasks; add_bulk of 100, concurrency 100, finished jobs removed",
-        end_to_end_rate: 16_000.0,
-        consume_rate: 24_000.0,
-        backlog_limit: None,
+        speed: &[Peer {
+            batch: None,
+            settings: "Rust, two tasks; add_bulk of 100, concurrency 100, finished jobs removed",
+            end_to_end_rate: 16_000.0,
+            consume_rate: 24_000.0,
+            backlog_limit: None,
+        }],
+        work: "concurrency 64, finished jobs removed",
     },
-    Peer {
-        queue: "BullMQ",
-        batch: None,
+    Queue {
+        name: "BullMQ",
         program: Program { language: Language::Node, name: "bullmq.js" },
-        settings: "two processes; addBulk of 100, concurrency 100, finished jobs removed",
-        end_to_end_rate: 10_000.0,
-        consume_rate: 18_000.0,
-        backlog_limit: None,
+        speed: &[Peer {
+            batch: None,
+            settings: "two processes; addBulk of 100, concurrency 100, finished jobs removed",
+            end_to_end_rate: 10_000.0,
+            consume_rate: 18_000.0,
+            backlog_limit: None,
+        }],
+        work: "concurrency 64, finished jobs removed",
     },
-    Peer {
-        queue: "Dramatiq",
-        batch: None,
+    Queue {
+        name: "Dramatiq",
         program: Program { language: Language::Python, name: "dramatiq_peer.py" },
-        settings: "two processes; 8 threads, 200 messages prefetched, no middleware but Retries",
-        end_to_end_rate: 3_000.0,
-        consume_rate: 5_000.0,
-        backlog_limit: None,
+        speed: &[Peer {
+            batch: None,
+            settings: "two processes; 8 threads, 200 messages prefetched, no middleware but Retries",
+            end_to_end_rate: 3_000.0,
+            consume_rate: 5_000.0,
+            backlog_limit: None,
+        }],
+        work: "64 threads, 200 messages prefetched, no middleware but Retries",
     },
-    Peer {
-        queue: "Celery",
-        batch: None,
+    Queue {
+        name: "Celery",
         program: Program { language: Language::Python, name: "celery_peer.py" },
-        settings: "a producer, a worker and its pool of 2; 128 messages prefetched for each, no results, no events",
-        end_to_end_rate: 1_000.0,
-        consume_rate: 1_200.0,
-        backlog_limit: None,
+        speed: &[Peer {
+            batch: None,
+            settings: "a producer, a worker and its pool of 2; 128 messages prefetched for each, no results, no events",
+            end_to_end_rate: 1_000.0,
+            consume_rate: 1_200.0,
+            backlog_limit: None,
+        }],
+        work: "a pool of 64 threads, 4 messages prefetched for each, acknowledged late, no results, no events",
     },
 ];
 
@@ -173,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_queue_with_a_limited_backlog_consumes_in_several_runs() {
-        let peer = |queue| PEERS.iter().find(|peer| peer.queue == queue).unwrap();
+        let peer = |name| &QUEUES.iter().find(|queue| queue.name == name).unwrap().speed[0];
         assert_eq!(peer("Celery").counts(Mode::Consume, 2.0), [2_400]);
         assert_eq!(peer("apalis-redis").counts(Mode::Consume, 0.5), [7_000; 4]);
         assert_eq!(peer("apalis-redis").counts(Mode::EndToEnd, 0.5), [20_000]);

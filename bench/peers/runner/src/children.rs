@@ -1,7 +1,7 @@
-//! The processes that the runner starts, one after another: installers and peers.
+//! The processes that the runner starts: installers and peers.
 //!
 //! Each process leads its own process group, so a Ctrl-C in the terminal reaches only the runner. On Ctrl-C or SIGTERM
-//! the runner kills the group that runs, and starts no other. The function that waits for the process then fails with
+//! the runner kills all groups that run, and starts no other. The function that waits for a process then fails with
 //! [`Interrupted`]. The runner returns that error, and on the way it drops the server and the directory of temporary
 //! files.
 
@@ -42,8 +42,8 @@ impl std::error::Error for Interrupted {}
 #[derive(Default)]
 struct GroupState {
     signal: Option<i32>,
-    /// The leader of the group that runs.
-    running: Option<u32>,
+    /// The leaders of all groups that run.
+    running: Vec<u32>,
 }
 
 pub struct Children {
@@ -61,7 +61,7 @@ impl Children {
             for signal in signals.forever() {
                 let mut state = lock(&shared);
                 state.signal = Some(signal);
-                state.running.into_iter().for_each(kill_group);
+                state.running.iter().copied().for_each(kill_group);
             }
         });
         Ok(Children { state, scratch: ScratchDir::new("peers")? })
@@ -87,31 +87,59 @@ impl Children {
         command: Command,
         attend: impl FnOnce(&mut Child) -> Result<T>,
     ) -> Result<(ExitStatus, T)> {
-        let mut child = self.spawn(command)?;
-        let child = child.inner();
-        let outcome = attend(child);
+        let mut group = self.start(command)?;
+        let outcome = attend(group.child.inner());
         if outcome.is_err() {
-            kill_group(child.id());
+            kill_group(group.child.pid());
         }
-        end_group(child)?;
-        lock(&self.state).running = None;
-        let status = child.wait()?;
+        let status = group.end()?;
         self.check()?;
         Ok((status, outcome?))
     }
 
-    fn spawn(&self, mut command: Command) -> Result<ChildProcess> {
+    /// Starts a process, which may start others.
+    pub fn start(&self, mut command: Command) -> Result<ProcessGroup<'_>> {
         self.check()?;
         command.env("TMPDIR", self.scratch());
         let program = command.get_program().to_owned();
         // The lock is held until the process id is stored. So the signal thread sees either no process or its id.
         let mut state = lock(&self.state);
         let child = ChildProcess::spawn(command).with_context(|| format!("cannot start {program:?}"))?;
-        state.running = Some(child.pid());
+        state.running.push(child.pid());
         if state.signal.is_some() {
             kill_group(child.pid());
         }
-        Ok(child)
+        Ok(ProcessGroup { child, children: self })
+    }
+}
+
+/// A process that runs, and all processes that it started. Dropping this value kills them.
+pub struct ProcessGroup<'a> {
+    pub child: ChildProcess,
+    children: &'a Children,
+}
+
+impl ProcessGroup<'_> {
+    /// Waits for the end of the process, and kills all processes that it left behind.
+    pub fn end(&mut self) -> Result<ExitStatus> {
+        end_group(self.child.inner())?;
+        self.forget();
+        Ok(self.child.inner().wait()?)
+    }
+
+    /// From now on, the id of the process may belong to another one.
+    fn forget(&self) {
+        lock(&self.children.state).running.retain(|&pid| pid != self.child.pid());
+    }
+}
+
+impl Drop for ProcessGroup<'_> {
+    fn drop(&mut self) {
+        // As long as it is in this list, nothing has waited for the process, so no other process can have its id.
+        if lock(&self.children.state).running.contains(&self.child.pid()) {
+            kill_group(self.child.pid());
+            self.forget();
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! One run of one peer: the time that the peer reports, and the cost that the server reports.
+//! One run of one peer, as fast as it can: the time that the peer reports, and the cost that the server reports.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -12,7 +12,7 @@ use estafeta_lab::server::ServerReading;
 use redis::Connection;
 use serde::{Deserialize, Serialize};
 
-use crate::catalogue::Peer;
+use crate::catalogue::{Peer, Queue};
 use crate::children::{Children, end_group};
 use crate::install::Installation;
 
@@ -31,6 +31,11 @@ pub struct Sample {
     pub server_us: Option<f64>,
     pub commands: Option<f64>,
     pub bytes_waiting: Option<f64>,
+    /// How long messages waited. Only of messages that take a while.
+    pub wait_p50_ms: Option<f64>,
+    pub wait_p99_ms: Option<f64>,
+    /// The smallest number of messages that were in the queue or in work. Only of messages that take a while.
+    pub least_waiting: Option<u64>,
 }
 
 impl Sample {
@@ -49,7 +54,27 @@ impl Sample {
             server_us: mean(|sample| sample.server_us),
             commands: mean(|sample| sample.commands),
             bytes_waiting: mean(|sample| sample.bytes_waiting),
+            wait_p50_ms: None,
+            wait_p99_ms: None,
+            least_waiting: None,
         })
+    }
+
+    /// A sample without costs, for tests.
+    #[cfg(test)]
+    pub fn of(count: u64, seconds: f64) -> Sample {
+        Sample {
+            version: "1".to_owned(),
+            runs: 1,
+            count,
+            seconds,
+            server_us: None,
+            commands: None,
+            bytes_waiting: None,
+            wait_p50_ms: None,
+            wait_p99_ms: None,
+            least_waiting: None,
+        }
     }
 
     pub fn rate(&self) -> f64 {
@@ -87,14 +112,23 @@ impl<'a> PeerRunner<'a> {
         self.redis.connect().context("cannot connect to Redis")
     }
 
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub fn children(&self) -> &'a Children {
+        self.children
+    }
+
     /// Empties the server.
-    fn flush(&self) -> Result<()> {
+    pub fn flush(&self) -> Result<()> {
         Ok(redis::cmd("FLUSHALL").arg("SYNC").query(&mut self.connect()?)?)
     }
 
     pub fn run(
         &self,
         installation: &Installation<'_>,
+        queue: &Queue,
         peer: &Peer,
         mode: Mode,
         count: u64,
@@ -104,7 +138,7 @@ impl<'a> PeerRunner<'a> {
         // A new connection sends commands too, so both are opened before the first reading.
         let (mut connection, connection_of_watch) = (self.connect()?, self.connect()?);
         let empty = ServerReading::take(&mut connection)?;
-        let mut command = installation.command(peer.program)?;
+        let mut command = installation.command(queue.program)?;
         command.arg(mode.name()).arg(count.to_string()).arg(body.to_string()).env("REDIS_URL", &self.url);
         command.args(peer.batch.map(|batch| batch.to_string()));
         let PeerOutput { stdout, filled, .. } = self.watch(command, connection_of_watch)?;
@@ -113,10 +147,10 @@ impl<'a> PeerRunner<'a> {
         let report: PeerReport = serde_json::from_str(stdout.trim())
             .with_context(|| format!("expected one line of JSON, got {stdout:?}"))?;
         ensure!(
-            (report.peer.as_str(), report.batch) == (peer.queue, peer.batch)
+            (report.peer.as_str(), report.batch) == (queue.name, peer.batch)
                 && (report.mode.as_str(), report.count) == (mode.name(), count),
             "expected the result of {} {} {count}, got {stdout}",
-            peer.name(),
+            peer.name(queue),
             mode.name()
         );
         let filled = match mode {
@@ -133,6 +167,9 @@ impl<'a> PeerRunner<'a> {
             server_us: Some(usage.cpu_us(count)),
             commands: Some(usage.commands / count as f64),
             bytes_waiting: waiting.map(|bytes| bytes / count as f64),
+            wait_p50_ms: None,
+            wait_p99_ms: None,
+            least_waiting: None,
         })
     }
 
@@ -206,13 +243,9 @@ mod tests {
     #[test]
     fn runs_together_have_the_sum_of_their_times_and_the_mean_of_their_costs() {
         let sample = |count, seconds, bytes_waiting| Sample {
-            version: "1".to_owned(),
-            runs: 1,
-            count,
-            seconds,
             server_us: Some(2.0),
-            commands: None,
             bytes_waiting: Some(bytes_waiting),
+            ..Sample::of(count, seconds)
         };
         let both = Sample::together(&[sample(300, 1.0, 80.0), sample(100, 3.0, 120.0)]).unwrap();
         assert_eq!((both.runs, both.count, both.rate()), (2, 400, 100.0));

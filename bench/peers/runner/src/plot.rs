@@ -4,8 +4,8 @@ use contract::Mode;
 use estafeta_lab::plot::chart::{Scale, bar, bar_figure, page, row_label, tick};
 use estafeta_lab::plot::svg::{SvgElement, rect, text};
 
-use crate::results::PeerResults;
-use crate::table::thousands;
+use crate::page::thousands;
+use crate::results::{Measurement, PeerResults};
 
 const WIDTH: f64 = 780.0;
 const LABELS: f64 = 210.0;
@@ -20,10 +20,12 @@ const MODES: [(Mode, &str, &str); 2] =
     [(Mode::EndToEnd, "bar", "end to end"), (Mode::Consume, "other-bar", "consume only")];
 
 pub fn svg(results: &PeerResults) -> String {
-    let queues = results.ranking();
+    let queues = results.fastest_first();
     let rates: Vec<[Option<f64>; 2]> = queues
         .iter()
-        .map(|queue| MODES.map(|(mode, ..)| Some(queue.figures(mode)?.messages_per_second)))
+        .map(|queue| {
+            MODES.map(|(mode, ..)| Some(queue.figures(Measurement::Speed(mode))?.messages_per_second))
+        })
         .collect();
     let (low, high) = decades(rates.iter().flatten().flatten().copied());
     let ends = (10f64.powi(low), 10f64.powi(high));

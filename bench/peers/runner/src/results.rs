@@ -9,14 +9,36 @@ use serde_json::json;
 use crate::install::Reason;
 use crate::machine::Machine;
 use crate::measure::Sample;
+use crate::work::Load;
+
+/// What is measured of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measurement {
+    /// How fast it is.
+    Speed(Mode),
+    /// What messages that take a while cost.
+    Work(Load),
+}
+
+impl Measurement {
+    /// Its name in `result.json`.
+    pub fn name(self) -> String {
+        match self {
+            Measurement::Speed(mode) => mode.name().to_owned(),
+            Measurement::Work(load) => load.name(),
+        }
+    }
+}
 
 pub struct PeerResults {
     pub machine: Machine,
     pub rounds: usize,
     pub body: usize,
-    /// The peers that could not run here, and why.
-    pub skipped: Vec<(String, Reason)>,
-    queues: Vec<MeasuredQueue>,
+    /// The queues that could not run here, and why.
+    pub skipped: Vec<(&'static str, Reason)>,
+    /// The rows of the table of speed, and those of the table of work.
+    speed: Vec<MeasuredQueue>,
+    work: Vec<MeasuredQueue>,
 }
 
 /// The samples of one queue, from all rounds.
@@ -24,8 +46,7 @@ pub struct MeasuredQueue {
     pub name: String,
     pub version: String,
     pub settings: &'static str,
-    end_to_end: Vec<Sample>,
-    consume: Vec<Sample>,
+    samples: Vec<(Measurement, Sample)>,
 }
 
 /// The medians of one queue in one mode.
@@ -37,64 +58,74 @@ pub struct Figures {
     pub server_us_per_message: Option<f64>,
     pub commands_per_message: Option<f64>,
     pub bytes_per_waiting_message: Option<f64>,
+    pub wait_p50_ms: Option<f64>,
+    pub wait_p99_ms: Option<f64>,
+    pub least_waiting: Option<f64>,
 }
 
 impl PeerResults {
     pub fn new(machine: Machine, rounds: usize, body: usize) -> PeerResults {
-        PeerResults { machine, rounds, body, skipped: Vec::new(), queues: Vec::new() }
+        let (skipped, speed, work) = (Vec::new(), Vec::new(), Vec::new());
+        PeerResults { machine, rounds, body, skipped, speed, work }
     }
 
-    pub fn add(&mut self, name: &str, settings: &'static str, mode: Mode, sample: Sample) {
-        let index = self.queues.iter().position(|queue| queue.name == name).unwrap_or_else(|| {
+    pub fn add(&mut self, measurement: Measurement, name: &str, settings: &'static str, sample: Sample) {
+        let queues = match measurement {
+            Measurement::Speed(_) => &mut self.speed,
+            Measurement::Work(_) => &mut self.work,
+        };
+        let index = queues.iter().position(|queue| queue.name == name).unwrap_or_else(|| {
             let (name, version) = (name.to_owned(), sample.version.clone());
-            self.queues.push(MeasuredQueue {
-                name,
-                version,
-                settings,
-                end_to_end: Vec::new(),
-                consume: Vec::new(),
-            });
-            self.queues.len() - 1
+            queues.push(MeasuredQueue { name, version, settings, samples: Vec::new() });
+            queues.len() - 1
         });
-        let queue = &mut self.queues[index];
-        match mode {
-            Mode::EndToEnd => queue.end_to_end.push(sample),
-            Mode::Consume => queue.consume.push(sample),
-        }
+        queues[index].samples.push((measurement, sample));
     }
 
-    pub fn skip(&mut self, name: &str, reason: Reason) {
-        self.skipped.push((name.to_owned(), reason));
+    pub fn skip(&mut self, name: &'static str, reason: Reason) {
+        self.skipped.push((name, reason));
     }
 
-    /// Returns the queues, the fastest first.
-    pub fn ranking(&self) -> Vec<&MeasuredQueue> {
-        let rate =
-            |queue: &MeasuredQueue| queue.figures(Mode::EndToEnd).map_or(0.0, |f| f.messages_per_second);
-        let mut queues: Vec<&MeasuredQueue> = self.queues.iter().collect();
+    /// Returns the rows of the table of speed, the fastest first.
+    pub fn fastest_first(&self) -> Vec<&MeasuredQueue> {
+        let measurement = Measurement::Speed(Mode::EndToEnd);
+        let rate = |queue: &MeasuredQueue| queue.figures(measurement).map_or(0.0, |f| f.messages_per_second);
+        let mut queues: Vec<&MeasuredQueue> = self.speed.iter().collect();
         queues.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
         queues
     }
 
+    /// Returns the rows of the table of work for one load, the one that costs the server least first.
+    pub fn cheapest_first(&self, load: Load) -> Vec<(&MeasuredQueue, Figures)> {
+        let figures = |queue| Some((queue, MeasuredQueue::figures(queue, Measurement::Work(load))?));
+        let mut queues: Vec<_> = self.work.iter().filter_map(figures).collect();
+        let cost = |figures: &Figures| figures.server_us_per_message.unwrap_or(f64::INFINITY);
+        queues.sort_by(|(_, a), (_, b)| cost(a).total_cmp(&cost(b)));
+        queues
+    }
+
     pub fn to_json(&self) -> Result<String> {
-        let queues: Vec<_> = self.ranking().into_iter().map(MeasuredQueue::to_json).collect();
+        let speed = [Mode::EndToEnd, Mode::Consume].map(Measurement::Speed);
+        let work = Load::ALL.map(Measurement::Work);
         let skipped: Vec<_> =
             self.skipped.iter().map(|(name, reason)| json!({"peer": name, "reason": reason})).collect();
         Ok(serde_json::to_string_pretty(&json!({
             "machine": self.machine,
             "rounds": self.rounds,
             "body_bytes": self.body,
-            "queues": queues,
+            "queues": self.fastest_first().iter().map(|queue| queue.to_json(&speed)).collect::<Vec<_>>(),
+            "work": self.work.iter().map(|queue| queue.to_json(&work)).collect::<Vec<_>>(),
             "skipped": skipped,
         }))?)
     }
 }
 
 impl MeasuredQueue {
-    pub fn figures(&self, mode: Mode) -> Option<Figures> {
-        let samples = self.samples(mode);
+    /// Returns None if this was never measured.
+    pub fn figures(&self, measurement: Measurement) -> Option<Figures> {
+        let samples = self.samples(measurement);
         let at = |share: f64, part: fn(&Sample) -> Option<f64>| {
-            let mut values: Vec<f64> = samples.iter().filter_map(part).collect();
+            let mut values: Vec<f64> = samples.iter().copied().filter_map(part).collect();
             values.sort_by(f64::total_cmp);
             quantile(&values, share)
         };
@@ -106,25 +137,23 @@ impl MeasuredQueue {
             server_us_per_message: at(0.5, |sample| sample.server_us),
             commands_per_message: at(0.5, |sample| sample.commands),
             bytes_per_waiting_message: at(0.5, |sample| sample.bytes_waiting),
+            wait_p50_ms: at(0.5, |sample| sample.wait_p50_ms),
+            wait_p99_ms: at(0.5, |sample| sample.wait_p99_ms),
+            least_waiting: at(0.5, |sample| Some(sample.least_waiting? as f64)),
         })
     }
 
-    fn samples(&self, mode: Mode) -> &[Sample] {
-        match mode {
-            Mode::EndToEnd => &self.end_to_end,
-            Mode::Consume => &self.consume,
+    fn samples(&self, measurement: Measurement) -> Vec<&Sample> {
+        self.samples.iter().filter(|(of, _)| *of == measurement).map(|(_, sample)| sample).collect()
+    }
+
+    fn to_json(&self, measurements: &[Measurement]) -> serde_json::Value {
+        let mut object = json!({"peer": self.name, "version": self.version, "settings": self.settings});
+        for &measurement in measurements {
+            object[measurement.name()] =
+                json!({"median": self.figures(measurement), "runs": self.samples(measurement)});
         }
-    }
-
-    fn to_json(&self) -> serde_json::Value {
-        let of = |mode| json!({"median": self.figures(mode), "runs": self.samples(mode)});
-        json!({
-            "peer": self.name,
-            "version": self.version,
-            "settings": self.settings,
-            "end-to-end": of(Mode::EndToEnd),
-            "consume": of(Mode::Consume),
-        })
+        object
     }
 }
 
@@ -134,24 +163,18 @@ mod tests {
 
     #[test]
     fn figures_are_the_median_and_the_ends_of_all_rounds() {
-        let sample = |seconds, server_us| Sample {
-            version: "1".to_owned(),
-            runs: 1,
-            count: 100,
-            seconds,
-            server_us: Some(server_us),
-            commands: Some(1.0),
-            bytes_waiting: None,
-        };
         let machine = Machine { date: String::new(), cores: 1, cpu: String::new(), redis: String::new() };
         let mut results = PeerResults::new(machine, 3, 64);
+        let (both, consume) = (Measurement::Speed(Mode::EndToEnd), Measurement::Speed(Mode::Consume));
         for (seconds, server_us) in [(1.0, 5.0), (4.0, 1.0), (2.0, 9.0)] {
-            results.add("queue", "", Mode::EndToEnd, sample(seconds, server_us));
+            let sample = Sample { server_us: Some(server_us), ..Sample::of(100, seconds) };
+            results.add(both, "queue", "", sample);
         }
-        let queue = results.ranking()[0];
-        let figures = queue.figures(Mode::EndToEnd).unwrap();
+        let queue = results.fastest_first()[0];
+        let figures = queue.figures(both).unwrap();
         assert_eq!((figures.lowest, figures.messages_per_second, figures.highest), (25.0, 50.0, 100.0));
         assert_eq!((figures.server_us_per_message, figures.bytes_per_waiting_message), (Some(5.0), None));
-        assert!(queue.figures(Mode::Consume).is_none(), "no run, no figures");
+        assert!(queue.figures(consume).is_none(), "no run, no figures");
+        assert!(results.cheapest_first(Load::Full).is_empty(), "a table has only what was measured for it");
     }
 }

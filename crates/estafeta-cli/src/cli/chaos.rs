@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use estafeta_lab::chaos::Wanted;
+use estafeta_lab::chaos::real_work::WorkerRole;
+use estafeta_lab::chaos::{Wanted, Workload};
 
 use super::JsonArg;
 use crate::duration::HumanDuration;
@@ -13,6 +14,21 @@ pub struct ChaosArgs {
     /// Nodes to start, 2 to 200
     #[arg(short = 'n', long, alias = "copies", value_name = "N", default_value_t = 8)]
     pub nodes: usize,
+
+    /// What the nodes do: work or demo [default: work, or demo with --mixed]
+    ///
+    /// With `work`, messages are retried, snoozed and delayed. Three publishers outside the ring publish with keys,
+    /// repeat and cancel, and are attacked as well. With `demo`, the nodes are those of `estafeta run`.
+    #[arg(long, value_name = "NAME")]
+    pub workload: Option<Workload>,
+
+    /// Begin with the nodes of another build of estafeta, and upgrade to this one in the middle
+    ///
+    /// If this build knows the layout of the other one, chaos replaces the nodes one by one under attack and then runs
+    /// `estafeta upgrade`. Otherwise both builds must refuse each other. Then the other build empties its ring, and this
+    /// one starts in a new ring.
+    #[arg(long, value_name = "BINARY")]
+    pub mixed: Option<PathBuf>,
 
     /// How long to attack
     #[arg(long = "for", value_name = "TIME", default_value = "60s")]
@@ -36,4 +52,30 @@ pub struct ChaosArgs {
     /// Write an HTML page with a timeline of the run
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct ChaosWorkerArgs {
+    /// node or publisher
+    pub role: WorkerRole,
+
+    /// The file for its record
+    #[arg(long)]
+    pub record: PathBuf,
+
+    /// Messages that a node handles concurrently
+    #[arg(long, default_value_t = 1)]
+    pub lanes: usize,
+
+    /// Messages that the whole ring generates. A node exits once every message has its outcome
+    #[arg(long)]
+    pub limit: Option<u64>,
+
+    /// The number of a publisher
+    #[arg(long, default_value_t = 1)]
+    pub number: u64,
+
+    /// The seed of a publisher
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
 }

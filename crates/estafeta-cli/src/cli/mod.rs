@@ -2,12 +2,17 @@
 //! options mean together.
 
 mod bench;
+mod cancel;
 mod chaos;
+mod checkpoint;
 mod errors;
+mod limit;
 mod monitor;
+mod pause;
 mod publish;
 mod reach;
 mod redis;
+mod results;
 mod run;
 
 use std::fmt::Display;
@@ -16,12 +21,17 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub use bench::{BenchArgs, BenchWorkerArgs};
-pub use chaos::ChaosArgs;
+pub use cancel::CancelArgs;
+pub use chaos::{ChaosArgs, ChaosWorkerArgs};
+pub use checkpoint::CheckpointCommand;
 pub use errors::{DropArgs, ErrorsCommand, SelectArgs};
+pub use limit::LimitArgs;
 pub use monitor::MonitorArgs;
+pub use pause::{PauseArgs, ResumeArgs};
 pub use publish::PublishArgs;
 pub use reach::{DATABASES, DEFAULT_HOST, DEFAULT_PORT, DEFAULT_RING, LogFormat, ReachArgs};
 pub use redis::RedisCommand;
+pub use results::ResultsArgs;
 pub use run::{DEFAULT_ERROR_RATE, DEFAULT_WORK_PER_CHAR, RunArgs};
 
 /// One elected producer and any number of workers on the Redis you already run.
@@ -84,16 +94,31 @@ Examples:
     /// Publish messages in a ring and print their receipts
     ///
     /// A receipt is one JSON object per line, such as {"id":4711,"duplicate":false}. With --key, a message that was
-    /// published before gets its first id and `"duplicate":true`. The ring need not exist yet.
+    /// published before gets its first id and `"duplicate":true`. With --single, a message is a duplicate as long as
+    /// another one with that name waits and no node has claimed it. The ring need not exist yet.
     ///
     /// Exit codes: 0 published, or a duplicate; 64 wrong call; 65 another message has the key, or the body is too large;
-    /// 75 the ring is full, or Redis cannot be reached or refuses to serve; 1 any other failure.
+    /// 75 the ring is full or paused, or Redis cannot be reached or refuses to serve; 1 any other failure.
     #[command(after_help = "\
 Examples:
   estafeta publish --ring orders 'two pizzas'
   estafeta publish --ring orders --key order-17 --header shop=berlin - < order.json
-  estafeta publish --ring orders --lines --patient 1m < orders.txt")]
+  estafeta publish --ring orders --lines --patient 1m < orders.txt
+  estafeta publish --ring pages --single rebuild 'rebuild the pages'")]
     Publish(PublishArgs),
+    /// Take back messages that were published with a delay and are not due yet
+    ///
+    /// No handler has seen a message that is cancelled, and none will. The command names each message that is not delayed
+    /// any more, or was never there, and then exits with code 1. Messages that wait for another attempt are not cancelled.
+    ///
+    /// Exit codes: 0 all are cancelled; 1 one of them was not delayed any more, or any other failure; 64 wrong call; 75
+    /// Redis cannot be reached or refuses to serve.
+    #[command(after_help = "\
+Examples:
+  estafeta cancel --ring mails 4711 4712
+  estafeta cancel --ring mails --key reminder-17
+  estafeta cancel --ring mails --json 4711")]
+    Cancel(CancelArgs),
     /// Print all errors and remove them from Redis
     ///
     /// An error is a message that failed. Two getErrors at once never print the same error, and one that dies or whose
@@ -117,6 +142,14 @@ Examples:
         #[command(subcommand)]
         action: ErrorsCommand,
     },
+    /// Print the results that handlers returned for their messages
+    ///
+    /// A result is kept for the time that its handler chose. The exit code is 1 if Redis keeps no result of a given id.
+    #[command(after_help = "\
+Examples:
+  estafeta results --ring orders
+  estafeta results --ring orders 17 --json | jq -r .value")]
+    Results(ResultsArgs),
     /// Show the ring at one moment
     ///
     /// The exit code is 1 if there is no such ring, or if the balance does not add up: published = waiting +
@@ -142,6 +175,46 @@ Examples:
   estafeta cleanTemp --json"
     )]
     CleanTemp(JsonArg),
+    /// Pause producing, handling or both
+    ///
+    /// While handling is paused, nodes finish the messages that they have begun, and begin no others. While producing is
+    /// paused, the generator publishes nothing, and `publish` is refused. Nothing is lost. A new pause replaces the end of
+    /// an earlier one. Without --producing and --handling, both are paused.
+    #[command(after_help = "\
+Examples:
+  estafeta pause --ring orders --handling --for 10m
+  estafeta pause --ring orders --json")]
+    Pause(PauseArgs),
+    /// End a pause now
+    ///
+    /// Without --producing and --handling, both are resumed.
+    #[command(after_help = "\
+Examples:
+  estafeta resume --ring orders
+  estafeta resume --ring orders --handling --json")]
+    Resume(ResumeArgs),
+    /// Show, set or remove the checkpoint of a ring
+    ///
+    /// The checkpoint is where the feed of the next generator continues. It moves together with the messages of a feed.
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  estafeta checkpoint show --ring orders
+  estafeta checkpoint set --ring orders 4711
+  estafeta checkpoint clear --ring orders"
+    )]
+    Checkpoint(CheckpointCommand),
+    /// Limit how many messages a ring handles at once, and how fast
+    ///
+    /// The limits hold for all nodes together. Nodes that hold more messages than the new limit finish them first.
+    /// Without --in-flight and --rate, the command shows the limits.
+    #[command(after_help = "\
+Examples:
+  estafeta limit --ring orders
+  estafeta limit --ring orders --in-flight 100 --rate 50/s
+  estafeta limit --ring orders --rate none --json")]
+    Limit(LimitArgs),
     /// Raise a ring to the newest layout that this program knows
     ///
     /// First replace every node by one of this release, one after another. Then raise the layout, once. The command
@@ -165,6 +238,9 @@ Examples:
   estafeta chaos --seed 5 --report chaos.html
   estafeta chaos --faults kill,freeze -n 20")]
     Chaos(ChaosArgs),
+    /// A node or a publisher of `chaos`, which starts it
+    #[command(hide = true)]
+    ChaosWorker(ChaosWorkerArgs),
     /// Measure a ring on this machine: speed, cost, and how soon it heals
     ///
     /// The benchmarks start their own Redis, unless --redis or --host names one. A named Redis should be idle otherwise,
@@ -240,6 +316,10 @@ pub struct ResetArgs {
     /// Delete it even if members are alive or its data cannot be read, and succeed if there is no such ring
     #[arg(long)]
     pub force: bool,
+
+    /// Also delete the keys that effects of handlers wrote ({ring}:u:NAME)
+    #[arg(long)]
+    pub user_keys: bool,
 }
 
 /// Shows a default in the help of an option. Clap does not apply this default: it would override the settings file.

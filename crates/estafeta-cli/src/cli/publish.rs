@@ -21,9 +21,13 @@ pub struct PublishArgs {
     #[arg(long, value_name = "KEY", conflicts_with = "lines")]
     pub key: Option<String>,
 
-    /// How long the key is taken, counted from the first publish
+    /// How long the key is taken, counted from the first publish or from the end of its delay
     #[arg(long, value_name = "TIME", requires = "key", show_default = DEFAULT_WINDOW)]
     pub window: Option<HumanDuration>,
+
+    /// Publish only if no message with this name waits: otherwise print the id of the waiting one
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["key", "delay", "lines"])]
+    pub single: Option<String>,
 
     /// How long each message waits before it goes to the queue, at most 10 years
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, show_default = "0")]
@@ -37,7 +41,7 @@ pub struct PublishArgs {
     #[arg(long)]
     pub lines: bool,
 
-    /// Try again for this long while the ring is full or Redis cannot be reached
+    /// Try again for this long while the ring is full or paused, or Redis cannot be reached or is busy
     #[arg(long, value_name = "TIME", show_default = "0")]
     pub patient: Option<HumanDuration>,
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
-use estafeta::{Config, Endpoint, Missed};
+use estafeta::{Config, Endpoint};
 use serde::{Deserialize, Serialize};
 
 use super::ShowDefault as _;
@@ -98,7 +98,7 @@ pub struct RunArgs {
 
     /// What to do about ticks that no node could publish
     #[arg(long, value_enum, env = "ESTAFETA_MISSED",
-          show_default = MissedTicks::from(library().missed))]
+          show_default = MissedTicks::Skip)]
     pub missed: Option<MissedTicks>,
 
     /// Write every outcome to the stream {RING}:journal
@@ -139,21 +139,9 @@ pub enum MissedTicks {
     CatchUp,
 }
 
-impl From<MissedTicks> for Missed {
-    fn from(missed: MissedTicks) -> Self {
-        match missed {
-            MissedTicks::Skip => Self::Skip,
-            MissedTicks::CatchUp => Self::CatchUp,
-        }
-    }
-}
-
-impl From<Missed> for MissedTicks {
-    fn from(missed: Missed) -> Self {
-        match missed {
-            Missed::Skip => Self::Skip,
-            Missed::CatchUp => Self::CatchUp,
-        }
+impl MissedTicks {
+    pub fn catches_up(self) -> bool {
+        self == Self::CatchUp
     }
 }
 

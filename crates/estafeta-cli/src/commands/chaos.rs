@@ -7,13 +7,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use indicatif::{ProgressBar, ProgressStyle};
+use tokio_util::sync::CancellationToken;
 
 use super::is_closed_pipe;
-use crate::cli::ChaosArgs;
+use crate::cli::{ChaosArgs, ChaosWorkerArgs};
 use crate::failure::usage;
+use crate::find_redis;
 use crate::settings::{Reach, Where};
 use crate::signals;
-use estafeta_lab::chaos::{self, ChaosObserver, ChaosOptions, ChaosOutcome, FaultKind, Wanted};
+use estafeta_lab::chaos::real_work::WorkerOptions;
+use estafeta_lab::chaos::{
+    self, ChaosObserver, ChaosOptions, ChaosOutcome, FaultKind, OtherBuild, Wanted, Workload,
+};
 use estafeta_lab::exit_code::FAILED;
 use estafeta_lab::paint::{Paint, colour_for};
 use estafeta_lab::report::json_line;
@@ -77,6 +82,24 @@ pub fn run(reach: &Reach, redis_was_named: bool, args: &ChaosArgs) -> Result<Exi
     }
 }
 
+/// Runs a node or a publisher, which gets its Redis and its ring from the environment.
+pub fn run_worker(reach: &Reach, args: ChaosWorkerArgs) -> Result<ExitCode> {
+    let ChaosWorkerArgs { role, record, lanes, limit, number, seed } = args;
+    let (endpoint, ring) = (find_redis::existing(&reach.redis)?, reach.ring.clone());
+    let options = WorkerOptions { role, endpoint, ring, record, lanes, limit, number, seed };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let stop = CancellationToken::new();
+    runtime.block_on(async {
+        let stopped = stop.clone();
+        tokio::spawn(async move {
+            signals::stop_signal().await;
+            stopped.cancel();
+        });
+        chaos::real_work::run(options, stop).await
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn options(reach: &Reach, redis_was_named: bool, args: &ChaosArgs) -> Result<ChaosOptions> {
     if !(2..=MAX_NODES).contains(&args.nodes) {
         return Err(usage(format!("--nodes: expected 2 to {MAX_NODES}, got {}", args.nodes)));
@@ -100,7 +123,20 @@ fn options(reach: &Reach, redis_was_named: bool, args: &ChaosArgs) -> Result<Cha
         )));
     }
     let seed = args.seed.unwrap_or_else(|| rand::random::<u32>().into());
-    Ok(ChaosOptions { nodes: args.nodes, length, kinds, seed, ring: reach.ring.clone(), redis })
+    let mixed = args.mixed.as_deref().map(OtherBuild::find).transpose();
+    let mixed = mixed.map_err(|error| usage(format!("--mixed: {error}")))?;
+    let workload = match (args.workload, &mixed) {
+        (Some(Workload::Work), Some(_)) => {
+            return Err(usage(
+                "--workload work: expected no --mixed with it, because other builds may not know it",
+            ));
+        }
+        (Some(workload), _) => workload,
+        (None, Some(_)) => Workload::Demo,
+        (None, None) => Workload::Work,
+    };
+    let (nodes, ring) = (args.nodes, reach.ring.clone());
+    Ok(ChaosOptions { workload, mixed, nodes, length, kinds, seed, ring, redis })
 }
 
 fn print(outcome: &ChaosOutcome, as_json: bool) -> io::Result<()> {

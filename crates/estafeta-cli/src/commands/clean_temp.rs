@@ -1,12 +1,11 @@
 //! `estafeta cleanTemp`: returns the messages of dead members to the queue now.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use serde_json::json;
 
-use super::with_existing_ring;
+use super::{print_result, with_existing_ring};
 use crate::settings::Reach;
 use estafeta_lab::text::counted;
 
@@ -14,15 +13,15 @@ pub fn run(reach: &Reach, as_json: bool) -> Result<ExitCode> {
     let burials = with_existing_ring(reach, async |ring| Ok(ring.sweep().await?))?;
     let returned: u64 = burials.iter().map(|burial| burial.returned).sum();
     let gave_up: u64 = burials.iter().map(|burial| burial.gave_up).sum();
-    let mut out = std::io::stdout().lock();
     if as_json {
-        writeln!(out, "{}", json!({"returned": returned, "gaveUp": gave_up, "buried": burials.len()}))?;
+        print_result(json!({"returned": returned, "gaveUp": gave_up, "buried": burials.len()}))?;
     } else {
         let (messages, members) =
             (counted(returned, "message"), counted(burials.len() as u64, "dead member"));
-        writeln!(out, "{messages} of {members} returned to the queue")?;
+        print_result(format_args!("{messages} of {members} returned to the queue"))?;
         if gave_up > 0 {
-            writeln!(out, "{} had too many deaths: now among the errors", counted(gave_up, "message"))?;
+            let messages = counted(gave_up, "message");
+            print_result(format_args!("{messages} had too many deaths: now among the errors"))?;
         }
     }
     Ok(ExitCode::SUCCESS)

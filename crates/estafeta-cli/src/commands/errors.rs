@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use estafeta::{Ring, Selection};
 use serde_json::json;
 
-use super::{confirmed, is_closed_pipe, with_existing_ring};
+use super::{confirmed, is_closed_pipe, print_result, with_existing_ring};
 use crate::cli::{DropArgs, ErrorsCommand, SelectArgs};
 use crate::output::write_error;
 use crate::settings::Reach;
@@ -28,10 +28,9 @@ pub fn run(reach: &Reach, action: &ErrorsCommand) -> Result<ExitCode> {
         }),
         ErrorsCommand::Count(output) => {
             let count = with_existing_ring(reach, async |ring| Ok(ring.error_count().await?))?;
-            let mut out = std::io::stdout();
             match output.json {
-                true => writeln!(out, "{}", json!({"count": count}))?,
-                false => writeln!(out, "{count}")?,
+                true => print_result(json!({"count": count}))?,
+                false => print_result(count)?,
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -101,10 +100,9 @@ async fn missing(ring: &Ring, which: &SelectArgs) -> Result<Vec<u64>> {
 
 /// Prints how many errors were retried or dropped. The command fails if a given id belongs to no error.
 fn report(which: &SelectArgs, verb: &str, count: u64, missing: &[u64]) -> Result<ExitCode> {
-    let mut out = std::io::stdout();
     match which.output.json {
-        true => writeln!(out, "{}", json!({ verb: count }))?,
-        false => writeln!(out, "{} {verb}", counted(count, "error"))?,
+        true => print_result(json!({ verb: count }))?,
+        false => print_result(format_args!("{} {verb}", counted(count, "error")))?,
     }
     if !missing.is_empty() {
         let ids: Vec<String> = missing.iter().map(|id| format!("#{id}")).collect();

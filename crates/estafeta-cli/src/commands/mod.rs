@@ -1,23 +1,29 @@
 //! What the program does, one module per command.
 
 pub mod bench;
+pub mod cancel;
 pub mod chaos;
+pub mod checkpoint;
 pub mod clean_temp;
 pub mod errors;
 pub mod get_errors;
+pub mod limit;
 pub mod monitor;
 pub mod pages;
+pub mod pause;
 pub mod publish;
 pub mod redis;
 pub mod reset;
+pub mod results;
 pub mod rings;
 pub mod run;
 pub mod status;
 pub mod upgrade;
 
+use std::fmt::Display;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use estafeta::Ring;
 
 use crate::find_redis;
@@ -57,6 +63,16 @@ fn confirmed(question: &str) -> Result<bool> {
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// Prints what a command has done. If nobody reads it, the work is done all the same.
+fn print_result(text: impl Display) -> Result<()> {
+    match writeln!(std::io::stdout(), "{text}") {
+        Err(error) if !is_closed_pipe(&error) => {
+            Err(error).context("the command is done, but its result cannot be printed")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether a write failed only because the reader of the output has ended, as in `| head -1`.

@@ -41,14 +41,14 @@ pub fn run(reach: &Reach, args: &PublishArgs) -> Result<ExitCode> {
         let body = body(args.body.as_ref(), config.max_body)?;
         let publisher = connect(&config, patience).await?;
         let receipt = publisher.publish(with_body(&template, body)).patient(patience).await?;
-        Output::default().print(&[receipt])
+        ReceiptPrinter::default().print(&[receipt])
     });
     // The thread that reads stdin ends with the process.
     runtime.shutdown_background();
     outcome.map(|()| ExitCode::SUCCESS)
 }
 
-/// A message with the key, the delay and the headers of the command line, and no body yet. Their limits are checked with it.
+/// A message with the key, the single name, the delay and the headers of the command line, and no body yet. Their limits are checked with it.
 fn template(args: &PublishArgs) -> Result<Draft> {
     let mut draft = Draft::new("");
     for header in &args.headers {
@@ -63,6 +63,9 @@ fn template(args: &PublishArgs) -> Result<Draft> {
     if let Some(window) = args.window {
         draft = draft.window(window.0);
     }
+    if let Some(name) = &args.single {
+        draft = draft.single(name);
+    }
     if let Some(delay) = args.delay {
         draft = draft.delay(delay.0);
     }
@@ -75,10 +78,10 @@ fn with_body(template: &Draft, body: Vec<u8>) -> Draft {
 
 /// Connects to Redis. Until it can be reached, tries again for as long as the user is patient.
 async fn connect(config: &Config, patience: Duration) -> Result<Publisher> {
-    let deadline = tokio::time::Instant::now() + patience;
+    let started = tokio::time::Instant::now();
     loop {
         match Publisher::of_any_application(config).await {
-            Err(Error::Unreachable { .. }) if tokio::time::Instant::now() < deadline => {
+            Err(Error::Unreachable { .. }) if started.elapsed() < patience => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             connected => return Ok(connected?),
@@ -102,7 +105,7 @@ fn body(given: Option<&OsString>, limit: usize) -> Result<Vec<u8>> {
 }
 
 /// Lines that one call publishes.
-struct Lines {
+struct LineBatch {
     /// The number of the first line, counted from 1.
     first: u64,
     bodies: Vec<Vec<u8>>,
@@ -112,8 +115,11 @@ async fn publish_lines(config: &Config, template: &Draft, patience: Duration) ->
     let publisher = connect(config, patience).await?;
     let (sender, mut batches) = tokio::sync::mpsc::channel(1);
     let limit = config.max_body;
+    // A call with more lines than may wait would always find the ring full.
+    let most = usize::try_from(config.max_waiting).unwrap_or(usize::MAX).min(Publisher::MAX_MESSAGES);
     std::thread::spawn(move || {
-        let mut lines = LineReader { input: BufReader::with_capacity(BUFFER, io::stdin()), limit, next: 1 };
+        let input = BufReader::with_capacity(BUFFER, io::stdin());
+        let mut lines = LineReader { input, limit, most, next: 1 };
         loop {
             let batch = lines.next_batch();
             let is_last = batch.as_ref().map_or(true, |(_, end)| *end);
@@ -122,9 +128,9 @@ async fn publish_lines(config: &Config, template: &Draft, patience: Duration) ->
             }
         }
     });
-    let mut output = Output::default();
+    let mut output = ReceiptPrinter::default();
     while let Some(batch) = batches.recv().await {
-        let (Lines { first, bodies }, _) = batch?;
+        let (LineBatch { first, bodies }, _) = batch?;
         if bodies.is_empty() {
             continue;
         }
@@ -132,10 +138,14 @@ async fn publish_lines(config: &Config, template: &Draft, patience: Duration) ->
         let drafts = bodies.into_iter().map(|body| with_body(template, body));
         let receipts = publisher.publish_all(drafts).patient(patience).await.map_err(|error| {
             let certainty = match error {
-                Error::Unreachable { .. } | Error::Answer(_) => "may not have been published",
+                // Redis may have refused the repeat of a call that arrived.
+                Error::Unreachable { .. } | Error::Refused { .. } | Error::Answer(_) => {
+                    "may not have been published"
+                }
                 _ => "were not published",
             };
-            anyhow::Error::from(error).context(format!("lines {first} to {last} {certainty}"))
+            let lines = format!("lines {first} to {last} {certainty}, and no line after them was");
+            anyhow::Error::from(error).context(lines)
         })?;
         output.print(&receipts)?;
     }
@@ -147,6 +157,8 @@ struct LineReader<R> {
     input: BufReader<R>,
     /// The longest line in bytes.
     limit: usize,
+    /// The most lines of one call.
+    most: usize,
     /// The number of the next line.
     next: u64,
 }
@@ -154,18 +166,18 @@ struct LineReader<R> {
 impl<R: Read> LineReader<R> {
     /// Reads one line, and those behind it that are here already. The flag is true at the end of the input. If a line is
     /// too long, the lines before it come first.
-    fn next_batch(&mut self) -> Result<(Lines, bool)> {
+    fn next_batch(&mut self) -> Result<(LineBatch, bool)> {
         let (first, mut bodies, mut bytes) = (self.next, Vec::new(), 0);
         loop {
             let Some(line) = self.next_line()? else {
-                return Ok((Lines { first, bodies }, true));
+                return Ok((LineBatch { first, bodies }, true));
             };
             bytes += line.len();
             bodies.push(line);
             self.next += 1;
-            let is_enough = bodies.len() == Publisher::MAX_MESSAGES || bytes >= ENOUGH;
+            let is_enough = bodies.len() >= self.most || bytes >= ENOUGH;
             if is_enough || !self.has_whole_line() {
-                return Ok((Lines { first, bodies }, false));
+                return Ok((LineBatch { first, bodies }, false));
             }
         }
     }
@@ -207,11 +219,11 @@ impl<R: Read> LineReader<R> {
 
 /// Prints receipts as long as somebody reads them.
 #[derive(Default)]
-struct Output {
+struct ReceiptPrinter {
     is_closed: bool,
 }
 
-impl Output {
+impl ReceiptPrinter {
     fn print(&mut self, receipts: &[Receipt]) -> Result<()> {
         if self.is_closed {
             return Ok(());
@@ -237,11 +249,12 @@ mod tests {
     use super::*;
 
     fn read_all(input: &[u8], limit: usize) -> (Vec<(u64, Vec<String>)>, Option<String>) {
-        let mut reader = LineReader { input: BufReader::with_capacity(64, input), limit, next: 1 };
+        let mut reader =
+            LineReader { input: BufReader::with_capacity(64, input), limit, most: 1000, next: 1 };
         let mut batches = Vec::new();
         loop {
             match reader.next_batch() {
-                Ok((Lines { first, bodies }, is_last)) => {
+                Ok((LineBatch { first, bodies }, is_last)) => {
                     let text = |body: Vec<u8>| String::from_utf8(body).unwrap();
                     batches.push((first, bodies.into_iter().map(text).collect()));
                     if is_last {
@@ -291,8 +304,12 @@ mod tests {
     #[test]
     fn a_batch_has_at_most_a_thousand_lines() {
         let input = "x\n".repeat(2500);
-        let mut reader =
-            LineReader { input: BufReader::with_capacity(BUFFER, input.as_bytes()), limit: 10, next: 1 };
+        let mut reader = LineReader {
+            input: BufReader::with_capacity(BUFFER, input.as_bytes()),
+            limit: 10,
+            most: 1000,
+            next: 1,
+        };
         let mut sizes = Vec::new();
         loop {
             let (lines, is_last) = reader.next_batch().unwrap();

@@ -1,6 +1,5 @@
 //! `estafeta redis status|stop`: shows or stops the private Redis.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
@@ -10,15 +9,16 @@ use crate::private_redis::PrivateRedis;
 use estafeta_lab::exit_code::FAILED;
 use estafeta_lab::text::{counted, grouped};
 
-use super::confirmed;
+use super::{confirmed, print_result};
 
 pub fn status(as_json: bool) -> Result<ExitCode> {
     let private = PrivateRedis::locate()?;
-    let mut out = std::io::stdout();
     let Some(status) = private.status()? else {
         match as_json {
-            true => writeln!(out, "{}", json!({"running": false, "directory": private.directory()}))?,
-            false => writeln!(out, "no private Redis runs in {}", private.directory().display())?,
+            true => print_result(json!({"running": false, "directory": private.directory()}))?,
+            false => {
+                print_result(format_args!("no private Redis runs in {}", private.directory().display()))?
+            }
         }
         return Ok(FAILED.into());
     };
@@ -33,10 +33,9 @@ pub fn status(as_json: bool) -> Result<ExitCode> {
             "socket": status.socket,
             "directory": status.directory,
         });
-        writeln!(out, "{object}")?;
+        print_result(object)?;
     } else {
-        writeln!(
-            out,
+        print_result(format_args!(
             "private Redis {}, pid {}, up for {}, {} bytes in use, {}\nsocket {}\ndata   {}",
             status.version,
             status.pid,
@@ -45,7 +44,7 @@ pub fn status(as_json: bool) -> Result<ExitCode> {
             counted(status.connected_clients, "client"),
             status.socket.display(),
             status.directory.display(),
-        )?;
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -63,6 +62,6 @@ pub fn stop(yes: bool) -> Result<ExitCode> {
         }
     }
     let result = if private.stop()? { "was stopped; its data stay in" } else { "does not run in" };
-    writeln!(std::io::stdout(), "the private Redis {result} {}", private.directory().display())?;
+    print_result(format_args!("the private Redis {result} {}", private.directory().display()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use estafeta::{Error, Health, MemberView, Ring};
 use estafeta_lab::text::counted;
 
-use super::{confirmed, no_such_ring, with_ring};
+use super::{confirmed, no_such_ring, print_result, with_ring};
 use crate::cli::ResetArgs;
 use crate::settings::Reach;
 
@@ -15,7 +15,8 @@ pub fn run(reach: &Reach, args: &ResetArgs) -> Result<ExitCode> {
     let name = &reach.ring;
     with_ring(reach, async |ring| {
         // A damaged ring may lack the keys that every ring has. What is left of it is deleted all the same.
-        if !ring.exists().await? && ring.is_untouched().await? {
+        let is_gone = !ring.exists().await? && ring.is_untouched().await?;
+        if is_gone && !(args.user_keys && ring.count_user_keys().await? > 0) {
             if !args.force {
                 return Err(no_such_ring(&ring));
             }
@@ -30,8 +31,21 @@ pub fn run(reach: &Reach, args: &ResetArgs) -> Result<ExitCode> {
         if !args.yes && !confirmed(&question)? {
             bail!("nothing was deleted");
         }
-        let erased = ring.erase().await?;
-        writeln!(io::stdout(), "ring {name} is gone: {} deleted", counted(erased, "key"))?;
+        let mut erased = ring.erase().await?;
+        let mut kept = 0;
+        if args.user_keys {
+            erased += ring.erase_user_keys().await?;
+        } else {
+            kept = ring.count_user_keys().await?;
+        }
+        print_result(format_args!("ring {name} is gone: {} deleted", counted(erased, "key")))?;
+        if kept > 0 {
+            let keys = counted(kept, "key");
+            let _ = writeln!(
+                io::stderr(),
+                "estafeta: {keys} of effects stay in Redis: `estafeta reset --user-keys` deletes them"
+            );
+        }
         Ok(ExitCode::SUCCESS)
     })
 }

@@ -16,7 +16,7 @@ use estafeta_lab::escape::escape;
 use estafeta_lab::exit_code::FAILED;
 use estafeta_lab::paint::{BAD, FAINT, GOOD, NOTABLE, OFFICE, Paint, colour_for};
 use estafeta_lab::report::json_line;
-use estafeta_lab::text::{age, counted, grouped, moment};
+use estafeta_lab::text::{age, counted, grouped, limits, moment, paused};
 
 /// How many events are read.
 const EVENTS: usize = 50;
@@ -133,6 +133,12 @@ fn draw(out: &mut impl Write, ring: &Ring, snapshot: &Snapshot, paint: Paint) ->
             writeln!(out, "generator {office} on {host}, pid {pid}, epoch {}, for {since}", generator.epoch)?;
         }
         None => writeln!(out, "generator {}", paint.paint(NOTABLE, "none"))?,
+    }
+    if let Some(pause) = paused(snapshot) {
+        writeln!(out, "{}", paint.paint(NOTABLE, &pause))?;
+    }
+    if let Some(limits) = limits(snapshot) {
+        writeln!(out, "{limits}")?;
     }
     writeln!(out)?;
     draw_members(out, &snapshot.members, paint)?;

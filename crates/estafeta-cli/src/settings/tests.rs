@@ -113,7 +113,7 @@ fn options_reach_the_settings_that_they_are_named_after() {
     assert_eq!((config.interval, config.lease), (seconds(3), seconds(4)));
     assert_eq!((config.concurrency, config.limit, config.until_done), (3, Some(5), true));
     assert_eq!((config.max_waiting, config.max_deaths, config.max_body), (7, 9, 11));
-    assert_eq!((config.missed, config.journal), (estafeta::Missed::CatchUp, true));
+    assert_eq!((config.catch_up, config.journal), (true, true));
     assert_eq!((config.ring.as_str(), config.redis.to_string().as_str()), ("x", "redis://localhost:6379/0"));
     let demo = args.demo().unwrap();
     assert_eq!((demo.error_rate, demo.per_char.as_millis(), demo.seed), (0.25, 1, Some(13)));

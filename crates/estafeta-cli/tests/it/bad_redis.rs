@@ -10,7 +10,7 @@ use crate::bad_input::{refuses_in_one_line, ring_with_errors};
 use crate::support::TestRing;
 
 /// Every command that talks to Redis, in its simplest form.
-const COMMANDS: [&[&str]; 11] = [
+const COMMANDS: [&[&str]; 14] = [
     &["run"],
     &["getErrors"],
     &["status"],
@@ -20,6 +20,9 @@ const COMMANDS: [&[&str]; 11] = [
     &["errors", "retry", "--all"],
     &["monitor", "--attach", "--for", "1s"],
     &["cleanTemp"],
+    &["pause", "--for", "1m"],
+    &["resume"],
+    &["limit", "--rate", "5/s"],
     &["upgrade"],
     &["reset", "--yes"],
 ];
@@ -118,15 +121,15 @@ fn answer_as_old_redis(client: TcpStream) -> Option<()> {
 fn a_ring_with_an_unknown_layout_is_left_alone() {
     let ring = ring_with_errors();
     let url = ring.redis.url();
-    ring.redis_cli(&["SET", "{estafeta}:schema", "999"]);
-    for command in COMMANDS {
-        refuses_in_one_line(
-            &ring,
-            command,
-            &[("REDIS_URL", &url)],
-            1,
-            &["has layout 999, this program knows layout 4"],
-        );
+    let releases = [
+        ("999", "has layout 999, this program knows layout 4: use the newer release"),
+        ("2", "has layout 2, this program knows layout 4: empty it with the release that made it"),
+    ];
+    for (layout, refusal) in releases {
+        ring.redis_cli(&["SET", "{estafeta}:schema", layout]);
+        for command in COMMANDS {
+            refuses_in_one_line(&ring, command, &[("REDIS_URL", &url)], 1, &[refusal]);
+        }
     }
     assert!(ring.success(&["reset", "--yes", "--force"]).contains("is gone"), "only this deletes it");
 }

@@ -7,7 +7,7 @@ use estafeta_testbed::{DataDir, Process, RedisServer, Signal, eventually};
 use serde_json::Value;
 
 use super::reset::dump;
-use super::support::{SOON, TestRing, ids_in, processes_of, run, start};
+use super::support::{SOON, TestRing, TextFile, ids_in, processes_of, run, start};
 
 /// A short run takes its time, and on a loaded machine as long again until the ring is at rest.
 const LONG: Duration = Duration::from_secs(120);
@@ -43,12 +43,24 @@ fn a_ring_under_all_faults_passes_and_the_report_page_is_complete() {
         verdict["errors"].as_u64().unwrap() > 0 && verdict["snapshots"].as_u64().unwrap() > 10,
         "{verdict}"
     );
+    let work = &verdict["work"];
+    for count in ["submitted", "cancelled", "duplicates", "retries", "snoozes", "effects", "delayed"] {
+        assert!(work[count].as_u64() > Some(0), "{count}: {verdict}");
+    }
     let faults = verdict["faults"].as_array().unwrap();
     let injected = faults.iter().filter(|fault| fault["injected"].as_u64() > Some(0)).count();
     assert_eq!(injected, 11, "{faults:?}");
 
     let page = std::fs::read_to_string(&report).unwrap();
-    for part in ["<svg", "node 4", "Content-Security-Policy", "default-src 'none'", "GOOD", "redis-kill"] {
+    for part in [
+        "<svg",
+        "node 4",
+        "publisher 3",
+        "Content-Security-Policy",
+        "default-src 'none'",
+        "GOOD",
+        "redis-kill",
+    ] {
         assert!(page.contains(part), "{part}");
     }
     assert!(
@@ -72,7 +84,10 @@ fn on_a_given_redis_chaos_attacks_only_its_own_nodes_and_deletes_only_its_own_ke
     let output = start_chaos(&scratch, Some(&url), &args).output(LONG);
     assert!(output.status.success(), "{output:?}");
     let stdout = String::from_utf8(output.stdout).unwrap();
-    assert!(stdout.contains("GOOD: each of") && stdout.contains("nodes on redis://127.0.0.1:"), "{stdout}");
+    assert!(
+        stdout.contains("GOOD: each of") && stdout.contains("publishers on redis://127.0.0.1:"),
+        "{stdout}"
+    );
     for kind in ["redis-kill", "redis-stall", "script-flush", "client-kill", "flood"] {
         assert!(!stdout.contains(kind), "{kind}: {stdout}");
     }
@@ -115,7 +130,9 @@ fn a_ring_with_members_or_data_is_refused_and_not_touched() {
 #[test]
 fn a_foreign_node_that_joins_ends_chaos() {
     let (scratch, ring) = (DataDir::new(), TestRing::new());
-    let chaos = start_chaos(&scratch, Some(&ring.redis.url()), &["--for", "60s", "--nodes", "2"]);
+    // A node of the demo does not join a ring of another workload.
+    let args = ["--workload", "demo", "--for", "60s", "--nodes", "2"];
+    let chaos = start_chaos(&scratch, Some(&ring.redis.url()), &args);
     chaos.wait_for_stderr_line(SOON, |line| line.contains("attacking"));
     let _foreign = ring.node(&[]);
     let output = chaos.output(SOON);
@@ -126,9 +143,10 @@ fn a_foreign_node_that_joins_ends_chaos() {
 }
 
 /// Starts chaos, does something to its ring that no fault does, and returns the verdict, which must be "broken".
-fn verdict_after(tamper: impl Fn(&TestRing)) -> (Value, DataDir) {
+fn verdict_after(workload: &str, tamper: impl Fn(&TestRing)) -> (Value, DataDir) {
     let (scratch, ring) = (DataDir::new(), TestRing::new());
     let args = ["--for", "3s", "--nodes", "3", "--faults", "lost-reply", "--seed", "77", "--json"];
+    let args = [&["--workload", workload], &args[..]].concat();
     let chaos = start_chaos(&scratch, Some(&ring.redis.url()), &args);
     chaos.wait_for_stderr_line(SOON, |line| line.contains("attacking"));
     tamper(&ring);
@@ -150,8 +168,9 @@ fn waiting_element(ring: &TestRing, command: &[&str]) -> Vec<u8> {
 #[test]
 fn a_message_that_vanished_is_found_and_its_story_reported() {
     let lost = std::cell::Cell::new(0);
-    let (verdict, _scratch) =
-        verdict_after(|ring| lost.set(ids_in(&waiting_element(ring, &["LPOP", "{estafeta}:ready"]))[0]));
+    let (verdict, _scratch) = verdict_after("demo", |ring| {
+        lost.set(ids_in(&waiting_element(ring, &["LPOP", "{estafeta}:ready"]))[0])
+    });
     let breaches = verdict["breaches"].to_string();
     assert!(breaches.contains(&format!("#{} has no outcome", lost.get())), "{breaches}");
     assert!(breaches.contains("did not add up; the first: "), "{breaches}");
@@ -161,7 +180,7 @@ fn a_message_that_vanished_is_found_and_its_story_reported() {
 
 #[test]
 fn a_redis_that_forgot_everything_is_the_first_breach_reported() {
-    let (verdict, _scratch) = verdict_after(|ring| {
+    let (verdict, _scratch) = verdict_after("demo", |ring| {
         ring.eventually(SOON, "many messages", |status| status["published"].as_u64() > Some(2000));
         ring.redis_cli(&["FLUSHALL"]);
     });
@@ -172,7 +191,7 @@ fn a_redis_that_forgot_everything_is_the_first_breach_reported() {
 #[test]
 fn a_message_that_was_duplicated_is_found() {
     let duplicated = std::cell::Cell::new(0);
-    let (verdict, _scratch) = verdict_after(|ring| {
+    let (verdict, _scratch) = verdict_after("demo", |ring| {
         let element = waiting_element(ring, &["LINDEX", "{estafeta}:ready", "0"]);
         duplicated.set(ids_in(&element)[0]);
         let text = String::from_utf8(element).unwrap();
@@ -180,6 +199,96 @@ fn a_message_that_was_duplicated_is_found() {
     });
     let breaches = verdict["breaches"].to_string();
     assert!(breaches.contains(&format!("#{} has two outcomes", duplicated.get())), "{breaches}");
+}
+
+/// The keys of a ring that were deleted.
+fn delete_keys(ring: &TestRing, pattern: &str) -> u64 {
+    let keys: Vec<String> = redis::from_redis_value(ring.redis_cli(&["KEYS", pattern])).unwrap();
+    keys.iter().for_each(|key| drop(ring.redis_cli(&["DEL", key])));
+    keys.len() as u64
+}
+
+#[test]
+fn a_message_that_was_published_twice_with_one_key_is_found() {
+    let (verdict, _scratch) = verdict_after("work", |ring| {
+        // The three publishers publish the same messages, each in its own time.
+        let mut deleted = 0;
+        eventually(SOON, "many keys to delete", || {
+            deleted += delete_keys(ring, "{estafeta}:key:shared-*");
+            (deleted > 10).then_some(())
+        });
+    });
+    let breaches = verdict["breaches"].to_string();
+    assert!(breaches.contains(" was published 2 times: as #") && breaches.contains("shared-"), "{breaches}");
+}
+
+#[test]
+fn a_delayed_message_that_vanished_is_found() {
+    let vanished = std::cell::Cell::new(0);
+    let (verdict, _scratch) = verdict_after("work", |ring| {
+        let name = eventually(SOON, "a message that waits for its time", || {
+            let names: Vec<String> =
+                redis::from_redis_value(ring.redis_cli(&["ZREVRANGE", "{estafeta}:later", "0", "0"]))
+                    .unwrap();
+            let name = names.into_iter().next()?;
+            let removed = ring.redis_cli(&["HDEL", "{estafeta}:delayed", &name]);
+            ring.redis_cli(&["ZREM", "{estafeta}:later", &name]);
+            (removed == redis::Value::Int(1)).then_some(name)
+        });
+        vanished.set(name.parse::<u64>().unwrap());
+    });
+    let breaches = verdict["breaches"].to_string();
+    assert!(breaches.contains(&format!("#{} has no outcome", vanished.get())), "{breaches}");
+    assert!(breaches.contains("did not add up; the first: "), "{breaches}");
+}
+
+#[test]
+fn nodes_of_another_build_are_replaced_one_by_one_under_attack() {
+    let scratch = DataDir::new();
+    // Any build will do, even the same one.
+    let args =
+        ["--mixed", env!("CARGO_BIN_EXE_estafeta"), "--nodes", "3", "--for", "6s", "--seed", "4", "--json"];
+    let output = start_chaos(&scratch, None, &args).output(LONG);
+    assert!(output.status.success(), "{output:?}");
+    let verdict = verdict(&output);
+    assert_eq!((&verdict["verdict"], &verdict["workload"]), (&"good".into(), &"demo".into()), "{verdict}");
+    let version = concat!("estafeta ", env!("CARGO_PKG_VERSION"));
+    assert_eq!(
+        (&verdict["upgrade"]["kind"], &verdict["upgrade"]["from"]),
+        (&"rolling".into(), &version.into())
+    );
+    assert!(is_empty(&scratch), "nothing is left behind");
+}
+
+#[test]
+fn a_program_that_is_no_build_of_estafeta_is_refused() {
+    let file = TextFile::new("#!/bin/sh\necho estafeta 9\n");
+    let cases = [
+        (
+            "/nowhere/estafeta",
+            "expected a build of estafeta, got /nowhere/estafeta: No such file or directory",
+        ),
+        (file.path(), "Permission denied"),
+        ("/", "Permission denied"),
+        ("/bin/true", "its --version does not name estafeta"),
+    ];
+    for (path, expected) in cases {
+        let output = run(&["chaos", "--mixed", path], &[]);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{path}: {stderr}");
+        assert!(
+            stderr.starts_with("estafeta: --mixed: expected a build") && stderr.contains(expected),
+            "{stderr}"
+        );
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    }
+    let both = run(&["chaos", "--workload", "work", "--mixed", env!("CARGO_BIN_EXE_estafeta")], &[]);
+    let stderr = String::from_utf8(both.stderr).unwrap();
+    assert_eq!(
+        (both.status.code(), stderr.contains("expected no --mixed with it")),
+        (Some(2), true),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -205,7 +314,8 @@ fn the_children_of_chaos_end_with_it_even_if_it_is_killed() {
 #[test]
 fn a_wrong_call_is_refused_with_what_was_expected() {
     let redis = ["--redis", "redis://127.0.0.1:1"];
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 8] = [
+        (&["--workload", "play"], "expected work or demo, got 'play'"),
         (&["--for", "25h"], "--for: expected 1s to 24h"),
         (&["--nodes", "1"], "--nodes: expected 2 to 200, got 1"),
         (&["--for", "10ms"], "--for: expected 1s to 24h"),

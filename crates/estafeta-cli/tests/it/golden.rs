@@ -13,19 +13,24 @@ use serde_json::{Value, json};
 use crate::support::{SOON, TestRing, reports, run};
 
 /// Every command that has a help page.
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 23] = [
     "",
     "run",
     "monitor",
     "publish",
+    "cancel",
     "getErrors",
     "errors",
     "errors list",
     "errors count",
     "errors retry",
     "errors drop",
+    "results",
     "status",
     "cleanTemp",
+    "pause",
+    "resume",
+    "limit",
     "upgrade",
     "reset",
     "chaos",
@@ -51,7 +56,7 @@ fn exit_codes_match_the_golden_file() {
     let url = ring.redis.url();
     let nowhere = ["--redis", "redis://127.0.0.1:1"];
     let here = ["--redis", url.as_str()];
-    let cases: [(&str, &[&str], &[&str]); 26] = [
+    let cases: [(&str, &[&str], &[&str]); 37] = [
         ("an unknown command", &["dance"], &[]),
         ("an unknown option", &["status", "--dance"], &[]),
         ("a value out of range", &["run", "--lease", "1ms"], &here),
@@ -63,6 +68,7 @@ fn exit_codes_match_the_golden_file() {
         ("status of a ring that does not exist", &["status"], &here),
         ("getErrors of a ring that does not exist", &["getErrors"], &here),
         ("errors count of a ring that does not exist", &["errors", "count"], &here),
+        ("results of a ring that does not exist", &["results"], &here),
         ("cleanTemp of a ring that does not exist", &["cleanTemp"], &here),
         ("reset --yes of a ring that does not exist", &["reset", "--yes"], &here),
         ("reset --yes --force of a ring that does not exist", &["reset", "--yes", "--force"], &here),
@@ -72,8 +78,18 @@ fn exit_codes_match_the_golden_file() {
         ("publish of a duplicate", &["publish", "--key", "k", "a"], &here),
         ("publish with the key of another message", &["publish", "--key", "k", "b"], &here),
         ("publish in a full ring", &["publish", "--max-waiting", "1", "a"], &here),
+        ("pause", &["pause"], &here),
+        ("publish in a paused ring", &["publish", "a"], &here),
+        ("resume", &["resume"], &here),
+        ("limit", &["limit", "--in-flight", "none"], &here),
+        ("no Redis: cancel", &["cancel", "1"], &nowhere),
+        ("cancel without an id", &["cancel"], &here),
+        ("cancel of a message that waits", &["cancel", "1"], &here),
+        ("cancel with a key that nobody has", &["cancel", "--key", "none"], &here),
         ("getErrors without errors", &["getErrors"], &here),
         ("errors retry of an unknown id", &["errors", "retry", "7"], &here),
+        ("results without results", &["results"], &here),
+        ("results of an unknown id", &["results", "7"], &here),
         ("cleanTemp", &["cleanTemp"], &here),
         ("upgrade", &["upgrade"], &here),
         ("reset without a terminal", &["reset"], &here),

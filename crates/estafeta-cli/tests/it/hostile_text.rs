@@ -37,16 +37,21 @@ fn hostile_ring() -> TestRing {
 fn commands_show_hostile_text_without_its_control_characters() {
     let ring = hostile_ring();
     ring.redis_cli(&["SET", "{estafeta}:application", HOSTILE]);
-    let calls: [&[&str]; 8] = [
+    let calls: [&[&str]; 10] = [
         &["status"],
         &["status", "--json"],
         &["errors", "list"],
         &["errors", "list", "--json"],
         &["errors", "list", "--by-reason"],
         &["errors", "list", "--by-reason", "--json"],
+        &["results"],
+        &["results", "--json"],
         &["getErrors"],
         &["getErrors", "--json"],
     ];
+    for id in ["1", "2"] {
+        ring.redis_cli(&["SET", &format!("{{estafeta}}:result:{id}"), &format!("7 1000 {HOSTILE}")]);
+    }
     for call in calls {
         ring.redis_cli(&["DEL", "{estafeta}:errors"]);
         ring.redis_cli(&["HDEL", "{estafeta}:ledger", "failed", "taken"]);

@@ -1,17 +1,23 @@
-//! A node is killed right before and right after each of its first calls to Redis.
+//! A node or a publisher is killed right before and right after each of its first calls to Redis.
 //!
-//! A proxy counts what passes and kills the node at the chosen piece of data, which it does not pass on. A kill on the
-//! way up is before the call: the call never reaches Redis. A kill on the way down is after the call: Redis has
-//! executed it, and the node never receives the reply. In both cases the ring must recover, and every message must get
-//! exactly one outcome.
+//! A proxy counts what passes and kills the process at the chosen piece of data, which it does not pass on. A kill on
+//! the way up is before the call: the call never reaches Redis. A kill on the way down is after the call: Redis has
+//! executed it, and the process never receives the reply. In both cases the ring must recover, and every message must
+//! get exactly one outcome.
+//!
+//! The nodes of the demo join, lead, publish and handle. The workers of `chaos` also retry, snooze and delay messages,
+//! fail as a source, submit and cancel. The judge of `chaos` says whether all of that happened once.
 
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
+use estafeta::Ring;
+use estafeta_lab::chaos::real_work;
 use estafeta_lab::proxy::Direction;
-use estafeta_testbed::Process;
+use estafeta_testbed::{DataDir, Process, Signal, eventually};
 
 use crate::support::line::Line;
 use crate::support::{SOON, TestRing};
@@ -26,8 +32,9 @@ const RINGS: usize = 6;
 const VICTIM: [&str; 8] =
     ["run", "--interval", "1ms", "--journal", "--max-deaths", "1000000", "--lease", "6s"];
 
-/// Runs a node and kills it at the `nth` piece of data in this direction. That piece is not passed on.
-fn kill_at(ring: &TestRing, direction: Direction, nth: usize) {
+/// Runs the program and kills it at the `nth` piece of data in this direction. That piece is not passed on. Returns
+/// false if the program ended before, which must be a success.
+fn kill_or_finish(ring: &TestRing, direction: Direction, nth: usize, args: &[&str]) -> bool {
     let victim: Arc<OnceLock<Process>> = Arc::default();
     let (seen, process) = (AtomicUsize::new(0), Arc::clone(&victim));
     let line = Line::tapped(&ring.redis, move |way, _| {
@@ -35,9 +42,19 @@ fn kill_at(ring: &TestRing, direction: Direction, nth: usize) {
             process.wait().kill();
         }
     });
-    let node = line.start(&VICTIM);
-    let node = victim.get_or_init(|| node);
-    assert_eq!(node.wait(SOON).signal(), Some(9), "killed at {direction:?} {nth}");
+    let started = line.start(args);
+    let victim = victim.get_or_init(|| started);
+    let status = victim.wait(SOON);
+    assert!(
+        status.signal() == Some(9) || status.success(),
+        "{args:?} at {direction:?} {nth}: {status}, {:?}",
+        victim.stderr_lines()
+    );
+    status.signal() == Some(9)
+}
+
+fn kill_at(ring: &TestRing, direction: Direction, nth: usize, args: &[&str]) {
+    assert!(kill_or_finish(ring, direction, nth, args), "killed at {direction:?} {nth}");
 }
 
 fn kill_at_each_call(direction: Direction, with: impl Fn(&TestRing) -> Vec<Process> + Sync) {
@@ -48,7 +65,7 @@ fn kill_at_each_call(direction: Direction, with: impl Fn(&TestRing) -> Vec<Proce
                 let ring = TestRing::new();
                 let others = with(&ring);
                 for nth in (first..=CALLS).step_by(RINGS) {
-                    kill_at(&ring, direction, nth);
+                    kill_at(&ring, direction, nth, &VICTIM);
                 }
                 if others.is_empty() {
                     ring.finish();
@@ -90,4 +107,159 @@ fn a_handler_killed_right_before_any_call_leaves_nothing_behind() {
 #[test]
 fn a_handler_killed_right_after_any_call_leaves_nothing_behind() {
     kill_at_each_call(Direction::Down, one_generator);
+}
+
+#[test]
+fn an_upgrade_killed_around_any_call_leaves_a_ring_that_works() {
+    let ring = TestRing::new();
+    let nodes = ring.nodes(2, &["--interval", "2ms", "--journal"]);
+    ring.await_progress();
+    for direction in [Direction::Up, Direction::Down] {
+        let kills =
+            (1..=CALLS).take_while(|nth| kill_or_finish(&ring, direction, *nth, &["upgrade"])).count();
+        assert!((1..CALLS).contains(&kills), "{direction:?}: {kills}");
+    }
+    ring.assert_recovered(&nodes);
+}
+
+/// A ring of workers of `chaos`. The bodies of their messages are plans.
+struct WorkRing {
+    ring: TestRing,
+    records: DataDir,
+}
+
+impl WorkRing {
+    fn new() -> Self {
+        Self { ring: TestRing::new(), records: DataDir::new() }
+    }
+
+    /// The arguments of a worker, whose record has this name.
+    fn args(&self, role: &str, number: usize) -> Vec<String> {
+        let (number, record) = (number.to_string(), self.record(role, number));
+        let words =
+            ["chaos-worker", role, "--lanes", "8", "--number", &number, "--record", record.to_str().unwrap()];
+        words.map(ToOwned::to_owned).to_vec()
+    }
+
+    fn record(&self, role: &str, number: usize) -> PathBuf {
+        self.records.path().join(format!("{role}-{number}"))
+    }
+
+    fn start(&self, role: &str, number: usize, options: &[&str]) -> Process {
+        let args = self.args(role, number);
+        let args: Vec<&str> = args.iter().map(String::as_str).chain(options.iter().copied()).collect();
+        self.ring.start(&args)
+    }
+
+    fn kill_at(&self, direction: Direction, nth: usize, role: &str) {
+        let args = self.args(role, nth);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        kill_at(&self.ring, direction, nth, &args);
+    }
+
+    /// Waits until the `life`th process of a worker has recorded a step of this kind.
+    fn await_step(&self, role: &str, number: usize, life: usize, kind: &str) {
+        eventually(SOON, kind, || {
+            let text = std::fs::read_to_string(self.record(role, number)).unwrap_or_default();
+            text.split(" started ").nth(life)?.contains(&format!(" {kind} ")).then_some(())
+        });
+    }
+
+    fn stop(worker: &Process) {
+        worker.signal(Signal::SIGTERM);
+        assert!(worker.wait(SOON).success(), "{:?}", worker.stderr_lines());
+    }
+
+    /// Two new nodes handle what is left. Then the judge of chaos compares all records with Redis.
+    fn finish(&self) {
+        let published = self.ring.status()["published"].to_string();
+        let nodes = [1001, 1002].map(|number| self.start("node", number, &["--limit", &published]));
+        for node in nodes {
+            assert!(node.wait(SOON).success(), "{:?}", node.stderr_lines());
+        }
+        let of_role = |role: &str| -> Vec<PathBuf> {
+            let all = std::fs::read_dir(self.records.path()).unwrap().map(|entry| entry.unwrap().path());
+            all.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(role)).collect()
+        };
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let breaches = runtime.block_on(async {
+            let redis = self.ring.redis.url().parse().unwrap();
+            let ring = Ring::connect(redis, "estafeta".parse().unwrap()).await.unwrap();
+            real_work::judge_ring(&ring, &of_role("node"), &of_role("publisher")).await.unwrap()
+        });
+        assert_eq!(breaches, [""; 0]);
+        self.ring.status();
+    }
+}
+
+fn in_each_ring(act: impl Fn(&WorkRing, &mut dyn Iterator<Item = usize>) + Sync) {
+    thread::scope(|scope| {
+        for first in 1..=RINGS {
+            let act = &act;
+            scope.spawn(move || {
+                let ring = WorkRing::new();
+                act(&ring, &mut (first..=CALLS).step_by(RINGS));
+                ring.finish();
+            });
+        }
+    });
+}
+
+/// Kills publishers, and lets each of them continue where it was killed.
+fn kill_publishers(direction: Direction) {
+    in_each_ring(|ring, kills| {
+        for nth in kills {
+            ring.kill_at(direction, nth, "publisher");
+            let again = ring.start("publisher", nth, &[]);
+            ring.await_step("publisher", nth, 2, "receipts");
+            WorkRing::stop(&again);
+        }
+    });
+}
+
+/// Kills nodes that retry, snooze and get delayed messages. They generate if no other node is there.
+fn kill_nodes(direction: Direction, with_generator: bool) {
+    in_each_ring(|ring, kills| {
+        let publisher = ring.start("publisher", 1, &[]);
+        let generator = with_generator.then(|| {
+            let generator = ring.start("node", 1000, &[]);
+            ring.await_step("node", 1000, 1, "published");
+            generator
+        });
+        for nth in kills {
+            ring.kill_at(direction, nth, "node");
+        }
+        WorkRing::stop(&publisher);
+        generator.iter().for_each(WorkRing::stop);
+    });
+}
+
+#[test]
+fn a_publisher_killed_right_before_any_call_loses_and_repeats_nothing() {
+    kill_publishers(Direction::Up);
+}
+
+#[test]
+fn a_publisher_killed_right_after_any_call_loses_and_repeats_nothing() {
+    kill_publishers(Direction::Down);
+}
+
+#[test]
+fn a_handler_of_planned_messages_killed_right_before_any_call_keeps_every_plan() {
+    kill_nodes(Direction::Up, true);
+}
+
+#[test]
+fn a_handler_of_planned_messages_killed_right_after_any_call_keeps_every_plan() {
+    kill_nodes(Direction::Down, true);
+}
+
+#[test]
+fn a_generator_whose_source_fails_killed_right_before_any_call_leaves_nothing_behind() {
+    kill_nodes(Direction::Up, false);
+}
+
+#[test]
+fn a_generator_whose_source_fails_killed_right_after_any_call_leaves_nothing_behind() {
+    kill_nodes(Direction::Down, false);
 }

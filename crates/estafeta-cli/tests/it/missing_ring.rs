@@ -8,7 +8,7 @@ fn a_command_on_a_ring_that_does_not_exist_fails_and_names_the_ring_and_its_redi
     let ring = TestRing::new();
     ring.plant_errors(1..=3, |_| b"body".to_vec());
     let url = ring.redis.url();
-    let commands: [&[&str]; 17] = [
+    let commands: [&[&str]; 20] = [
         &["status"],
         &["errors", "list"],
         &["errors", "list", "--json"],
@@ -22,6 +22,9 @@ fn a_command_on_a_ring_that_does_not_exist_fails_and_names_the_ring_and_its_redi
         &["cleanTemp"],
         &["cleanTemp", "--json"],
         &["--cleanTemp"],
+        &["pause"],
+        &["resume", "--json"],
+        &["limit"],
         &["upgrade"],
         &["upgrade", "--json"],
         &["reset"],

@@ -143,7 +143,10 @@ fn a_full_ring_and_a_missing_redis_may_pass() {
     let full = ring.publish(&["--lines", "--max-waiting", "1"], b"b\nc\n");
     let (code, error) = failure(&full);
     assert_eq!(code, 75);
-    assert!(error.contains("were not published: ring estafeta is full"), "{error}");
+    assert!(
+        error.contains("were not published, and no line after them was: ring estafeta is full"),
+        "{error}"
+    );
     // It is patient until there is room.
     let patient = ring.start(&["publish", "--max-waiting", "1", "--patient", "1m", "b"]);
     ring.redis_cli(&["DEL", "{estafeta}:ready"]);
@@ -156,7 +159,7 @@ fn a_full_ring_and_a_missing_redis_may_pass() {
 fn wrong_calls_have_their_own_exit_code() {
     let ring = TestRing::new();
     let long = "k".repeat(513);
-    let cases: [(&[&str], &str); 10] = [
+    let cases: [(&[&str], &str); 14] = [
         (&["--dance"], "unexpected argument '--dance'"),
         (&["--lines", "body"], "cannot be used with"),
         (&["--lines", "--key", "k"], "cannot be used with"),
@@ -164,6 +167,10 @@ fn wrong_calls_have_their_own_exit_code() {
         (&["--header", "novalue", "x"], "--header: expected NAME=VALUE, got 'novalue'"),
         (&["--header", "a b=c", "x"], "header name: expected 1 to 64 visible ASCII characters"),
         (&["--key", &long, "x"], "key: expected 1 to 512 bytes, got '513 bytes'"),
+        (&["--single", &long, "x"], "single: expected 1 to 512 bytes, got '513 bytes'"),
+        (&["--single", "s", "--key", "k", "x"], "cannot be used with"),
+        (&["--single", "s", "--delay", "1s", "x"], "cannot be used with"),
+        (&["--single", "s", "--lines"], "cannot be used with"),
         (&["--delay", "-10m", "x"], "expected a duration such as 500ms, 2s or 0, got '-10m'"),
         (&["--delay=soon", "x"], "expected a duration such as 500ms, 2s or 0, got 'soon'"),
         (&["--delay", "11y", "x"], "delay: expected at most 10 years, got"),
@@ -191,6 +198,19 @@ fn a_delayed_message_waits_for_its_time() {
         .into();
     let apart = due[1] - due[0];
     assert!((3_000_000.0..3_060_000.0).contains(&apart), "{apart}");
+}
+
+#[test]
+fn a_single_message_is_published_again_once_it_has_begun() {
+    let ring = TestRing::new();
+    let args = ["publish", "--single", "rebuild", "rebuild the pages"];
+    assert_eq!(ring.success(&args), "{\"id\":1,\"duplicate\":false}\n");
+    let other = ["publish", "--single", "rebuild", "another body"];
+    assert_eq!(ring.success(&other), "{\"id\":1,\"duplicate\":true}\n");
+    let nodes = ring.nodes(1, &["--never-generate", "--error-rate", "0"]);
+    ring.eventually(SOON, "it is done", |status| status["done"] == 1);
+    drop(nodes);
+    assert_eq!(ring.success(&other), "{\"id\":2,\"duplicate\":false}\n");
 }
 
 /// Nodes of the demo have an application of their own. `publish` may use any ring.
@@ -256,4 +276,14 @@ fn a_publisher_that_was_killed_repeats_with_the_same_key() {
     }
     let status = ring.status();
     assert_eq!((&status["published"], &status["waiting"]), (&json!(31), &json!(31)));
+}
+
+#[test]
+fn lines_come_in_calls_that_fit_into_a_small_ring() {
+    let ring = TestRing::new();
+    let _node = ring.node(&["--never-generate", "--work-per-char", "0s", "--error-rate", "0"]);
+    let input: String = (0..300).map(|line| format!("{line}\n")).collect();
+    let output = ring.publish(&["--lines", "--max-waiting", "50", "--patient", "20s"], input.as_bytes());
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.stdout.iter().filter(|byte| **byte == b'\n').count(), 300);
 }

@@ -189,3 +189,21 @@ fn keys_that_only_older_builds_had_are_deleted_too() {
     ring.success(&["reset", "--yes"]);
     assert!(dump(&ring).is_empty());
 }
+
+#[test]
+fn results_are_deleted_and_the_keys_of_effects_only_on_request() {
+    let ring = TestRing::new();
+    ring.plant_errors(1..=1, |_| Vec::new());
+    ring.redis_cli(&["SET", "{estafeta}:result:1", "7 1000 x"]);
+    ring.redis_cli(&["SET", "{estafeta}:u:sold", "12"]);
+    ring.redis_cli(&["XADD", "{estafeta}:u:log", "*", "a", "b"]);
+    let left = ring.command(&["reset", "--yes"]);
+    assert!(left.status.success(), "{left:?}");
+    assert_eq!(String::from_utf8(left.stdout).unwrap(), "ring estafeta is gone: 3 keys deleted\n");
+    let hint = "estafeta: 2 keys of effects stay in Redis: `estafeta reset --user-keys` deletes them\n";
+    assert_eq!(String::from_utf8(left.stderr).unwrap(), hint);
+    assert_eq!(dump(&ring).len(), 2);
+    assert_eq!(ring.success(&["reset", "--yes", "--user-keys"]), "ring estafeta is gone: 2 keys deleted\n");
+    assert!(dump(&ring).is_empty());
+    assert!(!ring.command(&["reset", "--yes", "--user-keys"]).status.success(), "nothing is left");
+}

@@ -6,7 +6,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use estafeta::{Failure, Handler, Message, Node, Notice, Observer, Source};
+use bytes::Bytes;
+use estafeta::{Batch, Config, Failure, Feed, Generate, Job, Node, Notice, every};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -21,11 +22,11 @@ pub struct RunningMember {
 }
 
 impl RunningMember {
-    pub fn start<S: Source, H: Handler, O: Observer>(member: Node<S, H, O>) -> Result<Self> {
+    pub fn start(member: Node) -> Result<Self> {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let work = move || runtime.block_on(member.run(stopped.cancelled_owned()));
+        let work = move || runtime.block_on(member.until(stopped.cancelled_owned()));
         let thread = std::thread::Builder::new().name("member".to_owned()).spawn(work)?;
         Ok(Self { stop, thread: Some(thread) })
     }
@@ -149,80 +150,88 @@ impl Stretch {
     }
 }
 
-/// Counts the work of a member in a tally.
-pub struct TallyObserver(pub Arc<Tally>);
-
-impl Observer for TallyObserver {
-    fn notice(&self, notice: Notice<'_>) {
+impl Tally {
+    /// Counts what a node reports.
+    pub fn notice(&self, notice: &Notice<'_>) {
         match notice {
-            Notice::BecameGenerator { .. } => self.0.in_office.store(true, Ordering::Relaxed),
+            Notice::BecameGenerator { .. } => self.in_office.store(true, Ordering::Relaxed),
             Notice::Generated { messages } => {
-                self.0.generated.fetch_add(messages.len() as u64, Ordering::Relaxed);
+                self.generated.fetch_add(messages.len() as u64, Ordering::Relaxed);
             }
             Notice::Settled { messages, .. } => {
-                self.0.settling.mark();
-                self.0.settled.fetch_add(messages.len() as u64, Ordering::Relaxed);
-                self.0.room.notify_one();
+                self.settling.mark();
+                self.settled.fetch_add(messages.len() as u64, Ordering::Relaxed);
+                self.room.notify_one();
             }
             _ => {}
         }
     }
 }
 
+/// A node that publishes `what` when it is in office, and does nothing with messages.
+pub fn idle_node(config: Config, tally: &Arc<Tally>, what: impl Generate) -> Node {
+    let tally = Arc::clone(tally);
+    Node::with(config).generate(what).handle(do_nothing).observe(move |notice| tally.notice(notice))
+}
+
+/// Does nothing with a message.
+pub async fn do_nothing(_: Job<Bytes>) -> Result<(), Failure> {
+    Ok(())
+}
+
 /// Produces the same body again and again, until it is exhausted.
 #[derive(Clone)]
 pub struct ConstantSource {
-    body: Vec<u8>,
+    body: Bytes,
     exhausted: Arc<AtomicBool>,
 }
 
 impl ConstantSource {
     pub fn new(bytes: usize) -> Self {
-        Self { body: vec![b'x'; bytes], exhausted: Arc::default() }
+        Self { body: vec![b'x'; bytes].into(), exhausted: Arc::default() }
     }
 
     pub fn exhaust(&self) {
         self.exhausted.store(true, Ordering::Relaxed);
     }
-}
 
-impl Source for ConstantSource {
-    async fn next(&mut self) -> Result<Vec<u8>, Failure> {
-        if self.exhausted.load(Ordering::Relaxed) {
-            std::future::pending::<()>().await;
-        }
-        Ok(self.body.clone())
+    /// The same body once per interval, or as fast as Redis takes it.
+    pub fn every(self, interval: Duration) -> impl Generate {
+        every(interval, move || {
+            let source = self.clone();
+            async move {
+                if source.exhausted.load(Ordering::Relaxed) {
+                    std::future::pending::<()>().await;
+                }
+                Ok(source.body)
+            }
+        })
     }
 }
 
 /// Produces whole batches of one body, whenever there is room for a batch. At most `ahead` messages are produced and
 /// not yet settled. So no step is spent on asking whether there is room, and no batch is smaller than another.
 pub struct SteadySource {
-    pub body: Vec<u8>,
+    pub body: Bytes,
     pub batch: u64,
     pub ahead: u64,
     pub tally: Arc<Tally>,
     pub made: u64,
 }
 
-impl Source for SteadySource {
-    async fn next(&mut self) -> Result<Vec<u8>, Failure> {
-        if self.made.is_multiple_of(self.batch) {
-            while self.made + self.batch > self.tally.settled() + self.ahead {
-                self.tally.room.notified().await;
-            }
-        }
-        self.made += 1;
-        Ok(self.body.clone())
-    }
-}
+impl Feed for SteadySource {
+    type Body = Bytes;
+    type Checkpoint = ();
 
-/// Does nothing with a message.
-#[derive(Clone, Copy)]
-pub struct NoopHandler;
-
-impl Handler for NoopHandler {
-    async fn handle(&self, _: &Message) -> Result<(), Failure> {
+    async fn open(&mut self, _: Option<()>) -> Result<(), Failure> {
         Ok(())
+    }
+
+    async fn next(&mut self) -> Result<Batch<Bytes>, Failure> {
+        while self.made + self.batch > self.tally.settled() + self.ahead {
+            self.tally.room.notified().await;
+        }
+        self.made += self.batch;
+        Ok(Batch::new((0..self.batch).map(|_| self.body.clone())))
     }
 }

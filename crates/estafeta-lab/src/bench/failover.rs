@@ -23,7 +23,7 @@ pub const INTERVAL: Duration = Duration::from_millis(500);
 pub const INTERVAL_TEXT: &str = "500ms";
 const NODES: usize = 5;
 /// An heir that has just joined does not trust its own view yet.
-const SETTLING: Duration = Duration::from_millis(600);
+const TRUST_DELAY: Duration = Duration::from_millis(600);
 
 /// The fault that hits the generator.
 #[derive(Clone, Copy, Debug)]
@@ -108,8 +108,8 @@ pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
 /// the lost node.
 pub async fn measure_take_over(nodes: &mut BenchNodes<'_>, fault: GeneratorFault) -> Result<TakeOverTimes> {
     let victim = nodes.until_whole().await?;
-    let mut schedule = Schedule(None);
-    let pause = if nodes.keys().count() < 3 { SETTLING } else { Duration::ZERO };
+    let mut schedule = TickPlan(None);
+    let pause = if nodes.keys().count() < 3 { TRUST_DELAY } else { Duration::ZERO };
     // The schedule is unknown before the first tick.
     let moment = Instant::now() + pause + INTERVAL + INTERVAL.mul_f64(rand::random());
     while Instant::now() < moment || schedule.0.is_none() {
@@ -151,9 +151,9 @@ fn is_message(from: &FromNode) -> bool {
 }
 
 /// When the last tick was due. A line may arrive late but never early, so the earliest lines show the schedule.
-struct Schedule(Option<Instant>);
+struct TickPlan(Option<Instant>);
 
-impl Schedule {
+impl TickPlan {
     fn tick(&mut self, received: Instant) {
         self.0 = Some(match self.0 {
             None => received,
@@ -173,7 +173,7 @@ mod tests {
     fn the_schedule_follows_the_earliest_lines() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut schedule = Schedule(None);
+        let mut schedule = TickPlan(None);
         for (received, last) in [(10, 10), (502, 502), (1030, 1002), (2501, 2501)] {
             schedule.tick(at(received));
             assert_eq!(schedule.0, Some(at(last)));

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use estafeta::{Config, Failure, Handler, Message, Node, Source};
+use bytes::Bytes;
+use estafeta::{Config, Failure, Job, every};
 use tokio_util::sync::CancellationToken;
 
 use super::Bench;
-use super::crew::{ConstantSource, NoopHandler, RunningMember, Tally, TallyObserver, finish, until};
+use super::crew::{ConstantSource, RunningMember, Tally, finish, idle_node, until};
 use super::env::BenchEnv;
 use super::plot::Panel;
 use super::table::{Cell, TIMES, Table, column, times};
@@ -24,35 +25,24 @@ const INTERVAL: Duration = Duration::from_millis(50);
 /// How many samples to drop. The first ones use connections and code for the first time.
 const WARM_UP: usize = 3;
 
-/// Produces bodies that hold the current time.
-struct Stamp {
-    base: Instant,
-    bytes: usize,
-}
-
-impl Source for Stamp {
-    async fn next(&mut self) -> Result<Vec<u8>, Failure> {
-        let digits = self.base.elapsed().as_nanos().to_string();
-        let mut body = vec![b'0'; self.bytes.saturating_sub(digits.len())];
-        body.extend(digits.bytes());
-        Ok(body)
-    }
+/// A body that holds the time since `base`.
+fn stamp(base: Instant, bytes: usize) -> Bytes {
+    format!("{:0bytes$}", base.elapsed().as_nanos()).into()
 }
 
 /// Measures how long ago a body was produced.
+#[derive(Clone)]
 struct Stopwatch {
     base: Instant,
     samples: Arc<Mutex<Vec<f64>>>,
 }
 
-impl Handler for Stopwatch {
-    async fn handle(&self, message: &Message) -> Result<(), Failure> {
-        let now = self.base.elapsed();
-        let stamp = message.text().parse().map_err(|_| Failure::fatal("not a stamp"))?;
-        let took = now.saturating_sub(Duration::from_nanos(stamp));
-        self.samples.lock().expect("no panic while held").push(ms(took));
-        Ok(())
-    }
+async fn measure(stopwatch: Stopwatch, job: Job<Bytes>) -> Result<(), Failure> {
+    let now = stopwatch.base.elapsed();
+    let stamp = job.message().text().parse().map_err(|_| Failure::fatal("not a stamp"))?;
+    let took = now.saturating_sub(Duration::from_nanos(stamp));
+    stopwatch.samples.lock().expect("no panic while held").push(ms(took));
+    Ok(())
 }
 
 pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
@@ -61,17 +51,13 @@ pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
     let mut config = Config::new(env.endpoint.clone(), ring.clone());
     (config.interval, config.generator_handles) = (INTERVAL, false);
     let samples = Arc::<Mutex<Vec<f64>>>::default();
-    let stamp = Stamp { base, bytes: env.options.body };
-    let generator = Node::new(config.clone(), stamp, NoopHandler, TallyObserver(Arc::clone(&tally)));
-    let mut members = vec![RunningMember::start(generator)?];
+    let bytes = env.options.body;
+    let stamps = every(INTERVAL, move || async move { Ok(stamp(base, bytes)) });
+    let mut members = vec![RunningMember::start(idle_node(config.clone(), &tally, stamps))?];
     until(&members, || tally.in_office(), 1, "a generator").await?;
     let stopwatch = Stopwatch { base, samples: Arc::clone(&samples) };
-    members.push(RunningMember::start(Node::new(
-        config,
-        ConstantSource::new(0),
-        stopwatch,
-        TallyObserver(Arc::clone(&tally)),
-    ))?);
+    let heir = idle_node(config, &tally, ConstantSource::new(0).every(INTERVAL));
+    members.push(RunningMember::start(heir.handle_with(stopwatch, measure))?);
     until(&members, || tally.settled(), 1, "the first message").await?;
 
     let pings = ping_for(env).await?;

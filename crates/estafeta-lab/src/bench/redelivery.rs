@@ -22,7 +22,7 @@ const NODES: usize = 4;
 const POLL: Duration = Duration::from_millis(2);
 /// How long nodes trust no sign of death after Redis has started, because every member looks dead to the first node
 /// that reconnects. A server that bench started has only just come up.
-const SETTLING: Duration = Duration::from_millis(500);
+const TRUST_DELAY: Duration = Duration::from_millis(500);
 /// How often the generator sweeps. The kill comes at a random moment between two sweeps.
 const SWEEP: Duration = Duration::from_millis(100);
 
@@ -34,7 +34,7 @@ pub async fn run(env: &BenchEnv<'_>) -> Result<Table> {
     nodes.start_many(NODES).await?;
     let mut samples = Vec::new();
     let (mut holder, _) = begun(&nodes, 1).await?;
-    tokio::time::sleep(SETTLING.max(env.options.lease / 4)).await;
+    tokio::time::sleep(TRUST_DELAY.max(env.options.lease / 4)).await;
     for delivery in 2..tries + 2 {
         env.step(&format!("redelivery: {} of {}", grouped(delivery as u64 - 1), grouped(tries as u64)));
         nodes.until_whole().await?;

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 
 use super::work::Load;
-use super::worker::{Job, LANES, stamped_body};
+use super::worker::{LANES, TimedWork, stamped_body};
 use crate::server;
 
 const GROUP: &str = "workers";
@@ -68,7 +68,7 @@ fn add(stream: &str, body: usize) -> redis::Cmd {
 }
 
 /// Reads entries and handles them, until this future is dropped.
-pub async fn consume(endpoint: &Endpoint, stream: &str, job: &Job) -> Result<()> {
+pub async fn consume(endpoint: &Endpoint, stream: &str, job: &TimedWork) -> Result<()> {
     // A read that waits would hold up everything else on its connection.
     let (mut reading, settling) =
         (server::connect_to_wait(endpoint).await?, server::connect(endpoint).await?);

@@ -5,12 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use estafeta::{Config, Node, RingName, Source};
+use estafeta::{Config, Generate, RingName};
 use tokio::time::sleep;
 
-use super::crew::{
-    ConstantSource, NoopHandler, RunningMember, SteadySource, Tally, TallyObserver, finish, until,
-};
+use super::crew::{ConstantSource, RunningMember, SteadySource, Tally, finish, idle_node, until};
 use super::env::BenchEnv;
 use super::floor;
 use super::plot::Panel;
@@ -186,22 +184,21 @@ fn settings(env: &BenchEnv<'_>, ring: &RingName, batch: usize) -> Config {
 }
 
 /// Starts a member that takes office at once, because it is the first of its ring.
-async fn generator(config: Config, source: impl Source, tally: &Arc<Tally>) -> Result<RunningMember> {
-    let member =
-        RunningMember::start(Node::new(config, source, NoopHandler, TallyObserver(Arc::clone(tally))))?;
+async fn generator(config: Config, what: impl Generate, tally: &Arc<Tally>) -> Result<RunningMember> {
+    let member = RunningMember::start(idle_node(config, tally, what))?;
     until(std::slice::from_ref(&member), || tally.in_office(), 1, "a generator").await?;
     Ok(member)
+}
+
+fn constant(env: &BenchEnv<'_>) -> impl Generate {
+    ConstantSource::new(env.options.body).every(Duration::ZERO)
 }
 
 fn handlers(env: &BenchEnv<'_>, config: &Config, tally: &Arc<Tally>) -> Result<Vec<RunningMember>> {
     let source = ConstantSource::new(env.options.body);
     let start = |_| {
-        RunningMember::start(Node::new(
-            config.clone(),
-            source.clone(),
-            NoopHandler,
-            TallyObserver(Arc::clone(tally)),
-        ))
+        let source = source.clone().every(config.interval);
+        RunningMember::start(idle_node(config.clone(), tally, source))
     };
     (0..env.options.handlers).map(start).collect()
 }
@@ -219,7 +216,7 @@ async fn watch(env: &BenchEnv<'_>, count: impl Fn() -> u64) -> Result<Flow> {
 async fn end_to_end(env: &BenchEnv<'_>, batch: usize) -> Result<Flow> {
     let (ring, tally) = (env.ring()?, Tally::new());
     let config = settings(env, &ring, batch);
-    let mut members = vec![generator(config.clone(), ConstantSource::new(env.options.body), &tally).await?];
+    let mut members = vec![generator(config.clone(), constant(env), &tally).await?];
     members.extend(handlers(env, &config, &tally)?);
     until(&members, || tally.settled(), 1, "the first message").await?;
     let flow = watch(env, || tally.settled()).await?;
@@ -240,9 +237,10 @@ struct Filled {
 async fn fill(env: &BenchEnv<'_>, config: &Config, wanted: u64) -> Result<Filled> {
     let (tally, source) = (Tally::new(), ConstantSource::new(env.options.body));
     // A batch is at most a quarter of the room, so the room is four times the wanted number.
-    let config = Config { max_waiting: wanted * 4, limit: Some(wanted), ..config.clone() };
+    let mut config = config.clone();
+    (config.max_waiting, config.limit) = (wanted * 4, Some(wanted));
     let queue = format!("{{{}}}:ready", config.ring);
-    let generator = generator(config, source.clone(), &tally).await?;
+    let generator = generator(config, source.clone().every(Duration::ZERO), &tally).await?;
     let start = Instant::now();
     while tally.generated() < wanted && start.elapsed() < 2 * env.options.length {
         sleep(Duration::from_millis(1)).await;
@@ -276,8 +274,9 @@ async fn at_level(env: &BenchEnv<'_>, waiting: u64) -> Result<(Flow, u64)> {
     let full = fill(env, &settings(env, &ring, FEW_BATCH), waiting).await?;
     full.generator.finish().await?;
     let level = full.waiting;
-    let config = Config { max_waiting: level + BATCHES[0] as u64, ..settings(env, &ring, FEW_BATCH) };
-    let (body, batch) = (vec![b'x'; env.options.body], FEW_BATCH as u64);
+    let mut config = settings(env, &ring, FEW_BATCH);
+    config.max_waiting = level + BATCHES[0] as u64;
+    let (body, batch) = (vec![b'x'; env.options.body].into(), FEW_BATCH as u64);
     let steady = SteadySource { body, batch, ahead: FEW, tally: Arc::clone(&tally), made: 0 };
     let mut members = vec![generator(config.clone(), steady, &tally).await?];
     members.extend(handlers(env, &config, &tally)?);

@@ -14,13 +14,14 @@ use std::process::{ChildStdin, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use estafeta::{Config, Failure, Node, RingName, Source};
+use bytes::Bytes;
+use estafeta::{Config, RingName, every};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::net::unix::pipe::Receiver;
 use tokio::time::sleep;
 
 use super::Bench;
-use super::crew::{NoopHandler, RunningMember, Tally, TallyObserver, until};
+use super::crew::{RunningMember, Tally, idle_node, until};
 use super::env::{BenchEnv, floor_key};
 use super::nodes::{PATIENCE, last_line, log};
 use super::plot::Panel;
@@ -112,8 +113,7 @@ impl Measured {
 
     /// Server time per message in microseconds, without what the idle server uses.
     fn cpu_us(&self, idle: &ServerUsage) -> f64 {
-        let idle = idle.cpu / idle.seconds * self.usage.seconds;
-        (self.usage.cpu - idle).max(0.0) * 1e6 / self.messages()
+        self.usage.without_idle(idle).cpu * 1e6 / self.messages()
     }
 
     fn messages(&self) -> f64 {
@@ -134,15 +134,6 @@ impl Measured {
     }
 }
 
-/// Produces bodies that hold the current time.
-struct Stamps(usize);
-
-impl Source for Stamps {
-    async fn next(&mut self) -> Result<Vec<u8>, Failure> {
-        Ok(stamped_body(self.0))
-    }
-}
-
 /// The generator is in this process, and only generates.
 async fn on_ring(env: &BenchEnv<'_>, load: Load, length: Duration) -> Result<Measured> {
     let (name, tally) = (env.ring()?, Tally::new());
@@ -152,11 +143,11 @@ async fn on_ring(env: &BenchEnv<'_>, load: Load, length: Duration) -> Result<Mea
         Load::Full { max_waiting } => (config.interval, config.max_waiting) = (Duration::ZERO, max_waiting),
         Load::Every(time) => config.interval = time,
     }
-    let stamps = Stamps(env.options.body);
-    let generator =
-        RunningMember::start(Node::new(config, stamps, NoopHandler, TallyObserver(tally.clone())))?;
+    let body = env.options.body;
+    let stamps = every(config.interval, move || async move { Ok(Bytes::from(stamped_body(body))) });
+    let generator = RunningMember::start(idle_node(config, &tally, stamps))?;
     until(std::slice::from_ref(&generator), || tally.in_office(), 1, "a generator").await?;
-    let workers = Workers::start(env, &name, WorkerKind::Node)?;
+    let workers = WorkerProcesses::start(env, &name, WorkerKind::Node)?;
     let measured = workers.measure(env, length).await?;
     generator.finish().await?;
     env.erase(&name).await?;
@@ -167,7 +158,7 @@ async fn on_streams(env: &BenchEnv<'_>, load: Load, length: Duration) -> Result<
     let name = env.ring()?;
     let stream = floor_key(&name);
     streams::create(&env.endpoint, &stream).await?;
-    let workers = Workers::start(env, &name, WorkerKind::Streams)?;
+    let workers = WorkerProcesses::start(env, &name, WorkerKind::Streams)?;
     let measured = tokio::select! {
         measured = workers.measure(env, length) => measured?,
         ended = streams::produce(&env.endpoint, &stream, load, env.options.body) => {
@@ -180,16 +171,16 @@ async fn on_streams(env: &BenchEnv<'_>, load: Load, length: Duration) -> Result<
 }
 
 /// The worker processes of one measurement. Dropping this value kills them.
-struct Workers(Vec<Worker>);
+struct WorkerProcesses(Vec<WorkerProcess>);
 
-struct Worker {
+struct WorkerProcess {
     /// Killed when dropped.
     _child: ChildProcess,
     stdin: ChildStdin,
     answers: Lines<BufReader<Receiver>>,
 }
 
-impl Workers {
+impl WorkerProcesses {
     fn start(env: &BenchEnv<'_>, name: &RingName, kind: WorkerKind) -> Result<Self> {
         let start = |_| {
             let mut command = child_process::this_program(name, &env.endpoint.secret_url())?;
@@ -199,7 +190,7 @@ impl Workers {
             let stdin = child.inner().stdin.take().context("a worker without stdin")?;
             let stdout = child.inner().stdout.take().context("a worker without stdout")?;
             let answers = BufReader::new(Receiver::from_owned_fd(OwnedFd::from(stdout))?).lines();
-            Ok(Worker { _child: child, stdin, answers })
+            Ok(WorkerProcess { _child: child, stdin, answers })
         };
         (0..WORKERS).map(start).collect::<Result<_>>().map(Self)
     }

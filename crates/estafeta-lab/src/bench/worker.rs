@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use estafeta::{Config, Endpoint, Failure, Handler, Message, Node, RingName};
+use bytes::Bytes;
+use estafeta::{Config, Endpoint, Failure, Job, Node, RingName};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use super::crew::{ConstantSource, Tally, TallyObserver};
 use super::env::floor_key;
 use super::streams;
 use crate::clock::now_us;
@@ -54,8 +54,8 @@ impl FromStr for WorkerKind {
 
 /// Runs a worker until its stdin ends.
 pub fn run(kind: WorkerKind, endpoint: Endpoint, ring: RingName) -> Result<()> {
-    let (job, stop) = (Job::default(), CancellationToken::new());
-    let (asked, stopped) = (job.clone(), stop.clone());
+    let (work, stop) = (TimedWork::default(), CancellationToken::new());
+    let (asked, stopped) = (work.clone(), stop.clone());
     // The thread is never joined, because its read may block. It ends with the process.
     std::thread::spawn(move || {
         if let Err(error) = asked.report_on_request() {
@@ -69,13 +69,15 @@ pub fn run(kind: WorkerKind, endpoint: Endpoint, ring: RingName) -> Result<()> {
             WorkerKind::Node => {
                 let mut config = Config::new(endpoint, ring);
                 (config.concurrency, config.never_generate) = (LANES, true);
-                let node = Node::new(config, ConstantSource::new(0), job, TallyObserver(Tally::new()));
-                Ok(node.run(stop.cancelled_owned()).await?)
+                let node = Node::with(config).handle_with(work, async |work, job: Job<Bytes>| {
+                    work.handle(&job.body).await.map_err(|error| Failure::fatal(error.to_string()))
+                });
+                Ok(node.until(stop.cancelled_owned()).await?)
             }
             WorkerKind::Streams => {
                 let stream = floor_key(&ring);
                 tokio::select! {
-                    ended = streams::consume(&endpoint, &stream, &job) => ended,
+                    ended = streams::consume(&endpoint, &stream, &work) => ended,
                     () = stop.cancelled() => Ok(()),
                 }
             }
@@ -85,9 +87,9 @@ pub fn run(kind: WorkerKind, endpoint: Endpoint, ring: RingName) -> Result<()> {
 
 /// The work that each message takes, and the waits of the messages.
 #[derive(Clone, Default)]
-pub struct Job(Arc<Mutex<Waits>>);
+pub struct TimedWork(Arc<Mutex<Waits>>);
 
-impl Job {
+impl TimedWork {
     pub async fn handle(&self, body: &[u8]) -> Result<()> {
         let stamp: u64 = std::str::from_utf8(body)?.parse().context("not a stamp")?;
         let wait = now_us().saturating_sub(stamp);
@@ -105,12 +107,6 @@ impl Job {
             out.flush()?;
         }
         Ok(())
-    }
-}
-
-impl Handler for Job {
-    async fn handle(&self, message: &Message) -> Result<(), Failure> {
-        self.handle(message.body()).await.map_err(|error| Failure::fatal(error.to_string()))
     }
 }
 
@@ -175,16 +171,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_job_takes_its_time_and_reads_the_stamp_of_any_body() {
-        let (job, start) = (Job::default(), std::time::Instant::now());
+        let (work, start) = (TimedWork::default(), std::time::Instant::now());
         for bytes in [0, 64] {
             let body = stamped_body(bytes);
             assert!(body.len() >= bytes.max(1), "{body:?}");
-            job.handle(&body).await.unwrap();
+            work.handle(&body).await.unwrap();
         }
         assert!(start.elapsed() >= 2 * JOB, "{:?}", start.elapsed());
-        let waits = job.0.lock().unwrap().clone();
+        let waits = work.0.lock().unwrap().clone();
         assert_eq!(waits.count(), 2);
         assert!(waits.quantile_ms(1.0) < Some(60_000.0), "{waits:?}");
-        assert!(job.handle(b"nonsense").await.is_err());
+        assert!(work.handle(b"nonsense").await.is_err());
     }
 }

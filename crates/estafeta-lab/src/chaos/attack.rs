@@ -76,7 +76,7 @@ impl Targets {
                 ended??;
             }
             let victims = self.victims(&fault, generator()).await;
-            let what = describe(&fault, &victims, generator());
+            let what = self.describe(&fault, &victims, generator());
             faults.spawn(Arc::clone(self).inject(fault, victims, what, report.clone()));
         }
         while let Some(ended) = faults.join_next().await {
@@ -90,16 +90,15 @@ impl Targets {
         let first = match fault.target {
             Target::Redis => return Vec::new(),
             Target::AllBut(spared) => {
-                let others: Vec<usize> = (0..self.nodes.len()).filter(|node| *node != spared).collect();
+                let nodes = self.nodes.iter().filter(|node| node.is_node()).map(|node| node.index);
+                let others: Vec<usize> = nodes.filter(|node| *node != spared).collect();
                 for node in &others {
-                    while !self.reserve(*node) {
-                        sleep(POLL).await;
-                    }
+                    self.reserve_when_free(*node).await;
                 }
                 return others;
             }
             Target::Generator => generator.unwrap_or(0),
-            Target::Node(node) => node,
+            Target::Process(process) => process,
         };
         loop {
             let mut in_turn = (0..self.nodes.len()).map(|step| (first + step) % self.nodes.len());
@@ -108,6 +107,17 @@ impl Targets {
             }
             sleep(POLL).await;
         }
+    }
+
+    /// Reserves a node as a fault does, as soon as no fault has it.
+    pub async fn reserve_when_free(&self, node: usize) {
+        while !self.reserve(node) {
+            sleep(POLL).await;
+        }
+    }
+
+    pub fn release(&self, node: usize) {
+        self.reserved[node].store(false, Ordering::Relaxed);
     }
 
     fn reserve(&self, node: usize) -> bool {
@@ -138,7 +148,7 @@ impl Targets {
             _ => self.inject_into_nodes(&fault, &victims).await?,
         }
         self.faults.lock().expect("no panic while held")[index].until_ms = now_ms();
-        victims.iter().for_each(|node| self.reserved[*node].store(false, Ordering::Relaxed));
+        victims.iter().for_each(|node| self.release(*node));
         Ok(())
     }
 
@@ -160,7 +170,7 @@ impl Targets {
         }
         sleep(fault.lasts).await;
         match fault.kind {
-            FaultKind::Kill => each().try_for_each(|node| node.start(&[]))?,
+            FaultKind::Kill => each().try_for_each(|node| node.start(None))?,
             FaultKind::Freeze => each().try_for_each(|node| node.signal(Signal::SIGCONT))?,
             _ => condition(LinkCondition::Clear),
         }
@@ -247,6 +257,15 @@ impl Targets {
         self.command(&["DEL", key]).await
     }
 
+    fn describe(&self, fault: &PlannedFault, victims: &[usize], generator: Option<usize>) -> String {
+        let whom = match victims {
+            [one] if Some(*one) == generator => format!("{} (generator)", self.nodes[*one].name()),
+            [one] => self.nodes[*one].name(),
+            several => format!("{} nodes at once", several.len()),
+        };
+        describe(fault, &whom)
+    }
+
     async fn command(self: &Arc<Self>, words: &[&str]) -> Result<()> {
         let words: Vec<String> = words.iter().map(ToString::to_string).collect();
         self.with_redis(move |redis| send(redis, &words)).await
@@ -277,13 +296,8 @@ async fn lose_replies(node: &ChaosNode, count: u64) {
     node.proxy.cancel_losses();
 }
 
-fn describe(fault: &PlannedFault, victims: &[usize], generator: Option<usize>) -> String {
+fn describe(fault: &PlannedFault, whom: &str) -> String {
     let seconds = format!("{:.1} s", fault.lasts.as_secs_f64());
-    let whom = match victims {
-        [one] if Some(*one) == generator => format!("node {} (generator)", one + 1),
-        [one] => format!("node {}", one + 1),
-        several => format!("{} nodes at once", several.len()),
-    };
     match fault.kind {
         FaultKind::Kill => format!("{whom} killed, to start again after {seconds}"),
         FaultKind::Freeze => format!("{whom} frozen for {seconds}"),

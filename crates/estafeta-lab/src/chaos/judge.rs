@@ -7,15 +7,17 @@
 //!
 //! - The ids 1..n have exactly one outcome each in the journal, and no other id has one.
 //! - Each epoch belongs to one node.
-//! - Each id was published once, by the node in office. In the order of ids, the epochs never fall, so no node
-//!   published after a later term had begun. If the publisher was killed before it could record that, the handlers of
-//!   the message know its epoch.
+//! - Each id was published once: by the node in office, or by a publisher outside the ring. In the order of ids, the
+//!   epochs of the generators' messages never fall, so no node published after a later term had begun. If a generator
+//!   was killed before it could record a publish, the handlers of the message know its epoch.
 //! - If a node recorded that it settled a message, the journal has the same outcome under the number of that node. If
 //!   the journal has an outcome under the number of a node that left in good order, so does its record.
 //! - The node that settled a message had begun to handle it.
 //! - No message was handed out twice under the same delivery.
 //! - All witnesses that saw a body saw the same one, including the readers.
 //! - A reader printed each error. No reader printed an error again after a reader that ended well had printed it.
+//!
+//! The workload `work` has more rules: see [`rules`].
 //!
 //! If a run broke off, the evidence may have gaps, but no contradictions.
 
@@ -24,7 +26,12 @@ use std::fmt;
 
 use estafeta::JournalEntry;
 
-use crate::record::{RecordLine, Step};
+use super::real_work::evidence::{Letter, WorkEvidence};
+use super::real_work::findings::WorkFindings;
+use super::real_work::message_plan::Stage;
+use super::real_work::publications::{Publications, is_from_outside};
+use super::real_work::rules;
+use crate::record::{RecordLine, Step, digest};
 
 /// What a run left behind.
 #[derive(Debug, Default)]
@@ -38,6 +45,8 @@ pub struct Evidence {
     pub readers: Vec<ReaderOutput>,
     /// The run reached its end, so nothing may be missing.
     pub complete: bool,
+    /// What the workload `work` left besides. None for other workloads.
+    pub work: Option<WorkEvidence>,
 }
 
 /// What one `getErrors` printed.
@@ -45,6 +54,7 @@ pub struct Evidence {
 pub struct ReaderOutput {
     /// The id of each error, and the digest of its body.
     pub errors: Vec<(u64, u64)>,
+    pub letters: Vec<Letter>,
     /// The reader reached its end and exited with success.
     pub whole: bool,
 }
@@ -82,6 +92,7 @@ pub struct Findings {
     /// How many messages have a body that at least two witnesses saw.
     pub bodies_compared: u64,
     pub epochs: u64,
+    pub work: Option<WorkFindings>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +116,7 @@ struct Began {
     node: usize,
     delivery: u32,
     epoch: u64,
+    stage: Stage,
 }
 
 #[derive(Default)]
@@ -119,6 +131,8 @@ struct Judge {
     settled: HashSet<u64>,
     /// The publisher, if it could record that, and the epoch.
     published: BTreeMap<u64, (Option<usize>, u64)>,
+    /// Messages that publishers outside the ring have published. Their epoch is the time of the publish.
+    outside: HashSet<u64>,
     /// The digest of each body, and whether a second witness saw it.
     bodies: HashMap<u64, (u64, bool)>,
     began: HashMap<u64, Vec<Began>>,
@@ -128,8 +142,8 @@ struct Judge {
 }
 
 pub fn judge(evidence: &Evidence) -> Findings {
-    let mut judge = Judge::default();
-    judge.read_journal(evidence);
+    let (mut judge, publications) = (Judge::default(), Publications::of(evidence));
+    judge.read_journal(evidence, &publications);
     let records = || evidence.records.iter().enumerate();
     records().for_each(|(node, record)| judge.read_numbers(node, record));
     records().for_each(|(node, record)| judge.read_record(node, record));
@@ -138,6 +152,7 @@ pub fn judge(evidence: &Evidence) -> Findings {
     judge.compare_deliveries();
     judge.time_take_overs();
     judge.check_readers(evidence);
+    judge.apply_rules_of_work(evidence, &publications);
     judge.findings.breaches.sort_by_key(|breach| breach.message);
     judge.findings
 }
@@ -147,7 +162,7 @@ impl Judge {
         self.findings.breaches.push(Breach { what, message: message.into() });
     }
 
-    fn read_journal(&mut self, evidence: &Evidence) {
+    fn read_journal(&mut self, evidence: &Evidence, publications: &Publications<'_>) {
         for entry in &evidence.journal {
             for id in &entry.ids {
                 let failed = entry.errors.contains(id);
@@ -166,7 +181,8 @@ impl Judge {
             }
         }
         for id in 1..=evidence.published {
-            if evidence.complete && !self.outcomes.contains_key(&id) {
+            let is_missing = !self.outcomes.contains_key(&id) && !publications.may_be_cancelled(id);
+            if evidence.complete && is_missing {
                 self.breach(id, format!("#{id} has no outcome"));
             }
         }
@@ -220,7 +236,17 @@ impl Judge {
                 }
                 Step::Began { id, delivery, epoch, digest } => {
                     self.see_body(*id, *digest);
-                    let began = Began { at_ms: *at_ms, node, delivery: *delivery, epoch: *epoch };
+                    let (delivery, epoch, stage) = (*delivery, *epoch, Stage::default());
+                    let began = Began { at_ms: *at_ms, node, delivery, epoch, stage };
+                    self.began.entry(*id).or_default().push(began);
+                }
+                Step::Attempt { id, delivery, epoch, failures, snoozes, body, .. } => {
+                    self.see_body(*id, digest(body.as_bytes()));
+                    if is_from_outside(body) {
+                        self.outside.insert(*id);
+                    }
+                    let stage = Stage { snoozes: *snoozes, failures: *failures };
+                    let began = Began { at_ms: *at_ms, node, delivery: *delivery, epoch: *epoch, stage };
                     self.began.entry(*id).or_default().push(began);
                 }
                 Step::Settled { member, done, failed } => {
@@ -283,7 +309,8 @@ impl Judge {
             }
         }
         let mut latest = 0;
-        for (id, (publisher, epoch)) in &self.published {
+        let of_the_generators = self.published.iter().filter(|(id, _)| !self.outside.contains(id));
+        for (id, (publisher, epoch)) in of_the_generators {
             if *epoch < latest {
                 breaches.push((
                     *id,
@@ -342,7 +369,10 @@ impl Judge {
                     let delivery = first.delivery;
                     self.breach(id, format!("#{id} was handed out twice under delivery {delivery}"));
                 }
-                self.findings.repeats.push(Repeat { at_ms: second.at_ms, first: first.node });
+                // A message that was retried or snoozed comes again as planned.
+                if first.stage == second.stage {
+                    self.findings.repeats.push(Repeat { at_ms: second.at_ms, first: first.node });
+                }
             }
         }
     }
@@ -355,6 +385,16 @@ impl Judge {
             take_over.silence_ms = take_over.at_ms - last;
         }
         self.findings.take_overs.sort_by_key(|take_over| take_over.at_ms);
+    }
+
+    fn apply_rules_of_work(&mut self, evidence: &Evidence, publications: &Publications<'_>) {
+        let Some(work) = &evidence.work else { return };
+        let is_error =
+            |(id, (outcome, _)): (&u64, &(JournalOutcome, u64))| (*id, *outcome == JournalOutcome::Failed);
+        let outcomes = self.outcomes.iter().map(is_error).collect();
+        let (findings, breaches) = rules::judge(evidence, work, publications, &outcomes);
+        self.findings.work = Some(findings);
+        self.findings.breaches.extend(breaches);
     }
 
     fn check_readers(&mut self, evidence: &Evidence) {

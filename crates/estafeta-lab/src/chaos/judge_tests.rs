@@ -39,8 +39,9 @@ fn flawless_run() -> Evidence {
                 Step::Left,
             ]),
         ],
-        readers: vec![ReaderOutput { errors: vec![(2, 200)], whole: true }],
+        readers: vec![ReaderOutput { errors: vec![(2, 200)], whole: true, ..ReaderOutput::default() }],
         complete: true,
+        work: None,
     }
 }
 
@@ -343,7 +344,8 @@ fn the_silence_before_a_take_over_is_measured_from_the_last_publish_of_any_node(
 
 #[test]
 fn errors_that_no_reader_or_two_readers_printed_are_found() {
-    let reading = |digest, whole| ReaderOutput { errors: vec![(2, digest)], whole };
+    let reading =
+        |digest, whole| ReaderOutput { errors: vec![(2, digest)], whole, ..ReaderOutput::default() };
     let no_reader = breaches(|evidence| evidence.readers.clear());
     assert_eq!(no_reader, ["getErrors never printed the error #2"]);
     for whole in [true, false] {

@@ -15,17 +15,20 @@
 
 mod attack;
 mod judge;
+mod mixed;
 mod node;
 mod page;
 mod phases;
 mod plan;
 mod reader;
+pub mod real_work;
 mod story;
 mod timeline;
 mod verdict;
 mod watch;
 
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,12 +37,13 @@ use anyhow::{Result, bail};
 use estafeta::{Address, Endpoint, Ring, RingName};
 
 pub use attack::InjectedFault;
+pub use mixed::OtherBuild;
 pub use page::page;
 pub use plan::{FaultKind, Wanted};
 pub use verdict::Verdict;
 
 use attack::Targets;
-use node::{ChaosNode, NodeTemplate};
+use node::{ChaosNode, NodeTemplate, ProcessDuty};
 use phases::Phases;
 use watch::Seen;
 
@@ -53,8 +57,46 @@ pub const RECOVERY: Duration = Duration::from_secs(10);
 /// How long the queue may take to become empty after the last fault.
 pub const DRAIN: Duration = Duration::from_secs(30);
 
+/// What the nodes of a run do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workload {
+    /// Retried, snoozed and delayed messages, and publishers outside the ring.
+    Work,
+    /// Random texts, as `estafeta run` makes them.
+    Demo,
+}
+
+impl Workload {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Work => "work",
+            Self::Demo => "demo",
+        }
+    }
+
+    /// How many publishers outside the ring it has.
+    pub fn publishers(self) -> usize {
+        match self {
+            Self::Work => 3,
+            Self::Demo => 0,
+        }
+    }
+}
+
+impl FromStr for Workload {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let workload = [Self::Work, Self::Demo].into_iter().find(|workload| workload.name() == word);
+        workload.ok_or_else(|| format!("expected work or demo, got '{word}'"))
+    }
+}
+
 /// The options of one run.
 pub struct ChaosOptions {
+    pub workload: Workload,
+    /// The build that the nodes have at first. None: all nodes are of this build.
+    pub mixed: Option<OtherBuild>,
     pub nodes: usize,
     pub length: Duration,
     pub kinds: Vec<FaultKind>,
@@ -75,7 +117,12 @@ impl ChaosOptions {
         let kinds: Vec<&str> = self.kinds.iter().map(|kind| kind.name()).collect();
         let length = humantime::format_duration(self.length).to_string().replace(' ', "");
         let faults = if self.kinds == FaultKind::ALL { "all".to_owned() } else { kinds.join(",") };
-        format!("estafeta chaos --nodes {} --for {length} --faults {faults} --seed {}", self.nodes, self.seed)
+        let (workload, nodes, seed) = (self.workload.name(), self.nodes, self.seed);
+        let mixed = self.mixed.as_ref().map(|other| format!("--mixed {} ", other.program.display()));
+        let mixed = mixed.unwrap_or_default();
+        format!(
+            "estafeta chaos {mixed}--workload {workload} --nodes {nodes} --for {length} --faults {faults} --seed {seed}"
+        )
     }
 }
 
@@ -93,6 +140,8 @@ pub struct Times {
     pub drain: Option<Duration>,
     /// When the ring had recovered.
     pub recovered_ms: Option<u64>,
+    /// When chaos asked the first process to stop.
+    pub stopped_ms: Option<u64>,
     /// The longest time in which chaos itself could not run, because of a busy disk or a paused virtual machine.
     pub standstill: Duration,
 }
@@ -102,7 +151,10 @@ pub struct ChaosOutcome {
     pub verdict: Verdict,
     pub faults: Vec<InjectedFault>,
     pub seen: Seen,
+    /// One record per node, then one per publisher.
     pub records: Vec<Vec<RecordLine>>,
+    /// The names of the nodes and the publishers, in the same order.
+    pub names: Vec<String>,
     pub began_ms: u64,
     /// The name and version of the server.
     pub redis: String,
@@ -154,7 +206,7 @@ async fn prepare<'a, S: ChaosObserver>(
         }
     };
     let ring = Ring::connect(endpoint.clone(), options.ring.clone()).await?;
-    if !ring.is_untouched().await? {
+    if !ring.is_untouched().await? || ring.count_user_keys().await? > 0 {
         bail!(
             "the ring '{}' at {endpoint} has members or data: expected an empty ring (name another one with --ring, or \
              remove what an earlier chaos left with `estafeta reset`)",
@@ -167,10 +219,16 @@ async fn prepare<'a, S: ChaosObserver>(
         ring: options.ring.clone(),
         pids: Arc::default(),
         closed: Arc::default(),
+        commands: Arc::default(),
     };
     let mut nodes = Vec::new();
-    for index in 0..options.nodes {
-        nodes.push(ChaosNode::new(index, template.clone(), upstream.clone()).await?);
+    for index in 0..options.nodes + options.workload.publishers() {
+        let duty = match index.checked_sub(options.nodes) {
+            Some(publisher) => ProcessDuty::Publisher { number: publisher + 1, seed: options.seed },
+            None if options.workload == Workload::Demo => ProcessDuty::DemoNode,
+            None => ProcessDuty::WorkNode,
+        };
+        nodes.push(ChaosNode::new(index, duty, template.clone(), upstream.clone()).await?);
     }
     let clear_proxy = Proxy::start(upstream).await?;
     Ok(Phases { options, ring, template, targets: Arc::new(Targets::new(nodes, own)), clear_proxy, observer })

@@ -1,11 +1,11 @@
-//! One node under attack: a real process behind its own proxy.
+//! One node or publisher under attack: a real process behind its own proxy.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -29,13 +29,25 @@ pub struct NodeTemplate {
     pub pids: Pids,
     /// Set at the end of a run. No more processes are started then.
     pub closed: Arc<AtomicBool>,
+    /// How many single commands were started.
+    pub commands: Arc<AtomicUsize>,
 }
 
 impl NodeTemplate {
-    /// Starts a child process of this program.
-    pub fn start(&self, args: &[&str], url: &str, stdout: &Path, stderr: &Path) -> Result<ChildProcess> {
+    /// Starts a child process of this program, or of another build of it.
+    pub fn start(
+        &self,
+        program: Option<&Path>,
+        args: &[&str],
+        url: &str,
+        stdout: &Path,
+        stderr: &Path,
+    ) -> Result<ChildProcess> {
         let open = |path: &Path| File::options().append(true).create(true).open(path);
-        let mut command = child_process::this_program(&self.ring, url)?;
+        let mut command = match program {
+            Some(program) => child_process::program_at(program, &self.ring, url),
+            None => child_process::this_program(&self.ring, url)?,
+        };
         command.args(args).stdin(Stdio::null()).stdout(open(stdout)?).stderr(open(stderr)?);
         let mut pids = self.pids.lock().expect("no panic while held");
         if self.closed.load(Ordering::Relaxed) {
@@ -59,46 +71,111 @@ impl NodeTemplate {
     }
 }
 
+/// What a process under attack does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessDuty {
+    /// It is a node of the demo.
+    DemoNode,
+    /// It is a node whose handler follows the plan in each body.
+    WorkNode,
+    /// It publishes from outside the ring, so it is no member.
+    Publisher { number: usize, seed: u64 },
+}
+
 pub struct ChaosNode {
     pub index: usize,
+    pub duty: ProcessDuty,
     pub proxy: Proxy,
     template: NodeTemplate,
+    /// The build that is started. None is this program.
+    program: Mutex<Option<PathBuf>>,
     child: Mutex<Option<ChildProcess>>,
 }
 
 impl ChaosNode {
-    pub async fn new(index: usize, template: NodeTemplate, upstream: Upstream) -> Result<Self> {
+    pub async fn new(
+        index: usize,
+        duty: ProcessDuty,
+        template: NodeTemplate,
+        upstream: Upstream,
+    ) -> Result<Self> {
         let proxy = Proxy::start(upstream).await.context("cannot listen on a port of this machine")?;
-        Ok(Self { index, proxy, template, child: Mutex::new(None) })
+        Ok(Self { index, duty, proxy, template, program: Mutex::default(), child: Mutex::new(None) })
+    }
+
+    /// Decides which build is started from now on. None is this program.
+    pub fn set_program(&self, program: Option<PathBuf>) {
+        *self.program.lock().expect("no panic while held") = program;
+    }
+
+    pub fn is_node(&self) -> bool {
+        !matches!(self.duty, ProcessDuty::Publisher { .. })
+    }
+
+    /// Its name for people.
+    pub fn name(&self) -> String {
+        match self.duty {
+            ProcessDuty::Publisher { number, .. } => format!("publisher {number}"),
+            ProcessDuty::DemoNode | ProcessDuty::WorkNode => format!("node {}", self.index + 1),
+        }
+    }
+
+    fn file(&self, kind: &str) -> PathBuf {
+        self.template.directory.join(format!("{}.{kind}", self.name().replace(' ', "-")))
     }
 
     /// The path of the record that all processes of this node write.
     pub fn record(&self) -> PathBuf {
-        self.template.directory.join(format!("node-{}.record", self.index + 1))
+        self.file("record")
     }
 
     fn log(&self) -> PathBuf {
-        self.template.directory.join(format!("node-{}.log", self.index + 1))
+        self.file("log")
     }
 
-    /// Starts the process with these options besides the usual ones, unless it is running.
-    pub fn start(&self, options: &[&str]) -> Result<()> {
-        let (record, lease) = (self.record().display().to_string(), format!("{}ms", LEASE.as_millis()));
-        // The work is quick and runs in several lanes, so a node holds a few messages whenever it is killed. Every
-        // second node has a single lane, because the steps of a single lane take another path.
-        let lanes = if self.index.is_multiple_of(2) { "4" } else { "1" };
-        let usual = ["run", "--interval", "0", "--max-waiting", "1000", "--concurrency", lanes, "--journal"];
-        let own = ["--work-per-char", "100us", "--lease", &lease, "--record", &record];
-        let args = [&usual[..], &own, options].concat();
+    /// Starts the process, unless it is running. With a `limit`, a node generates no more once the ring has published
+    /// so many messages, and ends when each has its outcome.
+    pub fn start(&self, limit: Option<u64>) -> Result<()> {
+        let args = self.args(limit);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let url = self.template.endpoint.secret_url_through(self.proxy.port());
         let mut child = self.child();
         // A second call finds the process running.
         let runs =
             child.as_mut().map(ChildProcess::exit_status).transpose()?.is_some_and(|ended| ended.is_none());
         if !runs {
-            *child = Some(self.template.start(&args, &url, &self.log(), &self.log())?);
+            let program = self.program.lock().expect("no panic while held").clone();
+            *child = Some(self.template.start(program.as_deref(), &args, &url, &self.log(), &self.log())?);
         }
         Ok(())
+    }
+
+    /// The command line of the process.
+    fn args(&self, limit: Option<u64>) -> Vec<String> {
+        let (record, lease) = (self.record().display().to_string(), format!("{}ms", LEASE.as_millis()));
+        // The work is quick and runs in several lanes, so a node holds a few messages whenever it is killed. Every
+        // second node has a single lane, because the steps of a single lane take another path.
+        let lanes = if self.index.is_multiple_of(2) { "4" } else { "1" };
+        let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let mut args = match self.duty {
+            ProcessDuty::DemoNode => words(&["run", "--interval", "0", "--max-waiting", "1000", "--journal"]),
+            ProcessDuty::WorkNode => words(&["chaos-worker", "node", "--lanes", lanes]),
+            ProcessDuty::Publisher { number, seed } => {
+                let (number, seed) = (number.to_string(), seed.to_string());
+                words(&["chaos-worker", "publisher", "--number", &number, "--seed", &seed])
+            }
+        };
+        if self.duty == ProcessDuty::DemoNode {
+            args.extend(words(&["--work-per-char", "100us", "--lease", &lease, "--concurrency", lanes]));
+        }
+        args.extend(words(&["--record", &record]));
+        if let Some(limit) = limit {
+            args.extend(words(&["--limit", &limit.to_string()]));
+            if self.duty == ProcessDuty::DemoNode {
+                args.push("--until-done".to_owned());
+            }
+        }
+        args
     }
 
     pub fn pid(&self) -> Option<u32> {
@@ -112,6 +189,25 @@ impl ChaosNode {
         children.iter_mut().try_for_each(|child| child.signal(Signal::SIGKILL))?;
         children.iter_mut().try_for_each(|child| child.kill().map(drop))?;
         Ok(())
+    }
+
+    /// Asks the process to stop, and waits for its end. Meanwhile `ended` does not report it.
+    pub async fn stop(&self, deadline: Instant) -> Result<()> {
+        let Some(mut child) = self.child().take() else { return Ok(()) };
+        child.signal(Signal::SIGTERM)?;
+        loop {
+            match child.exit_status()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => bail!("{} ended with {status}: {}", self.name(), self.last_line()),
+                None if Instant::now() > deadline => bail!("{} did not stop in time", self.name()),
+                None => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    }
+
+    /// Puts its record aside. The next process begins a new one.
+    pub fn forget(&self) -> Result<()> {
+        Ok(std::fs::rename(self.record(), self.file("former-record"))?)
     }
 
     /// Sends a signal, unless the process has ended. Its id may belong to another process by then.
@@ -152,9 +248,9 @@ impl ChaosNode {
         loop {
             match self.ended()? {
                 Some(status) if status.success() => return Ok(()),
-                Some(status) => bail!("node {} ended with {status}: {}", self.index + 1, self.last_line()),
+                Some(status) => bail!("{} ended with {status}: {}", self.name(), self.last_line()),
                 None if Instant::now() > deadline => {
-                    bail!("node {} did not end in time: {}", self.index + 1, self.last_line())
+                    bail!("{} did not end in time: {}", self.name(), self.last_line())
                 }
                 None => tokio::time::sleep(Duration::from_millis(10)).await,
             }

@@ -139,7 +139,8 @@ impl FromStr for Wanted {
 pub enum Target {
     Redis,
     Generator,
-    Node(usize),
+    /// A node or a publisher.
+    Process(usize),
     /// All nodes at once, except this one.
     AllBut(usize),
 }
@@ -161,7 +162,13 @@ const PACE: Duration = Duration::from_millis(600);
 /// On average, the plan takes Redis down no more often than this, so that there is something left to attack.
 const REDIS_REST: Duration = Duration::from_secs(6);
 
-pub fn plan(seed: u64, length: Duration, nodes: usize, kinds: &[FaultKind]) -> Vec<PlannedFault> {
+/// The first targets are the nodes, and the publishers follow them.
+pub fn plan(
+    seed: u64,
+    length: Duration,
+    (nodes, publishers): (usize, usize),
+    kinds: &[FaultKind],
+) -> Vec<PlannedFault> {
     let mut random = SmallRng::seed_from_u64(seed);
     let count = (length.as_secs_f64() / PACE.as_secs_f64()) as usize;
     let mut chosen = kinds.to_vec();
@@ -190,7 +197,7 @@ pub fn plan(seed: u64, length: Duration, nodes: usize, kinds: &[FaultKind]) -> V
             match random.random_range(0..10) {
                 0 if kind == FaultKind::Kill => Target::AllBut(random.random_range(0..nodes)),
                 0..5 => Target::Generator,
-                _ => Target::Node(random.random_range(0..nodes)),
+                _ => Target::Process(random.random_range(0..nodes + publishers)),
             }
         };
         PlannedFault { at, kind, target, lasts: kind.duration(&mut random), form: random.random() }
@@ -218,22 +225,23 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_plan_and_another_seed_gives_another_plan() {
-        assert_eq!(plan(7, MINUTE, 8, &FaultKind::ALL), plan(7, MINUTE, 8, &FaultKind::ALL));
-        assert_ne!(plan(7, MINUTE, 8, &FaultKind::ALL), plan(8, MINUTE, 8, &FaultKind::ALL));
+        assert_eq!(plan(7, MINUTE, (8, 3), &FaultKind::ALL), plan(7, MINUTE, (8, 3), &FaultKind::ALL));
+        assert_ne!(plan(7, MINUTE, (8, 3), &FaultKind::ALL), plan(8, MINUTE, (8, 3), &FaultKind::ALL));
     }
 
     #[test]
     fn every_plan_has_each_kind_in_order_of_time_and_only_existing_targets() {
         for seed in 0..50 {
-            for (length, nodes) in [(MINUTE, 8), (Duration::from_secs(2), 2)] {
-                let faults = plan(seed, length, nodes, &FaultKind::ALL);
+            for (length, nodes, publishers) in [(MINUTE, 8, 3), (Duration::from_secs(2), 2, 0)] {
+                let faults = plan(seed, length, (nodes, publishers), &FaultKind::ALL);
                 for kind in FaultKind::ALL {
                     assert!(faults.iter().any(|fault| fault.kind == kind), "{kind} in {faults:?}");
                 }
                 assert!(faults.is_sorted_by_key(|fault| fault.at));
                 assert!(faults.iter().all(|fault| fault.at < length));
                 let exists = |target| match target {
-                    Target::Node(node) | Target::AllBut(node) => node < nodes,
+                    Target::AllBut(node) => node < nodes,
+                    Target::Process(process) => process < nodes + publishers,
                     Target::Redis | Target::Generator => true,
                 };
                 assert!(faults.iter().all(|fault| exists(fault.target)));
@@ -245,9 +253,9 @@ mod tests {
     fn only_the_requested_kinds_are_planned() {
         let Wanted::These(kinds) = "kill, redis-kill,kill".parse().unwrap() else { panic!("not all") };
         assert_eq!(kinds, [FaultKind::Kill, FaultKind::RedisKill]);
-        let faults = plan(1, MINUTE, 3, &kinds);
+        let faults = plan(1, MINUTE, (3, 0), &kinds);
         assert!(!faults.is_empty() && faults.iter().all(|fault| kinds.contains(&fault.kind)));
-        let only_redis = plan(1, MINUTE, 3, &[FaultKind::RedisStall]);
+        let only_redis = plan(1, MINUTE, (3, 0), &[FaultKind::RedisStall]);
         assert!(!only_redis.is_empty());
         assert!(only_redis.iter().all(|fault| fault.target == Target::Redis));
         assert_eq!("kill,all".parse(), Ok(Wanted::All));

@@ -5,6 +5,7 @@ use super::attack::InjectedFault;
 use super::judge::{Evidence, TakeOver};
 use super::plan::FaultKind;
 use crate::record::{RecordLine, Step};
+use crate::text::counted;
 
 /// Returns the fault that explains a take-over. If Redis was away during the silence, its fault does. Otherwise see
 /// [`cause`].
@@ -58,6 +59,14 @@ fn testimony(evidence: &Evidence, id: u64) -> Vec<(u64, String)> {
                 Step::Began { id: other, delivery, .. } if *other == id => {
                     format!("node {node} begins to handle it, delivery {delivery}")
                 }
+                Step::Attempt { id: other, delivery, failures, snoozes, .. } if *other == id => {
+                    format!(
+                        "node {node} begins to handle it, delivery {delivery}, after {} and {}",
+                        counted((*snoozes).into(), "snooze"),
+                        counted((*failures).into(), "failure")
+                    )
+                }
+                Step::Postponed { ids, .. } if ids.contains(&id) => format!("node {node} has postponed it"),
                 Step::Settled { done, .. } if done.contains(&id) => {
                     format!("node {node} has settled it as done")
                 }
@@ -69,10 +78,44 @@ fn testimony(evidence: &Evidence, id: u64) -> Vec<(u64, String)> {
             story.push((*at_ms, what));
         }
     }
+    story.extend(testimony_of_publishers(evidence, id));
     story.sort();
     for entry in evidence.journal.iter().filter(|entry| entry.ids.contains(&id)) {
         let outcome = if entry.errors.contains(&id) { "an error" } else { "done" };
         story.push((u64::MAX, format!("the journal has it as {outcome}, by member {}", entry.member)));
+    }
+    story
+}
+
+fn testimony_of_publishers(evidence: &Evidence, id: u64) -> Vec<(u64, String)> {
+    let mut story = Vec::new();
+    let records = evidence.work.iter().flat_map(|work| &work.publishers);
+    for (record, number) in records.zip(1..) {
+        for RecordLine { at_ms, step } in record {
+            let what = match step {
+                Step::Receipts { call, receipts } => {
+                    let Some((_, is_duplicate)) = receipts.iter().find(|(other, _)| *other == id) else {
+                        continue;
+                    };
+                    let what = if *is_duplicate { "published it again" } else { "has published it" };
+                    format!("publisher {number} {what} in call {call}")
+                }
+                Step::Cancels { call, id: other } if *other == id => {
+                    let answer = record.iter().find_map(|line| match line.step {
+                        Step::Cancelled { call: other, is_cancelled } if other == *call => Some(is_cancelled),
+                        _ => None,
+                    });
+                    let answer = match answer {
+                        Some(true) => "and it is",
+                        Some(false) => "too late",
+                        None => "and gets no answer",
+                    };
+                    format!("publisher {number} cancels it, {answer}")
+                }
+                _ => continue,
+            };
+            story.push((*at_ms, what));
+        }
     }
     story
 }

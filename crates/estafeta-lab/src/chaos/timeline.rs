@@ -55,8 +55,8 @@ pub fn timeline(outcome: &ChaosOutcome) -> String {
     }));
     for row in 0..=nodes {
         let y = TOP + ROW * row as f64;
-        let name = if row == 0 { "Redis".to_owned() } else { format!("node {row}") };
-        svg.extend([text(0.0, y + 17.0, &name)]);
+        let name = row.checked_sub(1).map_or("Redis", |node| &outcome.names[node]);
+        svg.extend([text(0.0, y + 17.0, name)]);
         let life = if row == 0 { Vec::new() } else { spans(&outcome.records, row - 1, &outcome.faults) };
         svg.extend(life.iter().map(|span| span.draw(&axis, y)));
     }

@@ -8,10 +8,12 @@ use serde_json::{Value, json};
 
 use super::attack::InjectedFault;
 use super::judge::{self, Breach, Evidence, Findings};
+use super::mixed::BuildUpgrade;
 use super::plan::FaultKind;
+use super::real_work::findings::WorkFindings;
 use super::story::{cause, cause_of_take_over, story};
 use super::watch::Seen;
-use super::{ChaosOptions, DRAIN, LEASE, RECOVERY, Times};
+use super::{ChaosOptions, DRAIN, LEASE, RECOVERY, Times, Workload};
 use crate::paint::{BAD, FAINT, GOOD, NOTABLE, Paint};
 use crate::quantile::quantile;
 use crate::text::{counted, figure, grouped};
@@ -27,6 +29,9 @@ pub struct Verdict {
     /// The command line that gives the same plan again.
     pub call: String,
     pub seed: u64,
+    workload: Workload,
+    work: Option<WorkFindings>,
+    upgrade: Option<BuildUpgrade>,
     nodes: usize,
     /// The Redis under attack.
     place: String,
@@ -97,6 +102,9 @@ impl Verdict {
         Self {
             call: options.call(),
             seed: options.seed,
+            workload: options.workload,
+            work: findings.work,
+            upgrade: None,
             nodes: options.nodes,
             place: options.place(),
             length: options.length,
@@ -112,6 +120,12 @@ impl Verdict {
             stories: broken.iter().take(STORIES).map(|id| (*id, story(evidence, faults, *id))).collect(),
             breaches,
         }
+    }
+
+    /// Adds how the run got from another build to this one.
+    pub fn add_upgrade(&mut self, upgrade: BuildUpgrade) {
+        self.breaches.extend_from_slice(upgrade.breaches());
+        self.upgrade = Some(upgrade);
     }
 
     pub fn is_good(&self) -> bool {
@@ -139,12 +153,20 @@ impl Verdict {
     /// The size, the place and the seed of the run.
     pub fn setting(&self) -> String {
         let seconds = figure(self.length.as_secs_f64(), 0);
-        format!("{} nodes on {} for {seconds} s, seed {}", self.nodes, self.place, self.seed)
+        let publishers = match self.workload.publishers() {
+            0 => String::new(),
+            count => format!(" and {}", counted(count as u64, "publisher")),
+        };
+        format!("{} nodes{publishers} on {} for {seconds} s, seed {}", self.nodes, self.place, self.seed)
     }
 
     pub fn sentence(&self) -> String {
         match self.breaches.len() {
-            0 => format!("each of {} messages has exactly one outcome", grouped(self.published)),
+            0 => {
+                let cancelled = self.work.map_or(0, |work| work.counts.cancelled);
+                let messages = grouped(self.published - cancelled.min(self.published));
+                format!("each of {messages} messages has exactly one outcome")
+            }
             count => {
                 format!("{} broken; repeat the plan with: {}", counted(count as u64, "promise"), self.call)
             }
@@ -173,15 +195,18 @@ impl Verdict {
             0 => "and all of them added up".to_owned(),
             count => format!("and {} of them did NOT add up", grouped(count as u64)),
         };
-        let within = |what: &str, time: Option<Duration>, limit: Duration| {
+        let within = |what: &str, since: &str, time: Option<Duration>, limit: Duration| {
             let limit = limit.as_secs();
             match time {
                 Some(time) => {
-                    format!("{what} {:.1} s after the last fault (limit: {limit} s)", time.as_secs_f64())
+                    format!("{what} {:.1} s after {since} (limit: {limit} s)", time.as_secs_f64())
                 }
-                None => format!("not {what} (limit: {limit} s after the last fault)"),
+                None => format!("not {what} (limit: {limit} s after {since})"),
             }
         };
+        // While the healthy ring is watched, messages are still published.
+        let fault = "the last fault";
+        let last = if self.workload == Workload::Work { "the publishers were stopped" } else { fault };
         let (published, terms) = (grouped(self.published), counted(self.terms, "term"));
         let (errors, readers) = (grouped(self.errors), counted(self.readers as u64, "reader"));
         let repeats = counted(self.repeats() as u64, "time");
@@ -196,16 +221,21 @@ impl Verdict {
                 "bodies",
                 format!("{} seen by at least two witnesses and compared", grouped(self.bodies_compared)),
             ),
-            ("recovery", within("all nodes at work", self.times.recovery, RECOVERY)),
-            ("queue", within("empty", self.times.drain, DRAIN)),
+        ];
+        facts.extend(self.work.iter().flat_map(WorkFindings::facts));
+        facts.extend(self.upgrade.iter().flat_map(BuildUpgrade::facts));
+        facts.extend([
+            ("recovery", within("all nodes at work", fault, self.times.recovery, RECOVERY)),
+            ("queue", within("empty", last, self.times.drain, DRAIN)),
             (
                 "settings",
                 format!(
-                    "lease {} s, 4 lanes or 1 lane per node, 1 to 3 ms of work per message",
+                    "workload {}, lease {} s, 4 lanes or 1 lane per node, 1 to 3 ms of work per message",
+                    self.workload.name(),
                     LEASE.as_secs()
                 ),
             ),
-        ];
+        ]);
         let standstill = self.times.standstill.as_secs_f64();
         if standstill >= 1.0 {
             facts.push((
@@ -263,6 +293,7 @@ impl Verdict {
             "verdict": if self.is_good() { "good" } else { "broken" },
             "call": self.call,
             "seed": self.seed,
+            "workload": self.workload.name(),
             "nodes": self.nodes,
             "redis": self.place,
             "forMs": self.length.as_millis() as u64,
@@ -278,6 +309,8 @@ impl Verdict {
             "unbalanced": self.unbalanced,
             "bodiesCompared": self.bodies_compared,
             "readers": self.readers,
+            "work": self.work.as_ref().map(WorkFindings::json),
+            "upgrade": self.upgrade.as_ref().map(BuildUpgrade::json),
             "recoveryMs": ms(self.times.recovery),
             "drainMs": ms(self.times.drain),
             "standstillMs": self.times.standstill.as_millis() as u64,

@@ -1,6 +1,7 @@
 use estafeta::{JournalEntry, MemberId};
 
 use super::super::judge::ReaderOutput;
+use super::super::real_work::evidence::RingCounts;
 use super::super::watch::CountSample;
 use super::*;
 use crate::record::{RecordLine, Step};
@@ -35,6 +36,8 @@ fn flawless_run() -> FlawlessRun {
         "returned": 1, "fenced": 0, "buried": 1, "retried": 0, "dropped": 0, "events": []}"#;
     FlawlessRun {
         options: ChaosOptions {
+            workload: Workload::Demo,
+            mixed: None,
             nodes: 2,
             length: Duration::from_secs(5),
             kinds: vec![FaultKind::Kill, FaultKind::RedisKill],
@@ -63,13 +66,15 @@ fn flawless_run() -> FlawlessRun {
                     line(8000, Step::Left),
                 ],
             ],
-            readers: vec![ReaderOutput { errors: vec![(2, 2)], whole: true }],
+            readers: vec![ReaderOutput { errors: vec![(2, 2)], whole: true, ..ReaderOutput::default() }],
             complete: true,
+            work: None,
         },
         seen: Seen {
             samples: vec![CountSample { at_ms: 50, published: 3, settled: 2 }],
             fell: None,
             unbalanced: Vec::new(),
+            clock_ahead_ms: Some(0),
         },
         last: serde_json::from_str(last).unwrap(),
         faults: vec![InjectedFault {
@@ -83,6 +88,7 @@ fn flawless_run() -> FlawlessRun {
             recovery: Some(Duration::from_millis(1500)),
             drain: Some(Duration::from_millis(2500)),
             recovered_ms: Some(7000),
+            stopped_ms: Some(7100),
             standstill: Duration::ZERO,
         },
         failure: None,
@@ -184,8 +190,8 @@ fn a_good_run_is_reported_in_full() {
     let good = verdict(|run| run.times.standstill = Duration::from_millis(1500));
     let json = good.json();
     let expected = json!({
-        "verdict": "good", "call": "estafeta chaos --nodes 2 --for 5s --faults kill,redis-kill --seed 7",
-        "seed": 7, "nodes": 2, "redis": "an ephemeral Redis", "forMs": 5000, "messages": 3, "errors": 1,
+        "verdict": "good", "call": "estafeta chaos --workload demo --nodes 2 --for 5s --faults kill,redis-kill --seed 7",
+        "seed": 7, "workload": "demo", "work": null, "upgrade": null, "nodes": 2, "redis": "an ephemeral Redis", "forMs": 5000, "messages": 3, "errors": 1,
         "terms": 2, "faultsInjected": 1,
         "faults": [
             {"kind": "kill", "injected": 1, "takeovers": 1,
@@ -208,7 +214,7 @@ fn a_good_run_is_reported_in_full() {
     let expected = [
         "recovery: all nodes at work 1.5 s after the last fault (limit: 10 s)",
         "queue: empty 2.5 s after the last fault (limit: 30 s)",
-        "settings: lease 1 s, 4 lanes or 1 lane per node, 1 to 3 ms of work per message",
+        "settings: workload demo, lease 1 s, 4 lanes or 1 lane per node, 1 to 3 ms of work per message",
         "machine: chaos could not run for 1.5 s, and the times above include that",
     ];
     for fact in expected {
@@ -218,4 +224,33 @@ fn a_good_run_is_reported_in_full() {
     assert!(facts(&stuck).contains(&"queue: not empty (limit: 30 s after the last fault)".into()));
     let unbalanced = verdict(|run| run.seen.unbalanced = vec!["a".into()]);
     assert!(facts(&unbalanced).contains(&"snapshots: 1 checked, and 1 of them did NOT add up".into()));
+}
+
+#[test]
+fn the_workload_with_publishers_reports_what_they_did_and_counts_no_cancelled_message() {
+    let work = |cancelled| {
+        let mut good = verdict(|run| run.options.workload = Workload::Work);
+        let counts = RingCounts { retries: 3000, snoozes: 2, cancelled, submitted: 2 };
+        good.work =
+            Some(WorkFindings { counts, effects: 8, delayed: 4, duplicates: 5, timed: 6, latest_ms: 7 });
+        good
+    };
+    let good = work(1);
+    assert_eq!(good.sentence(), "each of 2 messages has exactly one outcome");
+    assert_eq!(good.setting(), "2 nodes and 3 publishers on an ephemeral Redis for 5 s, seed 7");
+    let facts = good.facts();
+    let expected = [
+        ("publishers", "2 messages, 1 of them cancelled; 5 duplicates recognised"),
+        ("plans", "3,000 retries, 2 snoozes and 8 effects; 4 messages were delayed"),
+        (
+            "times",
+            "nothing came early; of 6 due on the healthy ring, the latest came 7 ms late (limit: 3000 ms)",
+        ),
+    ];
+    for (name, fact) in expected {
+        assert!(facts.contains(&(name, fact.to_owned())), "{fact}: {facts:?}");
+    }
+    let json = json!({"submitted": 2, "cancelled": 1, "duplicates": 5, "retries": 3000, "snoozes": 2, "effects": 8, "delayed": 4,
+        "timed": 6, "latestMs": 7});
+    assert_eq!(good.json()["work"], json);
 }

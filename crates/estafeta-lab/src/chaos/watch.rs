@@ -26,9 +26,17 @@ pub struct Seen {
     pub fell: Option<(u64, u64)>,
     /// Descriptions of the snapshots that did not balance.
     pub unbalanced: Vec<String>,
+    /// By how much Redis' clock is ahead of the clock of this machine, at most.
+    pub clock_ahead_ms: Option<i64>,
 }
 
 impl Seen {
+    /// Redis looked at its clock after it was asked. The least difference is the best estimate.
+    fn note_clock(&mut self, asked_ms: u64, redis_ms: u64) {
+        let ahead = redis_ms.cast_signed() - asked_ms.cast_signed();
+        self.clock_ahead_ms = Some(self.clock_ahead_ms.map_or(ahead, |least| least.min(ahead)));
+    }
+
     pub fn note(&mut self, snapshot: &Snapshot) {
         let (published, settled) = (snapshot.published, settled(snapshot));
         if let Some(before) = self.samples.last().filter(|before| before.published > published) {
@@ -47,7 +55,7 @@ impl Seen {
 }
 
 fn settled(snapshot: &Snapshot) -> u64 {
-    snapshot.done + snapshot.errors_kept + snapshot.errors_taken
+    snapshot.done + snapshot.cancelled + snapshot.errors_kept + snapshot.errors_taken
 }
 
 /// The current state of the ring.
@@ -79,8 +87,10 @@ impl RingWatch {
     pub async fn run(self, stop: CancellationToken) -> Result<Seen> {
         let mut seen = Seen::default();
         while !stop.is_cancelled() {
+            let asked_ms = now_ms();
             // Redis may not answer while it is under attack.
             if let Ok(snapshot) = self.ring.snapshot(0).await {
+                seen.note_clock(asked_ms, snapshot.time_ms);
                 self.note(&snapshot, &mut seen)?;
             }
             tokio::select! {

@@ -20,7 +20,7 @@ impl App {
         let mut seconds = ticks_from(tokio::time::Instant::now() + SECOND, SECOND);
         let mut printed = 0;
         while !self.is_over() {
-            let effects = tokio::select! {
+            let requests = tokio::select! {
                 input = inputs.next() => self.receive(input?),
                 _ = ticks.tick() => self.tick(),
                 // The reader of the lines has closed the pipe, or the disk is full.
@@ -31,9 +31,9 @@ impl App {
                     Vec::new()
                 }
             };
-            effects.into_iter().for_each(|effect| self.perform(effect));
+            requests.into_iter().for_each(|request| self.perform(request));
             if ends_with_nodes && self.no_nodes_left() && !self.model.quitting {
-                self.quit().into_iter().for_each(|effect| self.perform(effect));
+                self.quit().into_iter().for_each(|request| self.perform(request));
             }
         }
         if printed == 0 {

@@ -1,4 +1,4 @@
-//! The loop of the monitor. It receives every input, passes it to the model, performs the effects that the model
+//! The loop of the monitor. It receives every input, passes it to the model, performs the requests that the model
 //! returns, and draws.
 //!
 //! The inputs are the reports of the nodes, the updates of the feed, signals, keys and the mouse, and a tick every
@@ -16,10 +16,10 @@
 //! screen is in use. The dropped fleet then kills the nodes.
 
 mod clock;
-mod effect;
 mod in_lines;
 mod input;
 mod on_screen;
+mod perform;
 mod receive;
 
 use std::fs::File;
@@ -32,8 +32,8 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use crate::feed::{self, RingFeed};
-use crate::model::effect::ErrorsRequest;
 use crate::model::lifecycle::RESPAWN_MS;
+use crate::model::request::ErrorsRequest;
 use crate::model::{Model, MonitorInfo};
 use crate::plain;
 use crate::tui::draw::Theme;

@@ -10,7 +10,7 @@ use super::App;
 use super::clock::{TICK, ticks};
 use super::input::{Input, Inputs, SignalInput};
 use crate::model::command::{MonitorCommand, Movement};
-use crate::model::effect::Effect;
+use crate::model::request::AppRequest;
 use crate::tui::draw::{self, HitAreas, Theme};
 use crate::tui::keys;
 use crate::tui::screen::{self, Screen};
@@ -27,7 +27,7 @@ impl App {
         let mut hit_areas = HitAreas::default();
         while !self.is_over() {
             let mut redraw = !self.model.paused && self.stale;
-            let effects = tokio::select! {
+            let requests = tokio::select! {
                 input = inputs.next() => {
                     redraw = false;
                     match input? {
@@ -61,15 +61,15 @@ impl App {
                     self.tick()
                 }
             };
-            for effect in effects {
-                let done = match effect {
-                    Effect::Suspend => {
+            for request in requests {
+                let done = match request {
+                    AppRequest::Suspend => {
                         redraw = true;
                         screen.suspend()
                     }
-                    Effect::Mouse(captured) => screen.set_mouse(captured),
-                    effect => {
-                        self.perform(effect);
+                    AppRequest::Mouse(captured) => screen.set_mouse(captured),
+                    request => {
+                        self.perform(request);
                         Ok(())
                     }
                 };
@@ -86,7 +86,7 @@ impl App {
                 }
             }
             if terminal.is_none() && !self.model.quitting {
-                self.quit().into_iter().for_each(|effect| self.perform(effect));
+                self.quit().into_iter().for_each(|request| self.perform(request));
             }
         }
         Ok(())

@@ -8,14 +8,14 @@ use super::input::{Input, SignalInput};
 use crate::feed::FeedUpdate;
 use crate::model::View;
 use crate::model::command::MonitorCommand;
-use crate::model::effect::Effect;
+use crate::model::request::AppRequest;
 use estafeta_lab::fleet::FromNode;
 
 /// Requests to quit that arrive closer together than this count as one.
 const SAME_REQUEST: Duration = Duration::from_millis(100);
 
 impl App {
-    pub(super) fn receive(&mut self, input: Input) -> Vec<Effect> {
+    pub(super) fn receive(&mut self, input: Input) -> Vec<AppRequest> {
         match input {
             Input::Node(FromNode { node, report: Some(report), .. }) => {
                 self.model.reported(self.clock.now_ms(), node, &report);
@@ -30,7 +30,7 @@ impl App {
         Vec::new()
     }
 
-    fn feed(&mut self, update: FeedUpdate) -> Vec<Effect> {
+    fn feed(&mut self, update: FeedUpdate) -> Vec<AppRequest> {
         let now = self.clock.now_ms();
         self.stale = true;
         match update {
@@ -43,13 +43,13 @@ impl App {
             }
             FeedUpdate::Answer(answer) => {
                 let request = self.model.errors_view().and_then(|view| view.show_answer(answer));
-                return request.map(Effect::Errors).into_iter().collect();
+                return request.map(AppRequest::Errors).into_iter().collect();
             }
         }
         Vec::new()
     }
 
-    pub(super) fn tick(&mut self) -> Vec<Effect> {
+    pub(super) fn tick(&mut self) -> Vec<AppRequest> {
         self.reap();
         // The age of old figures grows, although nothing arrives from Redis.
         self.stale |= self.model.lost.is_some();
@@ -58,16 +58,16 @@ impl App {
             return self.quit();
         }
         if self.kill_at.is_some_and(|kill_at| Instant::now() >= kill_at) {
-            return vec![Effect::QuitNow];
+            return vec![AppRequest::QuitNow];
         }
-        let mut effects = self.model.tick(self.clock.now_ms());
+        let mut requests = self.model.tick(self.clock.now_ms());
         if let View::Errors(view) = &self.model.view
             && self.errors_requested.elapsed() >= SECOND
             && self.model.lost.is_none()
         {
-            effects.push(Effect::Errors(view.list()));
+            requests.push(AppRequest::Errors(view.list()));
         }
-        effects
+        requests
     }
 
     fn reap(&mut self) {
@@ -78,7 +78,7 @@ impl App {
     }
 
     /// Quits, unless the monitor quits already. Unlike a second [`MonitorCommand::Quit`], this never kills the nodes.
-    pub(super) fn quit(&mut self) -> Vec<Effect> {
+    pub(super) fn quit(&mut self) -> Vec<AppRequest> {
         self.stale = true;
         if self.model.quitting {
             Vec::new()
@@ -89,7 +89,7 @@ impl App {
 
     /// Passes on a command of the user or of a signal. A second request to quit kills the nodes. Some senders signal
     /// both the process and its group, so requests that arrive together count as one.
-    pub(super) fn issue(&mut self, command: MonitorCommand) -> Vec<Effect> {
+    pub(super) fn issue(&mut self, command: MonitorCommand) -> Vec<AppRequest> {
         if command == MonitorCommand::Quit {
             let before = self.quit_requested.replace(Instant::now());
             let is_same = before.is_some_and(|before| before.elapsed() < SAME_REQUEST);

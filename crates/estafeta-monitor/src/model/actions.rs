@@ -1,4 +1,4 @@
-//! The commands of the user: each one changes the model and returns effects.
+//! The commands of the user: each one changes the model and returns requests.
 //!
 //! A command that kills, freezes or stops works only on an own node that still runs. Otherwise a notice shows why
 //! the model refuses it. A paused or quitting monitor ignores most commands.
@@ -6,12 +6,12 @@
 use estafeta::Role;
 
 use crate::model::command::MonitorCommand;
-use crate::model::effect::{Effect, ErrorsRequest};
 use crate::model::errors_view::ErrorsView;
 use crate::model::lifecycle::RESPAWN_MS;
 use crate::model::log::{Occurrence, UserAction};
 use crate::model::notice::{ActsOn, UserNotice};
 use crate::model::own_node::{NodeName, OwnNode};
+use crate::model::request::{AppRequest, ErrorsRequest};
 use crate::model::rows::{Condition, MemberRow};
 use crate::model::{Model, View};
 use estafeta_lab::fleet::NodeKey;
@@ -20,12 +20,12 @@ use estafeta_lab::fleet::NodeKey;
 pub const MAX_NODES: usize = 200;
 
 impl Model {
-    /// Executes a command and returns its effects.
-    pub fn command(&mut self, now_ms: u64, command: MonitorCommand) -> Vec<Effect> {
-        let effects = self.execute(now_ms, command);
+    /// Executes a command and returns its requests.
+    pub fn command(&mut self, now_ms: u64, command: MonitorCommand) -> Vec<AppRequest> {
+        let requests = self.execute(now_ms, command);
         // The table must show the change at once and not only after the next poll.
         self.refresh_rows(now_ms);
-        effects
+        requests
     }
 
     /// Whether a command changes anything on the screen. While the screen is paused, few commands do.
@@ -33,17 +33,17 @@ impl Model {
         !self.paused || matches!(command, MonitorCommand::Quit | MonitorCommand::Pause)
     }
 
-    fn execute(&mut self, now_ms: u64, command: MonitorCommand) -> Vec<Effect> {
+    fn execute(&mut self, now_ms: u64, command: MonitorCommand) -> Vec<AppRequest> {
         match command {
-            MonitorCommand::Quit if self.quitting => return vec![Effect::QuitNow],
+            MonitorCommand::Quit if self.quitting => return vec![AppRequest::QuitNow],
             MonitorCommand::Quit => {
                 self.quitting = true;
-                return vec![Effect::Quit];
+                return vec![AppRequest::Quit];
             }
-            MonitorCommand::Suspend => return vec![Effect::Suspend],
+            MonitorCommand::Suspend => return vec![AppRequest::Suspend],
             MonitorCommand::Pause => {
                 self.paused = !self.paused;
-                return vec![Effect::Mouse(!self.paused)];
+                return vec![AppRequest::Mouse(!self.paused)];
             }
             // A paused screen would not show the effect of the command.
             _ if self.paused || self.quitting => return Vec::new(),
@@ -67,17 +67,17 @@ impl Model {
                 if closes {
                     self.view = View::Ring;
                 }
-                request.map(Effect::Errors).into_iter().collect()
+                request.map(AppRequest::Errors).into_iter().collect()
             }
             View::Ring => self.command_ring(now_ms, command),
         }
     }
 
-    fn command_ring(&mut self, now_ms: u64, command: MonitorCommand) -> Vec<Effect> {
+    fn command_ring(&mut self, now_ms: u64, command: MonitorCommand) -> Vec<AppRequest> {
         match command {
             MonitorCommand::Errors => {
                 self.view = View::Errors(Box::default());
-                return vec![Effect::Errors(ErrorsRequest::List(String::new()))];
+                return vec![AppRequest::Errors(ErrorsRequest::List(String::new()))];
             }
             MonitorCommand::Back => self.pinned = None,
             MonitorCommand::Move(step) => {
@@ -123,8 +123,8 @@ impl Model {
         now_ms: u64,
         row: Option<&MemberRow>,
         acts_on: ActsOn,
-        act: impl Fn(&mut Self, u64, NodeKey) -> Vec<Effect>,
-    ) -> Vec<Effect> {
+        act: impl Fn(&mut Self, u64, NodeKey) -> Vec<AppRequest>,
+    ) -> Vec<AppRequest> {
         let refusal = match row {
             None => UserNotice::NoSuchRow(acts_on),
             Some(row) if !row.mine => UserNotice::Foreign { acts_on, name: row.name() },
@@ -137,29 +137,29 @@ impl Model {
         Vec::new()
     }
 
-    fn kill(&mut self, now_ms: u64, node: NodeKey) -> Vec<Effect> {
+    fn kill(&mut self, now_ms: u64, node: NodeKey) -> Vec<AppRequest> {
         let Some(own) = self.own.get_mut(&node).filter(|own| !own.killed) else {
             return Vec::new();
         };
         own.killed = true;
         self.log_action(now_ms, node, UserAction::Killed);
-        vec![Effect::Kill(node)]
+        vec![AppRequest::Kill(node)]
     }
 
-    fn freeze(&mut self, now_ms: u64, node: NodeKey) -> Vec<Effect> {
+    fn freeze(&mut self, now_ms: u64, node: NodeKey) -> Vec<AppRequest> {
         if let Some(own) = self.own.get_mut(&node) {
             own.frozen = true;
         }
         self.log_action(now_ms, node, UserAction::Froze);
-        vec![Effect::Freeze(node)]
+        vec![AppRequest::Freeze(node)]
     }
 
-    fn thaw(&mut self, now_ms: u64, node: NodeKey) -> Vec<Effect> {
+    fn thaw(&mut self, now_ms: u64, node: NodeKey) -> Vec<AppRequest> {
         if let Some(own) = self.own.get_mut(&node) {
             own.frozen = false;
         }
         self.log_action(now_ms, node, UserAction::Thawed);
-        vec![Effect::Thaw(node)]
+        vec![AppRequest::Thaw(node)]
     }
 
     fn log_action(&mut self, now_ms: u64, node: NodeKey, action: fn(NodeName) -> UserAction) {
@@ -168,21 +168,21 @@ impl Model {
         }
     }
 
-    fn add(&mut self, now_ms: u64) -> Vec<Effect> {
+    fn add(&mut self, now_ms: u64) -> Vec<AppRequest> {
         let refusal = if self.info.attach {
             UserNotice::OnlyWatching
         } else if self.running().count() >= MAX_NODES {
             UserNotice::TooManyNodes
         } else {
             self.log.add(now_ms, Occurrence::Action(UserAction::Started));
-            return vec![Effect::Start { pause_ms: RESPAWN_MS }];
+            return vec![AppRequest::Start { pause_ms: RESPAWN_MS }];
         };
         self.show_notice(now_ms, refusal);
         Vec::new()
     }
 
     /// Asks the selected node to stop, or the youngest handler if no live row is selected.
-    fn stop_one(&mut self, now_ms: u64) -> Vec<Effect> {
+    fn stop_one(&mut self, now_ms: u64) -> Vec<AppRequest> {
         let pinned = self.pinned.and_then(|_| self.chosen_row()).filter(|row| !row.condition.is_gone());
         let row = pinned.or_else(|| self.dispensable().cloned());
         self.act_on_own(now_ms, row.as_ref(), ActsOn::SelectedNode, |model, now_ms, node| {
@@ -194,7 +194,7 @@ impl Model {
             // A frozen node cannot receive the request, so it is thawed first.
             own.frozen = false;
             model.log_action(now_ms, node, UserAction::AskedToStop);
-            vec![Effect::Thaw(node), Effect::Stop(node)]
+            vec![AppRequest::Thaw(node), AppRequest::Stop(node)]
         })
     }
 
@@ -212,7 +212,7 @@ impl Model {
     }
 
     /// Starts a node in place of the selected one if that is dead, or else in place of the one that died last.
-    fn restart(&mut self, now_ms: u64) -> Vec<Effect> {
+    fn restart(&mut self, now_ms: u64) -> Vec<AppRequest> {
         let dead = |own: &&OwnNode| own.ended.is_some();
         let chosen = self.chosen_row().and_then(|row| row.node);
         let chosen = chosen.and_then(|node| self.own.get(&node)).filter(dead);
@@ -224,7 +224,7 @@ impl Model {
         let (node, name) = (own.node, own.name());
         self.log.add(now_ms, Occurrence::Action(UserAction::Replaced(name)));
         self.forget(node);
-        vec![Effect::Start { pause_ms: RESPAWN_MS }]
+        vec![AppRequest::Start { pause_ms: RESPAWN_MS }]
     }
 
     /// The errors view, while it is open.

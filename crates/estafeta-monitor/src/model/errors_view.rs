@@ -7,7 +7,7 @@
 use estafeta::DeadLetter;
 
 use crate::model::command::{MonitorCommand, Movement};
-use crate::model::effect::ErrorsRequest;
+use crate::model::request::ErrorsRequest;
 
 /// The errors that one request fetched.
 #[derive(Default)]

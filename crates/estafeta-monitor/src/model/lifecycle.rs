@@ -5,10 +5,10 @@ use std::process::ExitStatus;
 use estafeta::MemberId;
 
 use crate::model::Model;
-use crate::model::effect::Effect;
 use crate::model::log::Occurrence;
 use crate::model::notice::UserNotice;
-use crate::model::own_node::{Ended, OwnNode};
+use crate::model::own_node::{EndedNode, OwnNode};
+use crate::model::request::AppRequest;
 use crate::model::rows::Key;
 use estafeta_lab::fleet::NodeKey;
 use estafeta_lab::report::Report;
@@ -76,7 +76,7 @@ impl Model {
             own.pause_ms = RESPAWN_MS;
         }
         let back_at_ms = (respawns && !own.stopping).then_some(now_ms + own.pause_ms);
-        own.ended = Some(Ended { at_ms: now_ms, back_at_ms });
+        own.ended = Some(EndedNode { at_ms: now_ms, back_at_ms });
         let (name, killed) = (own.name(), own.killed);
         if status.code().is_some() {
             self.failure = Some(status);
@@ -94,7 +94,7 @@ impl Model {
     }
 
     /// Lets time pass: removes an old notice and respawns the nodes that are due.
-    pub fn tick(&mut self, now_ms: u64) -> Vec<Effect> {
+    pub fn tick(&mut self, now_ms: u64) -> Vec<AppRequest> {
         if self.notice.as_ref().is_some_and(|(until, _)| *until <= now_ms) {
             self.notice = None;
         }
@@ -107,7 +107,7 @@ impl Model {
         due.into_iter()
             .map(|(node, pause_ms)| {
                 self.forget(node);
-                Effect::Start { pause_ms: (pause_ms * 2).min(MAX_RESPAWN_MS) }
+                AppRequest::Start { pause_ms: (pause_ms * 2).min(MAX_RESPAWN_MS) }
             })
             .collect()
     }

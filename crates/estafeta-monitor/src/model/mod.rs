@@ -1,5 +1,5 @@
 //! What the monitor knows, and how each input changes it. The model touches no process, no Redis and no terminal. Each
-//! call passes the current time, and the model returns effects for the app to perform.
+//! call passes the current time, and the model returns requests for the app to perform.
 //!
 //! The model holds data, not sentences, and it stores text from outside as it came. Each front end makes the sentences
 //! and escapes the text. On a terminal `tui/draw` does this, otherwise `plain`.
@@ -22,13 +22,13 @@
 
 pub mod actions;
 pub mod command;
-pub mod effect;
 pub mod errors_view;
 pub mod history;
 pub mod lifecycle;
 pub mod log;
 pub mod notice;
 pub mod own_node;
+pub mod request;
 pub mod ring_update;
 pub mod rows;
 pub mod table;

@@ -33,7 +33,7 @@ pub struct OwnNode {
     /// Whether this monitor killed it.
     pub killed: bool,
     /// Set once its process has ended.
-    pub ended: Option<Ended>,
+    pub ended: Option<EndedNode>,
     /// How long the monitor waits before it respawns the node.
     pub pause_ms: u64,
     /// What it reported since its process started.
@@ -43,7 +43,7 @@ pub struct OwnNode {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Ended {
+pub struct EndedNode {
     pub at_ms: u64,
     /// When the monitor respawns it, if ever.
     pub back_at_ms: Option<u64>,

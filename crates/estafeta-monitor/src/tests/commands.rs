@@ -5,7 +5,7 @@ use crate::model::command::Movement;
 use crate::model::errors_view::Page;
 use crate::model::rows::{Condition, Key};
 
-const START: Effect = Effect::Start { pause_ms: RESPAWN_MS };
+const START: AppRequest = AppRequest::Start { pause_ms: RESPAWN_MS };
 
 fn condition(run: &RecordedRun, member: u64) -> Option<Condition> {
     let row = run.model.rows.iter().find(|row| row.key == Key::Member(MemberId(member)))?;
@@ -15,7 +15,7 @@ fn condition(run: &RecordedRun, member: u64) -> Option<Condition> {
 #[test]
 fn k_kills_the_generator_only_if_this_monitor_started_it() {
     let mut ours = RecordedRun::begin().owning(&[1]).until(3);
-    assert_eq!(ours.command(MonitorCommand::KillGenerator), [Effect::Kill(NodeKey(1))]);
+    assert_eq!(ours.command(MonitorCommand::KillGenerator), [AppRequest::Kill(NodeKey(1))]);
     assert_eq!(ours.last_log_line(), "killed 1 (pid 30644)");
     let mut foreign = RecordedRun::begin().owning(&[2]).until(3);
     assert_eq!(foreign.command(MonitorCommand::KillGenerator), []);
@@ -27,11 +27,11 @@ fn the_selection_follows_the_generator_until_the_user_selects_a_row() {
     let mut run = RecordedRun::begin().owning(&[1, 2, 3]).until(3);
     assert_eq!(run.model.selected(), Some(0));
     let mut later = RecordedRun::begin().owning(&[2, 3]).until(16);
-    assert_eq!(later.command(MonitorCommand::KillSelected), [Effect::Kill(NodeKey(3))]);
+    assert_eq!(later.command(MonitorCommand::KillSelected), [AppRequest::Kill(NodeKey(3))]);
     run.command(MonitorCommand::Move(Movement::Down));
-    assert_eq!(run.command(MonitorCommand::KillSelected), [Effect::Kill(NodeKey(2))]);
+    assert_eq!(run.command(MonitorCommand::KillSelected), [AppRequest::Kill(NodeKey(2))]);
     run.command(MonitorCommand::Choose(2));
-    assert_eq!(run.command(MonitorCommand::KillSelected), [Effect::Kill(NodeKey(3))]);
+    assert_eq!(run.command(MonitorCommand::KillSelected), [AppRequest::Kill(NodeKey(3))]);
     run.command(MonitorCommand::Choose(99));
     run.command(MonitorCommand::Back);
     assert_eq!(run.model.selected(), Some(0));
@@ -40,15 +40,15 @@ fn the_selection_follows_the_generator_until_the_user_selects_a_row() {
 #[test]
 fn f_freezes_and_thaws_the_same_node_even_if_another_took_over() {
     let mut run = RecordedRun::begin().owning(&[2, 3]).until(10);
-    assert_eq!(run.command(MonitorCommand::Freeze), [Effect::Freeze(NodeKey(2))]);
+    assert_eq!(run.command(MonitorCommand::Freeze), [AppRequest::Freeze(NodeKey(2))]);
     let mut run = run.until(14);
     assert_eq!(condition(&run, 2), Some(Condition::Frozen));
-    assert_eq!(run.command(MonitorCommand::Freeze), [Effect::Thaw(NodeKey(2))]);
+    assert_eq!(run.command(MonitorCommand::Freeze), [AppRequest::Thaw(NodeKey(2))]);
     // The node joins again with the number 6, and the selection moves along. The row of its old number is dead.
     run.model.reported(run.now(), NodeKey(2), &Report::CreatedTaskId { task_id: MemberId(6) });
     let mut run = run.until(16);
     assert_eq!(condition(&run, 2), Some(Condition::Dead));
-    assert_eq!(run.command(MonitorCommand::KillSelected), [Effect::Kill(NodeKey(2))]);
+    assert_eq!(run.command(MonitorCommand::KillSelected), [AppRequest::Kill(NodeKey(2))]);
     assert_eq!(run.last_log_line(), "killed 6 (pid 30650)");
 }
 
@@ -96,7 +96,7 @@ fn respawn_restarts_every_failed_node_after_pauses_that_double_up_to_thirty_seco
     let now = run.now();
     assert_eq!(run.model.tick(now + 400), []);
     // Both start at the same time, because neither waits for the other.
-    let again = Effect::Start { pause_ms: 2 * RESPAWN_MS };
+    let again = AppRequest::Start { pause_ms: 2 * RESPAWN_MS };
     assert_eq!(run.model.tick(now + 500), [again.clone(), again]);
     assert_eq!(run.model.tick(now + 600), []);
     // Each restarted node dies at once, so its successor waits longer.
@@ -106,7 +106,7 @@ fn respawn_restarts_every_failed_node_after_pauses_that_double_up_to_thirty_seco
         run.model.ended(now, NodeKey(key), ExitStatus::from_raw(9));
         run.model.refresh_rows(now + pause_ms);
         assert_eq!(run.model.tick(now + pause_ms - 1), []);
-        let [Effect::Start { pause_ms: next }] = run.model.tick(now + pause_ms)[..] else {
+        let [AppRequest::Start { pause_ms: next }] = run.model.tick(now + pause_ms)[..] else {
             panic!("it was not started again after {pause_ms} ms");
         };
         assert!(next == 30_000 || next == 2 * pause_ms);
@@ -128,26 +128,35 @@ fn a_quitting_monitor_respawns_no_node_and_kills_all_after_a_second_quit() {
     let mut run = RecordedRun::begin().owning(&[1, 2]).until(2);
     run.model.info.respawn = true;
     run.end(1, 9);
-    assert_eq!(run.command(MonitorCommand::Quit), [Effect::Quit]);
+    assert_eq!(run.command(MonitorCommand::Quit), [AppRequest::Quit]);
     run.end(2, 9);
     assert_eq!(run.model.tick(run.now() + 60_000), []);
     assert_eq!(run.command(MonitorCommand::KillGenerator), []);
-    assert_eq!(run.command(MonitorCommand::Quit), [Effect::QuitNow]);
+    assert_eq!(run.command(MonitorCommand::Quit), [AppRequest::QuitNow]);
 }
 
 #[test]
 fn minus_stops_the_selected_node_or_else_the_youngest_handler() {
     let mut run = RecordedRun::begin().owning(&[1, 2, 3]).until(3);
-    assert_eq!(run.command(MonitorCommand::Stop), [Effect::Thaw(NodeKey(3)), Effect::Stop(NodeKey(3))]);
+    assert_eq!(
+        run.command(MonitorCommand::Stop),
+        [AppRequest::Thaw(NodeKey(3)), AppRequest::Stop(NodeKey(3))]
+    );
     let mut run = run.until(4);
     assert_eq!(condition(&run, 3), Some(Condition::Dying));
-    assert_eq!(run.command(MonitorCommand::Stop), [Effect::Thaw(NodeKey(2)), Effect::Stop(NodeKey(2))]);
+    assert_eq!(
+        run.command(MonitorCommand::Stop),
+        [AppRequest::Thaw(NodeKey(2)), AppRequest::Stop(NodeKey(2))]
+    );
     // Node 2 is stopping already.
     run.command(MonitorCommand::Choose(1));
     assert_eq!(run.command(MonitorCommand::Stop), []);
     assert!(run.notice().contains("already"), "{}", run.notice());
     run.command(MonitorCommand::Choose(0));
-    assert_eq!(run.command(MonitorCommand::Stop), [Effect::Thaw(NodeKey(1)), Effect::Stop(NodeKey(1))]);
+    assert_eq!(
+        run.command(MonitorCommand::Stop),
+        [AppRequest::Thaw(NodeKey(1)), AppRequest::Stop(NodeKey(1))]
+    );
     assert_eq!(run.command(MonitorCommand::Add), [START]);
 }
 
@@ -184,7 +193,7 @@ fn a_monitor_that_only_watches_refuses_every_command_that_acts_on_nodes_or_error
 #[test]
 fn a_pause_releases_the_mouse_and_ignores_all_commands_except_pause_suspend_and_quit() {
     let mut run = RecordedRun::begin().owning(&[1]).until(3);
-    assert_eq!(run.command(MonitorCommand::Pause), [Effect::Mouse(false)]);
+    assert_eq!(run.command(MonitorCommand::Pause), [AppRequest::Mouse(false)]);
     for command in [
         MonitorCommand::KillGenerator,
         MonitorCommand::KillSelected,
@@ -207,14 +216,14 @@ fn a_pause_releases_the_mouse_and_ignores_all_commands_except_pause_suspend_and_
         assert!(!run.model.changes_screen(command), "{command:?}");
     }
     assert!(run.model.help.is_none() && run.model.errors_view().is_none() && run.model.pinned.is_none());
-    assert_eq!(run.command(MonitorCommand::Suspend), [Effect::Suspend]);
+    assert_eq!(run.command(MonitorCommand::Suspend), [AppRequest::Suspend]);
     assert!(
         run.model.changes_screen(MonitorCommand::Pause) && run.model.changes_screen(MonitorCommand::Quit)
     );
-    assert_eq!(run.command(MonitorCommand::Pause), [Effect::Mouse(true)]);
-    assert_eq!(run.command(MonitorCommand::KillGenerator), [Effect::Kill(NodeKey(1))]);
+    assert_eq!(run.command(MonitorCommand::Pause), [AppRequest::Mouse(true)]);
+    assert_eq!(run.command(MonitorCommand::KillGenerator), [AppRequest::Kill(NodeKey(1))]);
     run.command(MonitorCommand::Pause);
-    assert_eq!(run.command(MonitorCommand::Quit), [Effect::Quit]);
+    assert_eq!(run.command(MonitorCommand::Quit), [AppRequest::Quit]);
 }
 
 #[test]

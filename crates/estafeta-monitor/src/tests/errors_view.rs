@@ -2,13 +2,13 @@
 
 use super::*;
 use crate::model::command::Movement;
-use crate::model::effect::ErrorsRequest;
 use crate::model::errors_view::{ErrorsAnswer, ErrorsView, Page};
+use crate::model::request::ErrorsRequest;
 
 #[test]
 fn errors_can_be_searched_retried_and_dropped_and_all_drops_and_bulk_retries_ask_first() {
     let mut run = RecordedRun::begin().until(3);
-    assert_eq!(run.command(MonitorCommand::Errors), [Effect::Errors(ErrorsRequest::List(String::new()))]);
+    assert_eq!(run.command(MonitorCommand::Errors), [AppRequest::Errors(ErrorsRequest::List(String::new()))]);
     let now = run.now();
     let page = |text: &str| {
         let errors = (1..=3).rev().map(|number| dead_letter(now, number)).collect();
@@ -18,22 +18,28 @@ fn errors_can_be_searched_retried_and_dropped_and_all_drops_and_bulk_retries_ask
     run.command(MonitorCommand::Move(Movement::Down));
     assert_eq!(
         run.command(MonitorCommand::Retry { all: false }),
-        [Effect::Errors(ErrorsRequest::Retry(vec![24]))]
+        [AppRequest::Errors(ErrorsRequest::Retry(vec![24]))]
     );
     assert_eq!(run.command(MonitorCommand::Drop { all: true }), []);
     assert_eq!(run.command(MonitorCommand::Confirm(false)), []);
     run.command(MonitorCommand::Drop { all: true });
     assert_eq!(
         run.command(MonitorCommand::Confirm(true)),
-        [Effect::Errors(ErrorsRequest::Drop(vec![36, 24, 12]))]
+        [AppRequest::Errors(ErrorsRequest::Drop(vec![36, 24, 12]))]
     );
     run.command(MonitorCommand::Drop { all: false });
-    assert_eq!(run.command(MonitorCommand::Confirm(true)), [Effect::Errors(ErrorsRequest::Drop(vec![24]))]);
+    assert_eq!(
+        run.command(MonitorCommand::Confirm(true)),
+        [AppRequest::Errors(ErrorsRequest::Drop(vec![24]))]
+    );
 
     run.command(MonitorCommand::Search);
     run.command(MonitorCommand::Type('z'));
-    assert_eq!(run.command(MonitorCommand::Type('e')), [Effect::Errors(ErrorsRequest::List("ze".into()))]);
-    assert_eq!(run.command(MonitorCommand::Erase), [Effect::Errors(ErrorsRequest::List("z".into()))]);
+    assert_eq!(
+        run.command(MonitorCommand::Type('e')),
+        [AppRequest::Errors(ErrorsRequest::List("ze".into()))]
+    );
+    assert_eq!(run.command(MonitorCommand::Erase), [AppRequest::Errors(ErrorsRequest::List("z".into()))]);
     run.command(MonitorCommand::Enter);
     // The page does not match the search text yet, so nothing is dropped.
     run.command(MonitorCommand::Drop { all: true });
@@ -42,9 +48,9 @@ fn errors_can_be_searched_retried_and_dropped_and_all_drops_and_bulk_retries_ask
     run.command(MonitorCommand::Retry { all: true });
     assert_eq!(
         run.command(MonitorCommand::Confirm(true)),
-        [Effect::Errors(ErrorsRequest::Retry(vec![36, 24, 12]))]
+        [AppRequest::Errors(ErrorsRequest::Retry(vec![36, 24, 12]))]
     );
-    assert_eq!(run.command(MonitorCommand::Back), [Effect::Errors(ErrorsRequest::List(String::new()))]);
+    assert_eq!(run.command(MonitorCommand::Back), [AppRequest::Errors(ErrorsRequest::List(String::new()))]);
     assert!(run.model.errors_view().is_some());
     run.command(MonitorCommand::Back);
     assert!(run.model.errors_view().is_none());

@@ -1,5 +1,5 @@
 //! Tests of the model and its screens without processes, Redis or a terminal. The tests feed recorded snapshots and
-//! commands to the model, and check the screens and effects that result.
+//! commands to the model, and check the screens and requests that result.
 //!
 //! The recording is the output of `estafeta status --watch --json` while five nodes ran. The first node was killed with
 //! `kill -9`. The second was frozen for longer than its lease and thawed. The fifth was frozen.
@@ -17,8 +17,8 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
 use crate::model::command::MonitorCommand;
-use crate::model::effect::Effect;
 use crate::model::lifecycle::RESPAWN_MS;
+use crate::model::request::AppRequest;
 use crate::model::ring_update::RingUpdate;
 use crate::model::{Model, MonitorInfo};
 use crate::tui::draw::{self, Theme, sentence};
@@ -91,7 +91,7 @@ impl RecordedRun {
         self.model.updated(snapshot.time_ms, RingUpdate { snapshot, events, errors });
     }
 
-    fn command(&mut self, command: MonitorCommand) -> Vec<Effect> {
+    fn command(&mut self, command: MonitorCommand) -> Vec<AppRequest> {
         self.model.command(self.now(), command)
     }
 

@@ -1,6 +1,6 @@
 //! Tests of the screens.
 
-use estafeta::MemberId;
+use estafeta::{Activity, Event, EventKind, MemberId, Pause, Rate};
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 use ratatui::style::{Color, Modifier};
 
@@ -50,6 +50,34 @@ fn a_balance_that_does_not_add_up_is_shown_in_red_and_reversed() {
     let cell = &screen.buffer()[(0, 2)];
     assert_eq!((cell.symbol(), cell.fg), ("B", Color::Red));
     assert!(cell.modifier.contains(Modifier::REVERSED));
+}
+
+#[test]
+fn a_pause_is_shown_with_the_time_that_is_left_if_there_is_room() {
+    let mut run = RecordedRun::begin().owning(&[1, 2, 3]).until(6);
+    let mut paused = run.snapshots[6].clone();
+    paused.handling_pause = Some(Pause { left_ms: Some(250_000) });
+    paused.events.push(Event {
+        id: format!("{}-9", paused.time_ms),
+        time_ms: paused.time_ms,
+        kind: EventKind::Paused { what: Activity::Handling, for_ms: Some(300_000) },
+    });
+    run.receive(paused.clone());
+    assert_screens(&run, "paused");
+    paused.producing_pause = Some(Pause { left_ms: None });
+    run.receive(paused);
+    insta::assert_snapshot!("paused-both-80x24", run.screen(80, 24, COLOURED));
+    run.command(MonitorCommand::Pause);
+    insta::assert_snapshot!("paused-both-60x24", run.screen(60, 24, COLOURED));
+}
+
+#[test]
+fn limits_are_shown_in_the_first_line() {
+    let mut run = RecordedRun::begin().owning(&[1, 2, 3]).until(6);
+    let mut limited = run.snapshots[6].clone();
+    (limited.in_flight_limit, limited.rate_limit) = (Some(1000), Some(Rate::per_second(50)));
+    run.receive(limited);
+    assert_screens(&run, "limited");
 }
 
 #[test]

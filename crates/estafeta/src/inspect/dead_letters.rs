@@ -1,4 +1,4 @@
-//! Takes the dead letters out of Redis, each exactly once, losing none.
+//! Takes the dead letters out of Redis and loses none. Redis removes each of them once, after the caller has had it.
 //!
 //! A reader is a member of the ring, with its own lease and presence. It takes a chunk of dead letters into its list,
 //! where no other reader sees them. The caller shows them, and the next call removes them for good. If the reader dies
@@ -18,7 +18,7 @@ use crate::node::heartbeat::join;
 use crate::node::open;
 use crate::node::sweeper::FailureDetector;
 use crate::redis::Store;
-use crate::steps::{Beat, Known, MemberKind, Shown, Take};
+use crate::steps::{Beat, Known, MemberKind, ShownLetters, Take};
 
 /// A reader of dead letters.
 pub struct DeadLetterReader {
@@ -91,7 +91,7 @@ impl DeadLetterReader {
     /// Returns None if this reader had been declared dead. What it held is then back in the list, and it has joined
     /// again.
     async fn take(&mut self, want: usize) -> Result<Option<Vec<DeadLetter>>> {
-        let shown = Shown { cursor: self.cursor, count: self.shown, want };
+        let shown = ShownLetters { cursor: self.cursor, count: self.shown, want };
         match self.store.take(self.me, &shown).await? {
             Take::Holds { cursor, held } => {
                 self.cursor = cursor;

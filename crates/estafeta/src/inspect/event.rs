@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::identity::{Epoch, MemberId};
 use crate::redis::Reply;
-use crate::steps::Health;
+use crate::steps::{Activity, Health, Rate};
 
 /// An entry of the ring's event stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,7 +67,7 @@ pub enum EventKind {
         /// Its term.
         epoch: Epoch,
     },
-    /// A member took the office of a dead generator.
+    /// A member took the office of a generator that died or resigned.
     TookOver {
         /// Its number.
         member: MemberId,
@@ -126,6 +127,25 @@ pub enum EventKind {
         /// How many messages went back to the queue.
         returned: u64,
     },
+    /// Producing or handling was paused. A pause that ends by its time makes no event.
+    Paused {
+        /// What was paused.
+        what: Activity,
+        /// For how long. None if the pause has no time limit.
+        for_ms: Option<u64>,
+    },
+    /// A pause was ended.
+    Resumed {
+        /// What was resumed.
+        what: Activity,
+    },
+    /// The limits were changed. These are the limits from then on.
+    Limited {
+        /// How many messages all members may hold together. None if that is not limited.
+        in_flight: Option<u64>,
+        /// How many messages members may claim in a time. None if that is not limited.
+        rate: Option<Rate>,
+    },
     /// An entry that this version does not know.
     Other {
         /// What the entry calls itself.
@@ -166,6 +186,17 @@ impl fmt::Display for EventKind {
             Self::Wiped { known, .. } => write!(f, "the ring was wiped after {}", messages(*known)),
             Self::Upgraded { from, to, returned } => {
                 write!(f, "layout raised from {from} to {to}, {} returned", messages(*returned))
+            }
+            Self::Paused { what, for_ms: Some(ms) } => {
+                write!(f, "{what} paused for {:?}", Duration::from_millis(*ms))
+            }
+            Self::Paused { what, for_ms: None } => write!(f, "{what} paused until it is resumed"),
+            Self::Resumed { what } => write!(f, "{what} resumed"),
+            Self::Limited { in_flight: None, rate: None } => f.write_str("limits removed"),
+            Self::Limited { in_flight: Some(most), rate: None } => write!(f, "limited to {most} in flight"),
+            Self::Limited { in_flight: None, rate: Some(rate) } => write!(f, "limited to {rate}"),
+            Self::Limited { in_flight: Some(most), rate: Some(rate) } => {
+                write!(f, "limited to {most} in flight and {rate}")
             }
             Self::Other { name, details } => write!(f, "{name} {details:?}"),
         }
@@ -249,6 +280,18 @@ impl EventKind {
                 to: fields.parse("to")?,
                 returned: fields.parse("returned")?,
             },
+            "paused" => Self::Paused {
+                what: Activity::from_word(fields.0.get("what")?)?,
+                for_ms: fields.optional("for")?,
+            },
+            "limited" => Self::Limited {
+                in_flight: fields.optional("in-flight")?,
+                rate: match fields.optional("rate")? {
+                    Some(messages) => Some(Rate { messages, per_ms: fields.parse("per")? }),
+                    None => None,
+                },
+            },
+            "resumed" => Self::Resumed { what: Activity::from_word(fields.0.get("what")?)? },
             _ => return None,
         })
     }
@@ -259,6 +302,14 @@ struct Fields<'a>(&'a BTreeMap<String, String>);
 impl Fields<'_> {
     fn parse<T: FromStr>(&self, name: &str) -> Option<T> {
         self.0.get(name)?.parse().ok()
+    }
+
+    /// The value of a field that must be there. An empty one means None.
+    fn optional<T: FromStr>(&self, name: &str) -> Option<Option<T>> {
+        match self.0.get(name)?.as_str() {
+            "" => Some(None),
+            _ => self.parse(name).map(Some),
+        }
     }
 
     fn member(&self, name: &str) -> Option<MemberId> {

@@ -4,6 +4,7 @@ mod dead_letters;
 mod event;
 mod journal;
 mod queries;
+mod results;
 mod ring;
 pub(crate) mod snapshot;
 
@@ -11,5 +12,6 @@ pub use crate::node::Burial;
 pub use dead_letters::DeadLetterReader;
 pub use event::{Event, EventKind};
 pub use journal::JournalEntry;
+pub use results::MessageResult;
 pub use ring::{Ring, Selection};
-pub use snapshot::{GeneratorView, MemberView, Role, Snapshot};
+pub use snapshot::{GeneratorView, MemberView, Pause, Role, Snapshot};

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use redis::{Cmd, InfoDict};
+use redis::{Cmd, FromRedisValue as _, InfoDict, Value};
 
 use super::event::Event;
 use super::journal::JournalEntry;
@@ -25,6 +25,43 @@ impl Store {
         Ok(elements.into_iter().map(|element| DeadLetter::parse(self.ring(), element)).collect())
     }
 
+    /// Retries or drops dead letters that the caller saw at these places, in the order of the list. Returns how many of
+    /// them were still there.
+    ///
+    /// Readers take dead letters from the head of the list, and some may come back there. If that has moved the list,
+    /// this looks for the dead letters up to `distance` places away from where they were, and tries again.
+    pub async fn resolve_nearby(
+        &self,
+        verb: &str,
+        mut chosen: Vec<(u64, &[u8])>,
+        distance: u64,
+    ) -> Result<u64> {
+        const TRIES: usize = 5;
+        let mut resolved = 0;
+        for _ in 0..TRIES {
+            let (Some(&(first, _)), Some(&(last, _))) = (chosen.first(), chosen.last()) else { break };
+            let gone = self.resolve(verb, &chosen).await?;
+            resolved += gone;
+            if gone == chosen.len() as u64 {
+                break;
+            }
+            let from = first.saturating_sub(distance);
+            let nearby = self.errors(from, last - from + distance + 1).await?;
+            let places: HashMap<&[u8], u64> = nearby.iter().map(DeadLetter::element).zip(from..).collect();
+            let mut found: Vec<(u64, &[u8])> = chosen
+                .iter()
+                .filter_map(|(_, element)| places.get(element).map(|place| (*place, *element)))
+                .collect();
+            found.sort_unstable();
+            // What is still in its place cannot be resolved, because the ring did not write it.
+            if found == chosen {
+                break;
+            }
+            chosen = found;
+        }
+        Ok(resolved)
+    }
+
     /// Returns how many dead letters are kept and not held by a reader.
     pub async fn error_count(&self) -> Result<u64> {
         self.read(redis::cmd("LLEN").arg(&self.keys().errors)).await
@@ -35,13 +72,21 @@ impl Store {
         self.read(&self.members_query()).await
     }
 
-    /// Returns None if the member no longer exists.
-    pub async fn facts(&self, member: Incarnation) -> Result<Option<Facts>> {
+    /// Returns what is wrong with the record of a member if it cannot be read.
+    pub async fn facts(&self, member: Incarnation) -> Result<Result<Facts, String>> {
         let mut call = redis::cmd("HMGET");
         call.arg(self.keys().member(member)).arg("lanes").arg("presence").arg("lease");
-        let (lanes, presence, lease): (Option<usize>, Option<u8>, Option<u64>) = self.read(&call).await?;
-        let lease = Duration::from_millis(lease.unwrap_or(0));
-        Ok(lanes.map(|lanes| Facts { lanes, presence: presence == Some(1), lease }))
+        let fields = match self.send_unless_damaged(&call).await? {
+            Ok(Value::Array(fields)) => fields,
+            Ok(other) => return Err(Error::Answer(format!("HMGET answered {other:?}"))),
+            Err(damage) => return Ok(Err(damage)),
+        };
+        let number = |index: usize| -> u64 {
+            let field = fields.get(index).and_then(|field| String::from_redis_value_ref(field).ok());
+            field.and_then(|field| field.parse().ok()).unwrap_or(0)
+        };
+        let lanes = usize::try_from(number(0)).unwrap_or(0);
+        Ok(Ok(Facts { lanes, presence: number(1) == 1, lease: Duration::from_millis(number(2)) }))
     }
 
     /// The layout in force.
@@ -72,14 +117,13 @@ impl Store {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(Keys::SCHEMA_PATTERN).arg("COUNT").arg(PAGE);
             let (next, found): (u64, Vec<Vec<u8>>) = self.read(&scan).await?;
-            names.extend(found.iter().filter_map(|key| Keys::ring_of_schema(key).map(ToOwned::to_owned)));
+            names.extend(found.iter().filter_map(|key| Keys::ring_of_schema(key)));
             cursor = next;
             if cursor == 0 {
                 break;
             }
         }
-        let names = names.into_iter().filter_map(|name| name.parse().ok()).collect();
-        Ok((names, cursor == 0))
+        Ok((names.into_iter().collect(), cursor == 0))
     }
 
     /// Returns a warning, with its remedy, for each setting of the server that may lose messages.
@@ -155,15 +199,38 @@ impl Store {
         for member in members.iter().filter_map(|name| name.parse().ok()) {
             ours.extend([self.keys().member(member), self.keys().inflight(member)]);
         }
-        let mut cursor = 0_u64;
+        let found = self.scan(&self.keys().pattern()).await?;
+        ours.extend(found.into_iter().filter(|key| self.keys().owns(key)));
+        Ok(ours)
+    }
+
+    /// Deletes every key that effects wrote. Returns how many there were.
+    pub async fn erase_user_keys(&self) -> Result<u64> {
+        let keys = self.scan(&self.keys().user_keys_pattern()).await?;
+        let mut erased = 0;
+        for some in keys.chunks(1000) {
+            erased += self.read::<u64>(redis::cmd("UNLINK").arg(some)).await?;
+        }
+        Ok(erased)
+    }
+
+    /// Returns how many keys there are that effects wrote.
+    pub async fn count_user_keys(&self) -> Result<u64> {
+        let keys: BTreeSet<String> = self.scan(&self.keys().user_keys_pattern()).await?.into_iter().collect();
+        Ok(keys.len() as u64)
+    }
+
+    /// Returns the keys that match a pattern, perhaps some of them twice. Keys that are not text are left out.
+    pub async fn scan(&self, pattern: &str) -> Result<Vec<String>> {
+        let (mut all, mut cursor) = (Vec::new(), 0_u64);
         loop {
             let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(self.keys().pattern()).arg("COUNT").arg(1000);
-            let (next, found): (u64, Vec<String>) = self.read(&scan).await?;
-            ours.extend(found.into_iter().filter(|key| self.keys().owns(key)));
+            scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1000);
+            let (next, found): (u64, Vec<Vec<u8>>) = self.read(&scan).await?;
+            all.extend(found.into_iter().filter_map(|key| String::from_utf8(key).ok()));
             cursor = next;
             if cursor == 0 {
-                return Ok(ours);
+                return Ok(all);
             }
         }
     }

@@ -7,7 +7,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::event::Event;
 use super::journal::JournalEntry;
+use super::results::MessageResult;
 use super::snapshot::{self, Snapshot};
+use bytes::Bytes;
+
 use crate::config::Config;
 use crate::error::Result;
 use crate::keys::RingName;
@@ -16,6 +19,7 @@ use crate::message::DeadLetter;
 use crate::node::sweeper::{Burial, FailureDetector};
 use crate::redis::Endpoint;
 use crate::redis::{ManagedConnection, Store};
+use crate::steps::{Activity, LimitChange, Rate};
 
 /// How long a call waits for an answer by default.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -115,13 +119,26 @@ impl Ring {
                 break;
             }
             left -= chunk.len() as u64;
-            let chosen: Vec<&[u8]> =
-                chunk.iter().filter(|error| which.has(error.message.id)).map(DeadLetter::element).collect();
-            let gone = if chosen.is_empty() { 0 } else { self.store.resolve(verb, &chosen).await? };
+            let chosen = (from..).zip(&chunk).filter(|(_, error)| which.has(error.message.id));
+            let chosen = chosen.map(|(place, error)| (place, error.element())).collect();
+            let gone = self.store.resolve_nearby(verb, chosen, CHUNK).await?;
             resolved += gone;
             from += chunk.len() as u64 - gone;
         }
         Ok(resolved)
+    }
+
+    /// Returns the result that the handler of this message [gave it](crate::Outcome::result). None if the message is not
+    /// done, has no result, or the time to live of its result is over.
+    pub async fn result(&self, id: u64) -> Result<Option<MessageResult>> {
+        self.store.check_layout().await?;
+        self.store.result(id).await
+    }
+
+    /// Returns the ids of all messages whose results are kept, sorted.
+    pub async fn result_ids(&self) -> Result<Vec<u64>> {
+        self.store.check_layout().await?;
+        self.store.result_ids().await
     }
 
     /// Returns the settings of this Redis that may harm a ring, each with its remedy. Settings that Redis does not let us
@@ -130,7 +147,8 @@ impl Ring {
         self.store.server_warnings().await
     }
 
-    /// Returns the application that the ring belongs to. None if no node has ever joined it.
+    /// Returns the application that the ring belongs to. None if no node has ever joined it, and no publisher with an
+    /// application has published.
     pub async fn application(&self) -> Result<Option<String>> {
         self.store.application().await
     }
@@ -179,9 +197,71 @@ impl Ring {
         self.store.upgrade_to(Layouts::KNOWN.newest).await
     }
 
-    /// Deletes the ring's keys and no others, even if another version of estafeta wrote them. Returns how many there were.
+    /// Pauses producing, handling or both, for this time or until [`resume`](Self::resume) ends it. A new pause replaces
+    /// the end of an earlier one. The ring must exist.
+    ///
+    /// While handling is paused, lanes finish what they have started, and nodes claim nothing. While producing is paused,
+    /// the generator keeps its office and its messages, and publishers get [`Error::Paused`](crate::Error::Paused).
+    pub async fn pause(&self, what: Activity, time: Option<Duration>) -> Result<()> {
+        self.store.check_layout().await?;
+        self.store.pause(what, time).await
+    }
+
+    /// Ends a pause now. Nothing changes if there is none.
+    pub async fn resume(&self, what: Activity) -> Result<()> {
+        self.store.check_layout().await?;
+        self.store.resume(what).await
+    }
+
+    /// Limits how many messages all members together hold at one time. None removes the limit. The ring must exist.
+    ///
+    /// If members hold more already, they finish what they hold, and claim nothing until they hold fewer.
+    pub async fn limit_in_flight(&self, limit: Option<u64>) -> Result<()> {
+        self.store.check_layout().await?;
+        self.store.limit(&LimitChange { in_flight: Some(limit), ..LimitChange::default() }).await
+    }
+
+    /// Limits how many messages members claim in a time. None removes the limit. The ring must exist.
+    ///
+    /// One message and those of 100 ms can be saved up while none are claimed. A message that is claimed again counts
+    /// again.
+    pub async fn limit_rate(&self, limit: Option<Rate>) -> Result<()> {
+        self.store.check_layout().await?;
+        self.store.limit(&LimitChange { rate: Some(limit), ..LimitChange::default() }).await
+    }
+
+    /// The checkpoint of the last batch that a feed published with one.
+    pub async fn checkpoint(&self) -> Result<Option<Bytes>> {
+        self.store.check_layout().await?;
+        Ok(self.store.progress().await?.0.map(Bytes::from))
+    }
+
+    /// Sets the checkpoint with which the next generator opens its feed, or removes it. The ring must exist, and no node
+    /// may be in office, because its feed would not notice.
+    pub async fn set_checkpoint(&self, checkpoint: Option<&[u8]>) -> Result<()> {
+        self.store.check_layout().await?;
+        self.store.set_checkpoint(checkpoint).await
+    }
+
+    /// Deletes the ring's keys and no others, even if another version of estafeta wrote them. Results are deleted as well.
+    /// The keys that effects wrote (`{ring}:u:NAME`) belong to the user and stay. Returns how many keys there were.
     pub async fn erase(&self) -> Result<u64> {
         self.store.erase().await
+    }
+
+    /// Returns the key in Redis that an [effect](crate::Outcome) with this name writes: `{ring}:u:NAME`.
+    pub fn user_key(&self, name: &str) -> String {
+        self.store.keys().user_key(name)
+    }
+
+    /// Returns how many keys there are that [effects](crate::Outcome) wrote: `{ring}:u:NAME`.
+    pub async fn count_user_keys(&self) -> Result<u64> {
+        self.store.count_user_keys().await
+    }
+
+    /// Deletes every key that [effects](crate::Outcome) wrote: `{ring}:u:NAME`. Returns how many there were.
+    pub async fn erase_user_keys(&self) -> Result<u64> {
+        self.store.erase_user_keys().await
     }
 }
 

@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::event::Event;
-use crate::error::{Error, Result};
-use crate::identity::{Epoch, Incarnation, MemberId};
+use crate::error::Result;
+use crate::identity::{Epoch, MemberId};
 use crate::keys::RingName;
 use crate::redis::{Reply, Store};
-use crate::steps::{Duties, Health};
+use crate::steps::{Brakes, Duties, Health, NEVER, Rate, Roll};
 
 /// A ring at one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -74,8 +74,36 @@ pub struct Snapshot {
     /// How often a handler snoozed a message.
     #[serde(default)]
     pub snoozes: u64,
+    /// The pause of producing, if it is paused.
+    #[serde(default)]
+    pub producing_pause: Option<Pause>,
+    /// The pause of handling, if it is paused.
+    #[serde(default)]
+    pub handling_pause: Option<Pause>,
+    /// How many messages all members may hold together, if that is limited.
+    #[serde(default)]
+    pub in_flight_limit: Option<u64>,
+    /// How many messages members may claim in a time, if that is limited.
+    #[serde(default)]
+    pub rate_limit: Option<Rate>,
     /// The latest events, oldest first.
     pub events: Vec<Event>,
+}
+
+/// A pause of producing or of handling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Pause {
+    /// How long it still lasts. None if it has no time limit.
+    pub left_ms: Option<u64>,
+}
+
+impl Pause {
+    /// The pause that ends at this time. None if it is over, or if it never was.
+    fn until(end_ms: u64, now_ms: u64) -> Option<Self> {
+        let left_ms = (end_ms < NEVER).then(|| end_ms.saturating_sub(now_ms));
+        (end_ms > now_ms).then_some(Self { left_ms })
+    }
 }
 
 /// The generator of a ring.
@@ -163,16 +191,12 @@ impl Snapshot {
     }
 }
 
-/// How often the members may change between the two halves of a reading before the reading fails.
-const TRIES: usize = 100;
-
 pub(crate) async fn read(store: &Store, ring: &RingName, events: usize) -> Result<Snapshot> {
     store.check_layout().await?;
-    for _ in 0..TRIES {
-        let names = store.members().await?;
-        let members: Vec<Incarnation> = names.iter().filter_map(|name| name.parse().ok()).collect();
+    for _ in 0..Roll::TRIES {
+        let roll = store.roll().await?;
         // Redis answers a count of zero with no list at all, so the query asks for at least one event.
-        if let Some(reply) = store.snapshot(names.len(), &members, events.max(1)).await? {
+        if let Some(reply) = store.snapshot(&roll, events.max(1)).await? {
             let mut snapshot = parse(ring, reply)?;
             // Redis sends the newest first.
             snapshot.events.truncate(events);
@@ -180,7 +204,7 @@ pub(crate) async fn read(store: &Store, ring: &RingName, events: usize) -> Resul
             return Ok(snapshot);
         }
     }
-    Err(Error::Answer("the members of the ring change too fast for a snapshot".into()))
+    Err(Roll::changes_too_fast("a snapshot"))
 }
 
 pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
@@ -196,6 +220,7 @@ pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
     }
     rows.sort_by_key(|(_, member)| member.id);
 
+    let brakes = ledger.get("brakes").map(Brakes::parse).unwrap_or_default();
     let office = ledger.text("member");
     let leading_rank = rows.iter().find(|(who, _)| who == office).and_then(|(_, member)| member.rank);
     let mut in_flight = 0;
@@ -253,9 +278,13 @@ pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
         dropped: ledger.number("dropped"),
         retries: ledger.number("retries"),
         snoozes: ledger.number("snoozes"),
+        producing_pause: Pause::until(brakes.producing_end, time_ms),
+        handling_pause: Pause::until(brakes.handling_end, time_ms),
+        in_flight_limit: brakes.in_flight_limit,
+        rate_limit: brakes.rate_limit,
         events,
     };
-    snapshot.balanced = snapshot.published == snapshot.balance().iter().map(|(_, count)| count).sum();
+    snapshot.balanced = snapshot.published == snapshot.balance().iter().map(|(_, count)| count).sum::<u64>();
     Ok(snapshot)
 }
 
@@ -294,8 +323,12 @@ fn parse_member(mut row: Reply, time_ms: u64) -> Result<(String, MemberView)> {
 struct HashFields(Vec<(String, String)>);
 
 impl HashFields {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str())
+    }
+
     fn text(&self, name: &str) -> &str {
-        self.0.iter().find(|(field, _)| field == name).map_or("", |(_, value)| value)
+        self.get(name).unwrap_or_default()
     }
 
     fn number(&self, name: &str) -> u64 {

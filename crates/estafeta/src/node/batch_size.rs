@@ -3,7 +3,7 @@
 //! A batch holds as many messages as the free lanes can handle in about ten milliseconds. A crash then repeats at most
 //! that much work. Slow work is spread evenly over all lanes. Trivial work travels in batches so large that the round trip
 //! does not matter. The size of the bodies counts too. It is an estimate from earlier batches, and the scripts return
-//! fewer messages where the estimate is wrong. A lane's memory therefore does not depend on what is in the queue.
+//! fewer messages where the estimate is wrong. A node's memory therefore does not depend on what is in the queue.
 
 use std::time::Duration;
 

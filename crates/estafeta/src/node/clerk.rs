@@ -1,21 +1,21 @@
 //! Makes the turns of a node, one at a time.
 //!
-//! The clerk always knows the identity under which the node claimed. `turn` settles results and claims the next messages
-//! in one round trip. If the reply is lost, the store repeats the step. Redis sees from the cursor that it already has
-//! the results, and from the number of the last claim that the node was not told of what it holds. `lost` means that the
-//! ring declared this member dead. The messages that it held are back in the queue and belong to other members. The
-//! clerk then drops all results and waits for the node's next identity.
+//! The clerk always knows the identity under which the node claimed. `turn` settles results and claims the next
+//! messages in one round trip. If the reply is lost, the store repeats the step. The cursor shows Redis that it already
+//! has the results. The number of the last claim that the node has seen shows Redis which claims to return again.
+//! `lost` means that the ring declared this member dead. The messages that it held are back in the queue and belong to
+//! other members. The clerk then drops all results and waits for the node's next identity.
 //!
-//! An idle node is called. `turn` puts a member with a free lane into a line if it finds the queue empty, and the step
-//! that publishes a message calls the first in line, on a channel to which the work connection subscribes. A call
-//! carries no message, so no message can be lost with it. After a reconnect, the clerk makes a turn by itself, because a
-//! call may have been lost. If a called node is frozen, the generator's next sweep calls another one. A call can also get
-//! lost without a sign, on a connection that is half open. So a node that has nothing to do makes a turn now and then. A
-//! node that Redis cannot call, because the server or a proxy does not speak RESP3, looks for messages at short intervals
-//! instead.
+//! An idle node waits for a call. `turn` puts a member with a free lane into a line if it finds the queue empty. The
+//! step that brings a message calls the first in line, on a channel to which the work connection subscribes. A call
+//! carries no message, so no message can be lost with it. After a reconnect, the clerk makes a turn by itself, because
+//! a call may have been lost. If a called node is frozen, the generator's next sweep calls another one. A call can also
+//! get lost without a sign, on a connection that is half open. So a node that has nothing to do makes a turn now and
+//! then. A node that Redis cannot call, because the server or a proxy does not speak RESP3, looks for messages at short
+//! intervals instead.
 //!
-//! The first node in that line also makes the turn that moves delayed messages to the queue when they are due. It learns
-//! the time from its own turn, or by a message on its channel.
+//! The first node in that line also makes a turn when delayed messages are due, when a pause ends, and when a limit on
+//! the rate allows claims again. It learns the time from its own turn, or by a message on its channel.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,17 +30,17 @@ use super::state::MemberState;
 use crate::config::Config;
 use crate::error::Result;
 use crate::identity::Identity;
-use crate::observer::{Notice, Observer};
+use crate::observer::{Notice, Observers};
 use crate::redis::Store;
 use crate::steps::Turn;
 
 /// How long a node waits for a call before it looks for messages by itself.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-pub(crate) struct Clerk<O> {
+pub(crate) struct Clerk {
     pub store: Store,
     pub config: Arc<Config>,
-    pub observer: Arc<O>,
+    pub observers: Arc<Observers>,
     pub state: watch::Receiver<MemberState>,
     pub refusals: Arc<Refusals>,
     /// How many lanes of this node are stuck.
@@ -49,7 +49,7 @@ pub(crate) struct Clerk<O> {
     pub desk: watch::Sender<Option<Arc<Desk>>>,
 }
 
-impl<O: Observer> Clerk<O> {
+impl Clerk {
     pub async fn run(mut self, quiet: CancellationToken) -> Result<()> {
         loop {
             let me = tokio::select! {
@@ -96,8 +96,7 @@ impl<O: Observer> Clerk<O> {
                         continue;
                     }
                     let looks_at = Instant::now() + LONGEST_WAIT;
-                    let wakes_at = until.unwrap_or(looks_at);
-                    let wakes_at = watched.next.map_or(wakes_at, |next| next.min(wakes_at));
+                    let wakes_at = [until, watched.next].into_iter().flatten().fold(looks_at, Instant::min);
                     tokio::select! {
                         () = desk.due.notified() => {}
                         () = tokio::time::sleep_until(wakes_at.into()) => {
@@ -114,33 +113,44 @@ impl<O: Observer> Clerk<O> {
                 }
             };
             outgoing.settlement.both = self.config.generator_handles;
+            if !outgoing.settlement.effects.is_empty() {
+                outgoing.settlement.application = self.named_application();
+            }
             let turn = self.store.turn(me, &outgoing.settlement, self.config.journal).await?;
-            let Turn::Applied { cursor, claimed, waits, due, claims } = turn else {
+            let Turn::Applied { cursor, claimed, waits, due, paused, claims, bad } = turn else {
                 return Ok(false);
             };
             let now = Instant::now();
             desk.apply(cursor, claimed, waits, claims, now);
+            desk.set_paused(paused);
             desk.set_due(due.map(|due| now + due));
+            outgoing.note_bad_effects(bad);
             if !outgoing.handled.is_empty() {
                 let (messages, failures) = (&outgoing.handled[..], &outgoing.failures[..]);
-                self.observer.notice(Notice::Settled { member: me.number, messages, failures });
+                self.observers.notice(Notice::Settled { member: me.number, messages, failures });
             }
             if !outgoing.postponed.is_empty() {
                 let messages = &outgoing.postponed[..];
-                self.observer.notice(Notice::Postponed { member: me.number, messages });
+                self.observers.notice(Notice::Postponed { member: me.number, messages });
             }
         }
+    }
+
+    /// The application of this node, unless it is the default.
+    fn named_application(&self) -> Option<String> {
+        let Config { application, ring, .. } = &*self.config;
+        (application != ring.as_str()).then(|| application.clone())
     }
 
     /// Reports handlers that take too long.
     fn watch(&self, desk: &Desk) -> Watched {
         let watched = desk.watch(Instant::now());
         for message in &watched.slow {
-            self.observer.notice(Notice::HandlerSlow { message, limit: self.config.time_limit });
+            self.observers.notice(Notice::HandlerSlow { message, limit: self.config.time_limit });
         }
         let stuck = self.stuck.load(Ordering::Relaxed);
         for (message, others) in watched.stuck.iter().zip((0..watched.stuck.len()).rev()) {
-            self.observer.notice(Notice::HandlerStuck { message, stuck: stuck.saturating_sub(others) });
+            self.observers.notice(Notice::HandlerStuck { message, stuck: stuck.saturating_sub(others) });
         }
         watched
     }

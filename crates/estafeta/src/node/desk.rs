@@ -1,34 +1,35 @@
 //! What a node has claimed, and when it makes its next turn.
 //!
 //! A node makes one step, `turn`, for all of its lanes. The desk is what they share. It holds the messages that were
-//! claimed and not yet started (the pool), and the results that Redis has not recorded yet. A lane reports the result of
-//! one message and takes the next in one short critical section. So a slow message holds up nobody: the other lanes take
-//! what is in the pool, and their results are settled without it.
+//! claimed and not yet started (the pool), and the results that Redis has not recorded yet. A lane reports the result
+//! of one message and takes the next in one short critical section. So a slow message holds up only itself: the other
+//! lanes take what is in the pool, and their results are settled without it.
 //!
 //! The [`Clerk`](super::clerk::Clerk) makes the turns, one at a time. [`Desk::decide`] is the whole decision when to
 //! make one. A turn settles every result that is ready, and claims for all free lanes. It is due
 //!
-//! - if a lane is free and messages wait in Redis, if the ring has called this node, or if it does not know yet that a
-//!   lane is free;
+//! - if the ring has called this node, or if a lane is free and messages wait in Redis or the node does not stand in
+//!   the line of idle nodes yet;
 //! - if messages wait, and half of the reserve is gone. The reserve is what the lanes handle in about ten milliseconds.
 //!   The node claims it in advance if many messages wait, so that no lane pauses for a round trip;
-//! - if a result is ten milliseconds old, or the last lane has finished. Results wait for company, because a step costs
-//!   Redis the same for one and for a hundred. A crash repeats at most that much finished work;
+//! - if a result is ten milliseconds old, or the last lane has finished. Results wait for other results, because a step
+//!   costs Redis the same for one and for a hundred. A crash repeats at most that much finished work;
 //! - if the pool did not move for 50 milliseconds, because all lanes are busy with slow messages. What was claimed and
 //!   not started goes back, so that other nodes can have it;
-//! - if a delayed message is due, and this node is the first in the line of idle nodes;
+//! - if a delayed message is due, a pause ends or the rate allows claims again, and this node is the first in the line
+//!   of idle nodes;
+//! - if handling is paused. What was claimed and not started goes back;
 //! - if the node stops handling or begins to.
 //!
 //! The desk also knows what each lane is busy with, and since when. [`Desk::watch`] finds the messages whose handlers take
-//! too long. The handler of such a message is dropped by its lane. If it is still there a little later, it blocks its
-//! thread. The desk then settles the message as failed and counts the lane as stuck. If the lane comes back, its result is
-//! ignored.
+//! too long (`watch.rs`).
 //!
-//! Messages travel in packs, and the desk settles a pack as a whole when its last message is done. If that takes longer
-//! than ten milliseconds, it settles the part that is done. Redis then keeps the rest as single messages.
+//! Messages travel in packs, and the desk knows which message came in which pack (`outgoing.rs`).
 
+mod outgoing;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,16 +37,19 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+pub(super) use outgoing::Outgoing;
+pub(super) use watch::Watched;
 
 use super::batch_size::BatchSize;
-use super::lane::timed_out;
 use crate::config::Config;
+use crate::effects::Effects;
 use crate::keys::RingName;
 use crate::message::Message;
-use crate::observer::Postponed;
 use crate::pack;
 use crate::retry::Retry;
-use crate::steps::{Disposition, NotDone, Part, Settlement};
+use crate::steps::{Disposition, SUSPICIOUS};
 
 /// How long a result may wait for company.
 const SETTLING: Duration = Duration::from_millis(10);
@@ -54,16 +58,10 @@ const RETURNING: Duration = Duration::from_millis(50);
 /// The pause before the next turn, if one claimed nothing although messages waited.
 const RESTING: Duration = Duration::from_millis(10);
 
-/// The share of the time limit after which a handler counts as slow.
-const SLOW: f64 = 0.8;
-/// How long a lane has to drop a handler whose time limit is over, as a share of the limit, and at least.
-const DROPPING: f64 = 0.1;
-const DROPPING_LEAST: Duration = Duration::from_millis(100);
-
 /// An element that was claimed, with its messages. They stay in one place until they are settled, because moving each
 /// of them from hand to hand would cost more than everything else that the desk does.
 #[derive(Debug)]
-struct Element {
+struct ClaimedElement {
     claim: u64,
     messages: Vec<Message>,
 }
@@ -71,7 +69,7 @@ struct Element {
 /// A message that was claimed.
 #[derive(Clone, Debug)]
 pub(super) struct Claimed {
-    element: Arc<Element>,
+    element: Arc<ClaimedElement>,
     index: usize,
 }
 
@@ -83,6 +81,10 @@ impl Claimed {
     fn claim(&self) -> u64 {
         self.element.claim
     }
+
+    fn is_suspect(&self) -> bool {
+        self.message().deaths >= SUSPICIOUS
+    }
 }
 
 /// A message with its outcome.
@@ -91,25 +93,16 @@ pub(super) struct Handled {
     pub claimed: Claimed,
     /// What becomes of it. None if it is done.
     pub disposition: Option<Disposition>,
+    /// What Redis writes in the step that settles it. Only a message that is done has effects.
+    pub effects: Option<Box<Effects>>,
     pub took: Duration,
     pub at: Instant,
 }
 
 /// A message that a lane is busy with.
-struct Running {
+struct BusyLane {
     claimed: Claimed,
     started: Instant,
-}
-
-/// The handlers that take too long.
-#[derive(Debug, Default)]
-pub(super) struct Watched {
-    /// The messages whose handlers have become slow since the last look.
-    pub slow: Vec<Message>,
-    /// The messages whose lanes have become stuck since the last look.
-    pub stuck: Vec<Message>,
-    /// When to look again.
-    pub next: Option<Instant>,
 }
 
 /// A pack in the member's hand.
@@ -126,7 +119,7 @@ struct HeldPack {
 }
 
 /// What a lane does next.
-pub(super) enum Next {
+pub(super) enum NextTask {
     Handle(Claimed),
     /// Nothing to do. The lane waits for [`Desk::work`].
     Wait,
@@ -141,15 +134,6 @@ pub(super) enum Decision {
     Wait(Option<Instant>),
     /// The node stops, and every result is recorded.
     Finished,
-}
-
-/// One turn, and the messages that it settles.
-#[derive(Default)]
-pub(super) struct Outgoing {
-    pub settlement: Settlement,
-    pub handled: Vec<Message>,
-    pub failures: Vec<(usize, String)>,
-    pub postponed: Vec<Postponed>,
 }
 
 /// What the node may do at the moment.
@@ -169,6 +153,8 @@ pub(super) struct Desk {
     pub work: Notify,
     /// How many lanes of this node are stuck, at this desk or at a former one.
     stuck: Arc<AtomicUsize>,
+    /// Cancelled when the membership ends.
+    pub membership: CancellationToken,
 }
 
 struct DeskState {
@@ -180,9 +166,11 @@ struct DeskState {
     seen: u64,
     pool: VecDeque<Claimed>,
     results: Vec<Handled>,
+    /// How many suspects the node holds: messages that several members died with.
+    suspects: usize,
     packs: HashMap<u64, HeldPack>,
     /// What the lanes are busy with, the longest first. Stuck lanes are not among them.
-    running: VecDeque<Running>,
+    running: VecDeque<BusyLane>,
     /// How many of them are known to be slow. They are the first ones.
     slow: usize,
     time_limit: Duration,
@@ -196,7 +184,9 @@ struct DeskState {
     in_line: bool,
     /// A turn is due, whatever it brings.
     called: bool,
-    /// When a turn is due because of a delayed message.
+    /// Handling is paused, as far as this node knows.
+    paused: bool,
+    /// When a turn is due because of a delayed message, or because a pause ends.
     due_at: Option<Instant>,
     handles: bool,
     closed: bool,
@@ -221,6 +211,7 @@ impl Desk {
             seen: 0,
             pool: VecDeque::new(),
             results: Vec::new(),
+            suspects: 0,
             packs: HashMap::new(),
             running: VecDeque::new(),
             slow: 0,
@@ -231,6 +222,7 @@ impl Desk {
             waits: false,
             in_line: false,
             called: true,
+            paused: false,
             due_at: None,
             handles: true,
             closed: false,
@@ -240,18 +232,19 @@ impl Desk {
             rests_until: None,
             batch_size: BatchSize::new(config.max_batch),
         };
-        Self { state: Mutex::new(state), due: Notify::new(), work: Notify::new(), stuck }
+        let membership = CancellationToken::new();
+        Self { state: Mutex::new(state), due: Notify::new(), work: Notify::new(), stuck, membership }
     }
 
     /// Takes the result of a lane, if it has one, and gives it the next message.
-    pub fn next(&self, handled: Option<Handled>, was_idle: bool, now: Instant) -> Next {
+    pub fn next(&self, handled: Option<Handled>, was_idle: bool, now: Instant) -> NextTask {
         let mut state = self.lock();
         state.idle -= usize::from(was_idle);
         let handled = self.take_back(&mut state, handled);
         if state.closed {
             // Each lane wakes the next one.
             self.work.notify_one();
-            return Next::Closed;
+            return NextTask::Closed;
         }
         let mut due = false;
         if let Some(handled) = handled {
@@ -260,18 +253,18 @@ impl Desk {
         }
         let next = match state.pool.pop_front() {
             Some(claimed) => {
-                state.running.push_back(Running { claimed: claimed.clone(), started: now });
+                state.running.push_back(BusyLane { claimed: claimed.clone(), started: now });
                 state.moved_at = now;
                 // The clerk wakes the other lanes, never this one. It may block its thread at once, and tokio lets no
                 // other thread run the last task that this thread has woken.
                 due |= state.idle > 0 && !state.pool.is_empty();
                 due |= state.waits && state.refills();
-                Next::Handle(claimed)
+                NextTask::Handle(claimed)
             }
             None => {
                 state.idle += 1;
                 due = true;
-                Next::Wait
+                NextTask::Wait
             }
         };
         drop(state);
@@ -297,7 +290,7 @@ impl Desk {
     fn take_back(&self, state: &mut DeskState, handled: Option<Handled>) -> Option<Handled> {
         let handled = handled?;
         let name = |claimed: &Claimed| (claimed.claim(), claimed.index);
-        let is_it = |running: &Running| name(&running.claimed) == name(&handled.claimed);
+        let is_it = |running: &BusyLane| name(&running.claimed) == name(&handled.claimed);
         match state.running.iter().position(is_it) {
             Some(at) => {
                 state.running.remove(at);
@@ -314,55 +307,31 @@ impl Desk {
         }
     }
 
-    /// Looks for handlers that take too long. Settles the messages of those that block their lanes.
-    pub fn watch(&self, now: Instant) -> Watched {
-        let mut state = self.lock();
-        let limit = state.time_limit;
-        let slow_after = limit.mul_f64(SLOW);
-        let stuck_after = limit + limit.mul_f64(DROPPING).max(DROPPING_LEAST);
-        let mut watched = Watched::default();
-        while let Some(running) = state.running.get(state.slow)
-            && running.started + slow_after <= now
-        {
-            watched.slow.push(running.claimed.message().clone());
-            state.slow += 1;
-        }
-        while state.running.front().is_some_and(|first| first.started + stuck_after <= now)
-            && let Some(running) = state.running.pop_front()
-        {
-            state.slow = state.slow.saturating_sub(1);
-            self.stuck.fetch_add(1, Ordering::Relaxed);
-            watched.stuck.push(running.claimed.message().clone());
-            let answer = Err(timed_out(limit));
-            let disposition = state.retry.disposition(running.claimed.message(), answer, rand::random());
-            let took = now - running.started;
-            state.results.push(Handled { claimed: running.claimed, disposition, took, at: now });
-        }
-        let slow_at = state.running.get(state.slow).map(|running| running.started + slow_after);
-        let stuck_at = state.running.front().map(|running| running.started + stuck_after);
-        watched.next = slow_at.into_iter().chain(stuck_at).min();
-        watched
-    }
-
     /// The ring has called this node, or may have done so.
     pub fn call(&self) {
         self.lock().called = true;
     }
 
-    /// The ring has told this node when a delayed message is due. A turn may have told an earlier time since.
+    /// The ring has announced when this node must make a turn. A turn may have reported an earlier time since.
     pub fn call_at(&self, at: Instant) {
         let mut state = self.lock();
         state.due_at = Some(state.due_at.map_or(at, |before| before.min(at)));
     }
 
-    /// A turn has told when a delayed message is due, if this node is the one that waits for it.
+    /// A turn has reported when this node must make the next one, if it is the one that waits for that time.
     pub fn set_due(&self, at: Option<Instant>) {
         self.lock().due_at = at;
+    }
+
+    /// A turn has reported whether handling is paused.
+    pub fn set_paused(&self, paused: bool) {
+        self.lock().paused = paused;
     }
 
     /// Ends the membership. What the lanes hold is no longer theirs.
     pub fn close(&self) {
         self.lock().closed = true;
+        self.membership.cancel();
         self.work.notify_one();
     }
 
@@ -421,7 +390,8 @@ impl DeskState {
             .results
             .first()
             .map(|first| if all_done || !duty.handles { now } else { first.at + SETTLING });
-        let returns_at = (!self.pool.is_empty() && !duty.stops).then_some(self.moved_at + RETURNING);
+        let returns_at = if self.paused { now } else { self.moved_at + RETURNING };
+        let returns_at = (!self.pool.is_empty() && !duty.stops).then_some(returns_at);
         let asks_at = match self.poll {
             _ if free == 0 => None,
             _ if self.waits || !self.in_line => Some(self.rests_until.unwrap_or(now)),
@@ -442,6 +412,7 @@ impl DeskState {
             let room = self.batch_size.most().saturating_sub(settlement.want);
             settlement.reserve = if returns { 0 } else { reserve.saturating_sub(self.pool.len()).min(room) };
             settlement.listens = self.poll.is_none();
+            settlement.has_suspect = self.suspects > 0;
             settlement.stuck = (stuck != self.stuck_told).then_some(stuck);
             self.stuck_told = stuck;
             self.called = false;
@@ -451,105 +422,11 @@ impl DeskState {
             return Decision::Turn(outgoing.into());
         }
         if duty.stops && self.running.is_empty() && self.results.is_empty() {
+            // Under the same lock. Otherwise a lane could still start a message, and its result would get lost.
+            self.closed = true;
             return Decision::Finished;
         }
         Decision::Wait(wakes_at)
-    }
-
-    /// Takes out the results that are ready, and what goes back if `returns`.
-    fn outgoing(&mut self, now: Instant, settles_all: bool, returns: bool) -> Outgoing {
-        let mut outgoing = Outgoing::default();
-        outgoing.settlement.cursor = self.cursor;
-        outgoing.settlement.seen = self.seen;
-        let mut bytes = 0;
-        let mut took = Duration::ZERO;
-        let mut packs: HashMap<u64, (Vec<Handled>, Vec<Claimed>)> = HashMap::new();
-        let mut results = std::mem::take(&mut self.results).into_iter().peekable();
-        while let Some(handled) = results.next() {
-            let claim = handled.claimed.claim();
-            match self.packs.get(&claim) {
-                Some(pack) if !pack.opened => {
-                    // Results of one pack come mostly one after another. One search is enough for all of them.
-                    let (settled, _) = packs.entry(claim).or_default();
-                    settled.push(handled);
-                    while let Some(next) = results.next_if(|next| next.claimed.claim() == claim) {
-                        settled.push(next);
-                    }
-                }
-                held => {
-                    let name = name(&handled.claimed, held.is_some());
-                    self.let_go(claim, 1);
-                    bytes += handled.claimed.message().body().len();
-                    took += handled.took;
-                    outgoing.settle(&name, 0, handled);
-                    outgoing.settlement.whole.push(name);
-                    outgoing.settlement.count += 1;
-                }
-            }
-        }
-        if returns {
-            for claimed in std::mem::take(&mut self.pool) {
-                match self.packs.get(&claimed.claim()) {
-                    Some(pack) if !pack.opened => packs.entry(claimed.claim()).or_default().1.push(claimed),
-                    held => {
-                        outgoing.settlement.returns.push(name(&claimed, held.is_some()));
-                        self.let_go(claimed.claim(), 1);
-                        outgoing.settlement.count += 1;
-                    }
-                }
-            }
-        }
-        for (claim, (handled, back)) in packs {
-            let pack = self.packs.get_mut(&claim).expect("looked up above");
-            let aged = handled.first().is_some_and(|first| first.at + SETTLING <= now);
-            let name = pack.name.clone();
-            let whole = handled.len() == pack.messages;
-            if !whole && !settles_all && !aged && back.is_empty() {
-                self.results.extend(handled);
-                continue;
-            }
-            if back.len() == pack.messages {
-                outgoing.settlement.returns.push(name);
-                outgoing.settlement.count += pack.size;
-                self.packs.remove(&claim);
-                continue;
-            }
-            for handled in &handled {
-                bytes += handled.claimed.message().body().len();
-                took += handled.took;
-            }
-            if whole {
-                outgoing.settle_whole(&name, handled);
-                outgoing.settlement.count += pack.size;
-                outgoing.settlement.whole.push(name);
-                self.packs.remove(&claim);
-            } else {
-                let mut part = Part { name, ..Part::default() };
-                part.back.extend(back.iter().map(|claimed| claimed.index));
-                for handled in handled {
-                    part.settled.push(handled.claimed.index);
-                    outgoing.settle(&part.name, handled.claimed.index, handled);
-                }
-                let gone = part.settled.len() + part.back.len();
-                outgoing.settlement.count += gone;
-                outgoing.settlement.parts.push(part);
-                pack.opened = true;
-                self.let_go(claim, gone);
-            }
-        }
-        self.results.sort_by_key(|handled| handled.at);
-        self.batch_size.record(outgoing.handled.len() + outgoing.postponed.len(), bytes, took);
-        outgoing
-    }
-
-    /// Counts messages of a pack that leave the hand, and forgets the pack after its last one.
-    fn let_go(&mut self, claim: u64, count: usize) {
-        if let Some(pack) = self.packs.get_mut(&claim) {
-            pack.left = pack.left.saturating_sub(count);
-            if pack.left == 0 {
-                self.packs.remove(&claim);
-            }
-        }
     }
 
     fn apply(
@@ -561,7 +438,7 @@ impl DeskState {
         now: Instant,
     ) {
         let before = self.pool.len();
-        // A claim that was told is the last one, or lies before it without a gap.
+        // A claim that was shown is the last one, or lies before it without a gap.
         let first = claimed + 1 - claims.len() as u64;
         self.rests_until = (waits && claims.is_empty()).then_some(now + RESTING);
         if !claims.is_empty() {
@@ -570,6 +447,7 @@ impl DeskState {
         for (claim, (name, element)) in (first..).zip(claims) {
             let mut messages = Vec::new();
             pack::read(&self.ring, element, &mut messages);
+            self.suspects += messages.iter().filter(|message| message.deaths >= SUSPICIOUS).count();
             if let Some((_, size)) = name.split_once('*') {
                 let size = size.parse().unwrap_or(messages.len());
                 let count = messages.len();
@@ -577,7 +455,7 @@ impl DeskState {
                 self.packs.insert(claim, pack);
             }
             let count = messages.len();
-            let element = Arc::new(Element { claim, messages });
+            let element = Arc::new(ClaimedElement { claim, messages });
             self.pool.extend((0..count).map(|index| Claimed { element: Arc::clone(&element), index }));
         }
         self.cursor = cursor;
@@ -585,60 +463,4 @@ impl DeskState {
         self.waits = waits;
         self.in_line = self.wanted > self.pool.len() - before && !waits;
     }
-}
-
-impl Outgoing {
-    /// Records the outcome of a message that lies at `index` of the element `name`.
-    fn settle(&mut self, name: &str, index: usize, handled: Handled) {
-        let Handled { claimed: Claimed { element, index: at }, disposition, .. } = handled;
-        let message = match Arc::try_unwrap(element) {
-            Ok(mut element) => element.messages.swap_remove(at),
-            Err(shared) => shared.messages[at].clone(),
-        };
-        self.note(name, index, message, disposition);
-    }
-
-    /// Records the outcomes of all messages of an element.
-    fn settle_whole(&mut self, name: &str, mut handled: Vec<Handled>) {
-        // Most packs are done as a whole. Their messages move together.
-        if handled.iter().any(|handled| handled.disposition.is_some()) {
-            handled.sort_by_key(|handled| handled.claimed.index);
-            for handled in handled {
-                self.settle(name, handled.claimed.index, handled);
-            }
-            return;
-        }
-        let last = handled.pop().map(|last| last.claimed.element);
-        drop(handled);
-        match last.map(Arc::try_unwrap) {
-            Some(Ok(element)) => self.handled.extend(element.messages),
-            Some(Err(shared)) => self.handled.extend_from_slice(&shared.messages),
-            None => {}
-        }
-    }
-
-    fn note(&mut self, name: &str, index: usize, message: Message, disposition: Option<Disposition>) {
-        match &disposition {
-            None => self.handled.push(message),
-            Some(Disposition::Fail { reason }) => {
-                self.failures.push((self.handled.len(), reason.clone()));
-                self.handled.push(message);
-            }
-            Some(Disposition::Retry { after, reason }) => {
-                self.postponed.push(Postponed { message, after: *after, failure: Some(reason.clone()) });
-            }
-            Some(Disposition::Snooze { after, .. }) => {
-                self.postponed.push(Postponed { message, after: *after, failure: None });
-            }
-        }
-        if let Some(disposition) = disposition {
-            self.settlement.not_done.push(NotDone { name: name.to_owned(), index, disposition });
-        }
-    }
-}
-
-/// The name of a single message in the member's hand. A message of a pack that was opened also has its index.
-fn name(claimed: &Claimed, of_pack: bool) -> String {
-    let claim = claimed.claim();
-    if of_pack { format!("{claim}.{}", claimed.index) } else { claim.to_string() }
 }

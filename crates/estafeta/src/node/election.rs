@@ -1,16 +1,16 @@
 //! Decides when a node tries to take office, and so when a take-over happens.
 //!
 //! Nodes do not ask each other, and no votes are counted. The scripts decide atomically, and `lead` checks the
-//! incumbent itself before it hands over the office. This module decides only *when to try*. Every beat reports the
-//! condition of the incumbent:
+//! generator itself before it hands over the office. This module decides only *when to try*. Every beat reports the
+//! state of the generator:
 //!
 //! - No member is in office (it resigned or was buried, or this is the first node ever): try at once.
-//! - The incumbent's lease expired (frozen, cut off, power loss): try at once.
+//! - The generator's lease expired (frozen, cut off, power loss): try at once.
 //! - Its connection is gone (crashed): remember when this was first seen, in Redis' time, and look again. Try once the
 //!   absence has lasted for the grace period, because a live node reconnects faster than that.
 //! - It is alive: forget all suspicion.
 //!
-//! A node believes that an incumbent is dead only if its own connection has settled and its own lease had not run out.
+//! A node believes that the generator is dead only if its own connection is trusted and its own lease had not run out.
 //! After a restart of Redis, every member looks dead to the first node that reconnects. After a pause of the whole
 //! machine, every member looks dead to the first node that beats. A wrong try costs nothing, because `lead` returns
 //! `follows`. A right try that comes too late costs a tick. So the heir looks most often, and the second in line looks
@@ -41,13 +41,13 @@ impl Election {
     }
 
     /// Whether to try for the office now.
-    pub fn consider(&mut self, report: &BeatReport, settled: bool, grace: Duration) -> Option<Vacancy> {
+    pub fn consider(&mut self, report: &BeatReport, is_trusted: bool, grace: Duration) -> Option<Vacancy> {
         // A node that overslept sees every other lease expired, even if all nodes slept or only the clock jumped.
-        let settled = settled && !report.overslept;
+        let is_trusted = is_trusted && !report.overslept;
         let absent_since_ms = match &report.office {
             Office::Empty => 0,
-            Office::Held { health: Health::Expired, .. } if settled => 0,
-            Office::Held { health: Health::Absent, by } if settled => {
+            Office::Held { health: Health::Expired, .. } if is_trusted => 0,
+            Office::Held { health: Health::Absent, by } if is_trusted => {
                 let since = match self.missed {
                     Some((who, since)) if who == *by => since,
                     _ => report.now_ms,
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unsettled_connection_believes_in_nobodys_death() {
+    fn an_untrusted_connection_believes_in_nobodys_death() {
         let who = Incarnation::random();
         let mut election = Election::new();
         for now in [9000, 9200] {
@@ -132,7 +132,7 @@ mod tests {
                 assert_eq!(election.consider(&report(now, 0, held(who, health)), false, GRACE), None);
             }
         }
-        // What the node saw before its connection settled is no evidence afterwards either.
+        // What the node saw before its connection was trusted is no evidence afterwards either.
         assert_eq!(election.consider(&report(9300, 0, held(who, Health::Absent)), true, GRACE), None);
         assert!(election.consider(&report(9000, 0, Office::Empty), false, GRACE).is_some());
     }

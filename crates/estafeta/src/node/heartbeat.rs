@@ -6,16 +6,16 @@
 //!
 //! - *away*: the node is not a member. It calls `join`, as a new incarnation, until Redis accepts it.
 //! - *handler*: the node calls `beat` at the pace of its rank. `lost` leads to *away*: the member was buried while
-//!   frozen or cut off, the ring was wiped, or the member's own record was deleted. A vacancy and a successful `lead`
-//!   lead to *generator*.
+//!   frozen or cut off, the ring was wiped, or the member's hash was deleted. A vacancy and a successful `lead` lead to
+//!   *generator*.
 //! - *generator*: the node calls `beat` every quarter of a lease. Another member in office leads to *handler*. `lost`
 //!   leads to *away*. Three signs show that Redis was rolled back: fewer messages are published than this node saw
 //!   acknowledged, the epoch is older than one it saw, or Redis refused a publish although the node still holds the
 //!   office. The node then takes a new epoch.
 //!
-//! A lane can be *lost* although the beat is not, because its cursor was rolled back with the rest of Redis. That ends
-//! the membership too. However a membership ends, the node leaves, which hands back what it may still hold, and joins
-//! again.
+//! A turn can get `lost` although the beat does not, because the member's cursor was rolled back with the rest of
+//! Redis. That ends the membership too. However a membership ends, the node leaves, which hands back what it may still
+//! hold, and joins again.
 //!
 //! How long a belief is trusted: a node believes that it is the generator until a beat reports otherwise. That is safe,
 //! because no step relies on the belief. Redis checks the epoch in the step itself.
@@ -33,7 +33,7 @@ use crate::config::Config;
 use crate::error::Result;
 use crate::identity::{Epoch, Identity, Incarnation, MemberId};
 use crate::layout::Layouts;
-use crate::observer::{Notice, Observer};
+use crate::observer::{Notice, Observers};
 use crate::redis::Store;
 use crate::steps::{Beat, BeatReport, Candidacy, Health, Introduction, Known, Lead, MemberKind, Office};
 
@@ -41,13 +41,15 @@ use crate::steps::{Beat, BeatReport, Candidacy, Health, Introduction, Known, Lea
 /// generator, and such nodes then bury it. They learn of its death from their beats, however long the lease is.
 const BEAT_OF_HANDLERS: Duration = Duration::from_millis(500);
 
-pub(crate) struct Heartbeat<O> {
+pub(crate) struct Heartbeat {
     pub store: Store,
     pub config: Arc<Config>,
-    pub observer: Arc<O>,
+    pub observers: Arc<Observers>,
     pub state: watch::Sender<MemberState>,
     /// The number of members while the ring has no living generator, and None otherwise.
     pub unguarded: watch::Sender<Option<u64>>,
+    /// Redis' clock.
+    pub clock: Arc<watch::Sender<ServerClock>>,
     /// Where other parts report that Redis does not agree with what they believe.
     pub refusals: Arc<Refusals>,
     /// What this node knows to be published.
@@ -58,7 +60,7 @@ pub(crate) struct Heartbeat<O> {
     pub done: CancellationToken,
 }
 
-impl<O: Observer> Heartbeat<O> {
+impl Heartbeat {
     pub async fn run(self, mut me: Identity, end: CancellationToken) -> Result<()> {
         loop {
             self.beat_until_lost(me, &end).await?;
@@ -67,12 +69,12 @@ impl<O: Observer> Heartbeat<O> {
             if self.quiet.is_cancelled() {
                 return Ok(());
             }
-            self.observer.notice(Notice::DeclaredDead);
+            self.observers.notice(Notice::DeclaredDead);
             me = join(&self.store, &self.config, MemberKind::Node).await?;
             if self.quiet.is_cancelled() {
                 return self.store.leave(me.incarnation).await.map(drop);
             }
-            self.observer.notice(Notice::Joined { member: me.number });
+            self.observers.notice(Notice::Joined { member: me.number });
             self.state.send_replace(MemberState::Handler(me));
         }
     }
@@ -93,11 +95,12 @@ impl<O: Observer> Heartbeat<O> {
                 Beat::Stands(report) => report,
                 Beat::Lost => return self.let_go(me).await,
             };
+            self.clock.send_replace(ServerClock::new(report.now_ms));
             if self.refusals.has_member(me.incarnation) {
                 return self.let_go(me).await;
             }
             if report.overslept {
-                self.store.connection().unsettle();
+                self.store.connection().distrust();
             }
             self.check_done(&report);
             let unguarded = (!report.has_living_generator()).then_some(report.members);
@@ -142,7 +145,7 @@ impl<O: Observer> Heartbeat<O> {
         if believed.is_some() && !matches!(report.office, Office::Mine(_)) {
             // A stopping node has resigned and will handle nothing.
             if !self.quiet.is_cancelled() {
-                self.observer.notice(Notice::BecameHandler);
+                self.observers.notice(Notice::BecameHandler);
             }
             self.state.send_replace(MemberState::Handler(me));
         }
@@ -155,9 +158,9 @@ impl<O: Observer> Heartbeat<O> {
             // The node took office while it began to stop, and its generator has already ended.
             self.store.resign(me.incarnation, epoch).await?;
         }
-        let settled = self.store.connection().is_settled(self.config.settling());
+        let is_trusted = self.store.connection().is_trusted(self.config.trust_delay());
         let vacancy =
-            election.consider(report, settled, self.config.grace).filter(|_| !self.config.never_generate);
+            election.consider(report, is_trusted, self.config.grace).filter(|_| !self.config.never_generate);
         let again = Vacancy { absent_since_ms: 0, silence: Duration::ZERO };
         match vacancy.or((replaces.is_some() || is_news).then_some(again)) {
             Some(vacancy) if !self.quiet.is_cancelled() => self.lead(me, vacancy, replaces).await,
@@ -184,7 +187,7 @@ impl<O: Observer> Heartbeat<O> {
                 let (epoch, silence) = (term.epoch, term.silence);
                 let from = term.predecessor.filter(|from| *from != me.number);
                 let clock = ServerClock::new(term.now_ms);
-                self.observer.notice(Notice::BecameGenerator { epoch, from, silence });
+                self.observers.notice(Notice::BecameGenerator { epoch, from, silence });
                 self.state.send_replace(MemberState::Generator(me, term, clock));
                 Ok(true)
             }

@@ -7,7 +7,6 @@
 //! A handler that waits longer than its time limit is dropped. A handler that blocks its thread cannot be dropped, and
 //! keeps its lane from noticing the limit. The clerk watches over that: it settles the message without the lane.
 
-use std::marker::PhantomData;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -16,23 +15,41 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::desk::{Desk, Handled, Next};
+use super::desk::{Desk, Handled, NextTask};
 use crate::config::Config;
+use crate::effects::Effects;
 use crate::error::Result;
-use crate::handler::{Failure, Handler, Outcome, catch};
+use crate::failure::Failure;
+use crate::handler::{Handler, catch};
+use crate::job::Delivery;
 use crate::message::Message;
+use crate::outcome::Outcome;
+use crate::steps::Disposition;
 
-pub(crate) struct Lane<H, T> {
-    pub config: Arc<Config>,
-    pub handler: Arc<H>,
+/// What a node gives to each of its lanes.
+#[derive(Clone)]
+pub(crate) struct LaneStart {
+    pub(super) config: Arc<Config>,
     /// The desk of the current membership.
-    pub desk: watch::Receiver<Option<Arc<Desk>>>,
-    /// What the handler returns.
-    pub answer: PhantomData<fn() -> T>,
+    pub(super) desk: watch::Receiver<Option<Arc<Desk>>>,
+    pub(super) quiet: CancellationToken,
 }
 
-impl<H: Handler<T>, T: Into<Outcome>> Lane<H, T> {
-    pub async fn run(mut self, quiet: CancellationToken) -> Result<()> {
+pub(crate) struct Lane<H> {
+    config: Arc<Config>,
+    handler: Arc<H>,
+    desk: watch::Receiver<Option<Arc<Desk>>>,
+    quiet: CancellationToken,
+}
+
+impl<H: Handler> Lane<H> {
+    pub fn new(handler: Arc<H>, start: LaneStart) -> Self {
+        let LaneStart { config, desk, quiet } = start;
+        Self { config, handler, desk, quiet }
+    }
+
+    pub async fn run(mut self) -> Result<()> {
+        let quiet = self.quiet.clone();
         loop {
             let desk = tokio::select! {
                 () = quiet.cancelled() => return Ok(()),
@@ -54,8 +71,8 @@ impl<H: Handler<T>, T: Into<Outcome>> Lane<H, T> {
                 return true;
             }
             match desk.next(handled.take(), was_idle, started) {
-                Next::Closed => return false,
-                Next::Wait => {
+                NextTask::Closed => return false,
+                NextTask::Wait => {
                     was_idle = true;
                     tokio::select! {
                         () = desk.work.notified() => {}
@@ -63,15 +80,19 @@ impl<H: Handler<T>, T: Into<Outcome>> Lane<H, T> {
                     }
                     started = Instant::now();
                 }
-                Next::Handle(claimed) => {
+                NextTask::Handle(claimed) => {
                     was_idle = false;
-                    let answer = self.handle(claimed.message(), started).await;
+                    let answer = self.handle(claimed.message(), started, &desk.membership).await;
                     let at = Instant::now();
-                    let disposition = match answer {
-                        Ok(outcome) if outcome == Outcome::done() => None,
-                        answer => self.config.retry.disposition(claimed.message(), answer, rand::random()),
+                    let (disposition, effects) = match answer {
+                        Ok(outcome) if outcome == Outcome::done() => (None, None),
+                        Ok(Outcome { snooze: None, effects: Some(effects), .. }) => self.check(effects),
+                        answer => {
+                            let retry = &self.config.retry;
+                            (retry.disposition(claimed.message(), answer, rand::random()), None)
+                        }
                     };
-                    handled = Some(Handled { claimed, disposition, took: at - started, at });
+                    handled = Some(Handled { claimed, disposition, effects, took: at - started, at });
                     started = at;
                     // Gives the clerk a chance to make a turn while this lane goes on.
                     tokio::task::coop::consume_budget().await;
@@ -80,7 +101,20 @@ impl<H: Handler<T>, T: Into<Outcome>> Lane<H, T> {
         }
     }
 
-    async fn handle(&self, message: &Message, started: Instant) -> Result<Outcome, Failure> {
+    /// What becomes of a message with these effects. If no step could apply them, no further attempt would mend that.
+    fn check(&self, effects: Box<Effects>) -> (Option<Disposition>, Option<Box<Effects>>) {
+        match effects.check(&self.config.ring, self.config.max_body) {
+            Ok(()) => (None, Some(effects)),
+            Err(reason) => (Some(Disposition::Fail { reason }), None),
+        }
+    }
+
+    async fn handle(
+        &self,
+        message: &Message,
+        started: Instant,
+        membership: &CancellationToken,
+    ) -> Result<Outcome, Failure> {
         if message.id == 0 {
             return Err(Failure::fatal("not a message of estafeta: foreign data in the queue"));
         }
@@ -91,15 +125,19 @@ impl<H: Handler<T>, T: Into<Outcome>> Lane<H, T> {
         if size > limit {
             return Err(Failure::fatal(format_args!("body: expected at most {limit} bytes, got {size}")));
         }
-        let limit = self.config.time_limit;
-        let mut handling = pin!(catch("handler", || self.handler.handle(message)));
+        let (limit, attempts) = (self.config.time_limit, self.config.retry.attempts);
+        let deadline = started + limit;
+        let delivery = Delivery { message, body: None, attempts, deadline, membership };
+        let mut handling = pin!(catch("handler", || self.handler.handle(delivery)));
         // Most handlers that are quick need no timer.
         if let Poll::Ready(answer) = futures_util::poll!(handling.as_mut()) {
-            return answer.map(Into::into);
+            return answer;
         }
-        let end = started + limit;
-        let answer = tokio::time::timeout_at(end.into(), handling).await;
-        answer.unwrap_or_else(|_| Err(timed_out(limit))).map(Into::into)
+        if !self.handler.can_be_dropped() {
+            return handling.await;
+        }
+        let answer = tokio::time::timeout_at(deadline.into(), handling).await;
+        answer.unwrap_or_else(|_| Err(timed_out(limit)))
     }
 }
 

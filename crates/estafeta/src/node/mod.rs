@@ -1,393 +1,313 @@
-//! One running node: starts its parts, watches over them, and stops them in order.
+//! One node: what it is given, and the parts that run it.
 //!
-//! Three parts run on the control thread. The first is the main connection, which shows that the node is alive, with its
-//! keeper. The others are the heartbeat, with the election, and the sweeper. The generator and the lanes run on the
-//! caller's runtime, because they call the user's code.
-//!
-//! The work connection, with its keeper, and the clerk carry the messages. With a single lane, they run on that lane's
-//! runtime, so a turn needs no hop between threads. With several lanes, they run on the control thread. Otherwise a lane
-//! that blocks its thread could keep the others from receiving messages.
-//!
-//! If any part fails, panics or ends unexpectedly, the node stops and returns the error.
-//!
-//! A node stops in stages. *Quiet*: no new messages, the generator resigns, and every lane finishes its current
-//! message. *Drain*: the node waits for them until the deadline. *Leave*: the node hands back what is left over. Only
-//! then do the heartbeat and the connections end. So the ring never mistakes a node that is finishing its work for a
-//! dead one.
+//! [`Node`] gathers the settings, the source and the handler. [`engine`] starts the parts and stops them in order.
 
 pub(crate) mod batch_size;
 mod clerk;
 pub(crate) mod control_thread;
 mod desk;
 mod election;
+mod engine;
 mod generator;
 pub(crate) mod heartbeat;
 mod lane;
 mod refusals;
+mod signals;
 pub(crate) mod state;
 pub(crate) mod sweeper;
 
+pub(crate) use engine::open;
+pub(crate) use generator::{Generator, GeneratorStart};
+pub(crate) use lane::{Lane, LaneStart};
+pub(crate) use state::ServerClock;
 pub use sweeper::Burial;
 
-use std::marker::PhantomData;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::handler::{Handler, Outcome};
-use crate::identity::Identity;
-use crate::observer::{Notice, Observer};
-use crate::redis::{CallError, FIRST, Keeper, ManagedConnection, Store};
-use crate::source::Source;
-use crate::steps::{Known, MemberKind};
-use clerk::Clerk;
-use control_thread::ControlThread;
-use generator::Generator;
-use heartbeat::{Heartbeat, join};
-use lane::Lane;
-use refusals::Refusals;
-use state::MemberState;
-use sweeper::{FailureDetector, Sweeper};
+use crate::failure::Failure;
+use crate::feed::{Every, Feed, FeedSource};
+use crate::handler::{AsyncHandler, BlockingHandler, Next, Work, WrappedHandler};
+use crate::job::Job;
+use crate::observer::{Notice, Observers};
+use crate::outcome::Outcome;
+use crate::retry::Retry;
+use crate::schedule::Schedule;
+use crate::source::Produce;
+use engine::Engine;
 
-/// A node: one running process of the program.
-pub struct Node<S, H, O> {
-    config: Arc<Config>,
-    source: S,
-    handler: Arc<H>,
-    observer: Arc<O>,
+/// A node: one process that works in a ring. Start the same program on as many machines as you like.
+///
+/// ```no_run
+/// use estafeta::{Failure, Job, Node};
+///
+/// #[derive(serde::Deserialize)]
+/// struct Order {
+///     id: u64,
+/// }
+///
+/// async fn ship(job: Job<Order>) -> Result<(), Failure> {
+///     println!("order {}", job.body.id);
+///     Ok(())
+/// }
+///
+/// # async fn example() -> Result<(), estafeta::Error> {
+/// Node::on("redis://127.0.0.1:6379", "orders")?.handle(ship).concurrency(16).run().await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A node that has something to [`generate`](Self::generate) can be elected to do so. A node with a handler handles
+/// messages, even while it generates. A node needs at least one of the two.
+#[must_use = "a node does nothing until it runs"]
+pub struct Node {
+    config: Config,
+    source: Option<Result<Box<dyn Produce>>>,
+    handler: Option<Arc<dyn Work>>,
+    wrappers: Vec<Wrapper>,
+    observers: Observers,
 }
 
-impl<S: Source, H, O: Observer> Node<S, H, O> {
-    /// Creates a node with these settings. `source` supplies its messages, `handler` does its work, and `observer`
-    /// receives its notices.
-    pub fn new(config: Config, source: S, handler: H, observer: O) -> Self {
-        Self { config: config.into(), source, handler: handler.into(), observer: observer.into() }
+type Wrapper = Box<dyn FnOnce(Arc<dyn Work>) -> Arc<dyn Work> + Send>;
+
+impl Node {
+    /// A node in this Redis and in this ring, with the default settings. The address is like `redis://127.0.0.1:6379`.
+    /// Nothing is connected yet.
+    pub fn on(redis: &str, ring: &str) -> Result<Self> {
+        Ok(Self::with(Config::new(redis.parse()?, ring.parse()?)))
     }
 
-    /// Joins the ring and works in it until `stop` is ready, or until all work is done if the settings request that.
+    /// A node with these settings.
+    pub fn with(config: Config) -> Self {
+        Self { config, source: None, handler: None, wrappers: Vec::new(), observers: Observers::default() }
+    }
+
+    /// What this node publishes when it is elected: a [`Schedule`](crate::Schedule), a [`Feed`], or a function that is
+    /// called [`every`](crate::every) now and then. Another one replaces it.
+    pub fn generate(mut self, what: impl Generate) -> Self {
+        self.source = Some(what.into_source(&mut self.config).map(|source| source.0));
+        self
+    }
+
+    /// Handles messages with an async function. It returns `Ok(())` or an [`Outcome`], and `?` works with any error.
+    ///
+    /// A [`Failure`] puts the message off for another attempt, until its attempts are used up. A panic counts as one. A
+    /// [fatal](Failure::fatal) failure makes the message a dead letter at once. The outcome is recorded once. **The
+    /// function may be called again for the same message if this node dies before its outcome is recorded**;
+    /// [`Job::message_name`] helps to do the work only once.
+    ///
+    /// ```no_run
+    /// # use estafeta::{Job, Node};
+    /// # fn example(node: Node) -> Node {
+    /// node.handle(async |job: Job<String>| {
+    ///     println!("{}", job.body);
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    pub fn handle<F, T, A, O>(self, function: F) -> Self
+    where
+        F: Fn(Job<T>) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<O, Failure>> + Send + 'static,
+        O: Into<Outcome> + 'static,
+        T: DeserializeOwned + Send + 'static,
+    {
+        self.work(AsyncHandler::new(function))
+    }
+
+    /// Handles messages with an async function that also gets a state, such as a pool of connections. Each call gets a
+    /// clone, so an `Arc` is fine.
+    ///
+    /// ```no_run
+    /// # use std::sync::Arc;
+    /// # use estafeta::{Failure, Job, Node};
+    /// # struct Shop;
+    /// async fn ship(shop: Arc<Shop>, job: Job<u64>) -> Result<(), Failure> {
+    ///     // ...
+    ///     # let _ = (shop, job);
+    ///     Ok(())
+    /// }
+    /// # fn example(node: Node) -> Node {
+    /// node.handle_with(Arc::new(Shop), ship)
+    /// # }
+    /// ```
+    pub fn handle_with<S, F, T, A, O>(self, state: S, function: F) -> Self
+    where
+        S: Clone + Send + Sync + 'static,
+        F: Fn(S, Job<T>) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<O, Failure>> + Send + 'static,
+        O: Into<Outcome> + 'static,
+        T: DeserializeOwned + Send + 'static,
+    {
+        self.handle(move |job| function(state.clone(), job))
+    }
+
+    /// Handles messages with a function that blocks its thread, because it computes for long or waits without `await`.
+    /// Each message gets a thread of tokio's blocking pool.
+    ///
+    /// No one can end such a function from outside. If it exceeds its time limit, its message is tried again elsewhere,
+    /// and the lane counts as *stuck* until the function returns. It can ask [`Job::is_cancelled`] now and then.
+    pub fn handle_blocking<F, T, O>(self, function: F) -> Self
+    where
+        F: Fn(Job<T>) -> Result<O, Failure> + Send + Sync + 'static,
+        O: Into<Outcome> + Send + 'static,
+        T: DeserializeOwned + Send + 'static,
+    {
+        self.work(BlockingHandler::new(function))
+    }
+
+    fn work(self, handler: impl Work + 'static) -> Self {
+        Self { handler: Some(Arc::new(handler)), ..self }
+    }
+
+    /// Puts a function around the handler: for logs, measurements, permits. The wrapper sees the body before it is
+    /// parsed. The first one that is added is the outermost.
+    ///
+    /// ```no_run
+    /// # use estafeta::Node;
+    /// # fn example(node: Node) -> Node {
+    /// node.wrap(async |job, next| {
+    ///     let (id, start) = (job.id(), std::time::Instant::now());
+    ///     let outcome = next.run(job).await;
+    ///     println!("message {id}: {:?} in {:?}", outcome.is_ok(), start.elapsed());
+    ///     outcome
+    /// })
+    /// # }
+    /// ```
+    pub fn wrap<F, A>(mut self, wrapper: F) -> Self
+    where
+        F: Fn(Job<Bytes>, Next) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<Outcome, Failure>> + Send + 'static,
+    {
+        self.wrappers.push(Box::new(move |inner| Arc::new(WrappedHandler::new(inner, wrapper))));
+        self
+    }
+
+    /// Calls this function for everything that happens to the node. The node calls it from several threads, between two
+    /// steps, so it should be quick.
+    pub fn observe(mut self, observer: impl Fn(&Notice<'_>) + Send + Sync + 'static) -> Self {
+        self.observers.add(observer);
+        self
+    }
+
+    /// How many messages this node handles concurrently. Default: 1.
+    pub fn concurrency(self, lanes: usize) -> Self {
+        self.configure(|config| config.concurrency = lanes)
+    }
+
+    /// How often a message is tried, and how long it waits after each failure. Default: 8 attempts in about 83 minutes.
+    pub fn retry(self, retry: Retry) -> Self {
+        self.configure(|config| config.retry = retry)
+    }
+
+    /// How long the handler may take for one message. Default: 10 minutes.
+    pub fn time_limit(self, limit: Duration) -> Self {
+        self.configure(|config| config.time_limit = limit)
+    }
+
+    /// The application that this node belongs to. The first node to join a ring decides to which application the ring
+    /// belongs, and nodes of other applications are refused. Default: the ring's name.
+    pub fn application(self, name: impl Into<String>) -> Self {
+        self.configure(|config| config.application = name.into())
+    }
+
+    /// Changes any of the settings.
+    pub fn configure(mut self, change: impl FnOnce(&mut Config)) -> Self {
+        change(&mut self.config);
+        self
+    }
+
+    /// Joins the ring and works in it until the process gets SIGTERM or SIGINT (Ctrl-C).
+    ///
+    /// The node then stops in stages. It takes no new messages and resigns. Handlers may finish their messages for up to
+    /// 25 s ([`Config::stop_deadline`]), and what is left goes back to the queue. A second signal ends the process at once.
     ///
     /// Fails if Redis cannot be reached or refuses the node at the start. Once it has joined, the node survives every
-    /// outage of Redis. The runtime that polls this future must have its timers and its I/O enabled.
-    pub async fn run<T>(self, stop: impl Future<Output = ()>) -> Result<()>
-    where
-        H: Handler<T>,
-        T: Into<Outcome> + 'static,
-    {
-        self.config.validate()?;
-        let control =
-            ControlThread::start().map_err(|error| Error::PartFailed("control", error.to_string()))?;
-        let end = CancellationToken::new();
-        let outcome = self.run_on(&control, stop, &end).await;
-        end.cancel();
-        // Joins the control thread where blocking is allowed.
-        let _ = tokio::task::spawn_blocking(move || drop(control)).await;
-        outcome
+    /// outage of Redis. The runtime must have its timers and its I/O enabled.
+    pub async fn run(self) -> Result<()> {
+        self.until(signals::stop()).await
     }
 
-    async fn run_on<T>(
-        self,
-        control: &ControlThread,
-        stop: impl Future<Output = ()>,
-        end: &CancellationToken,
-    ) -> Result<()>
-    where
-        H: Handler<T>,
-        T: Into<Outcome> + 'static,
-    {
-        let Self { config, source, handler, observer } = self;
-        let work_home = if config.concurrency == 1 { &Handle::current() } else { control.handle() };
-        let (connection, keeper) = open(control.handle(), &config).await?;
-        let (work_connection, work_keeper) = open(work_home, &config).await?;
-        let work_keeper = work_keeper.beside(&connection);
-        let store = Store::new(Arc::clone(&connection), config.ring.clone());
-        let me = join(&store.trying_for(FIRST), &config, MemberKind::Node).await?;
-        observer.notice(Notice::Joined { member: me.number });
-
-        let (state_sender, state) = watch::channel(MemberState::Handler(me));
-        let shared = Shared {
-            store: store.patient(end.clone()),
-            work_store: store.patient(end.clone()).through(Arc::clone(&work_connection)),
-            config: Arc::clone(&config),
-            observer: Arc::clone(&observer),
-            state: state.clone(),
-            refusals: Arc::default(),
-            known: Arc::default(),
-            quiet: CancellationToken::new(),
-            end: end.clone(),
+    /// Joins the ring and works in it like [`run`](Self::run), until `stop` is ready. Signals are left alone. A process can
+    /// run several nodes, in one ring or in several.
+    pub async fn until(self, stop: impl Future<Output = ()>) -> Result<()> {
+        let Self { mut config, source, mut handler, wrappers, observers } = self;
+        if source.is_none() && handler.is_none() {
+            return Err(Error::expected("node", "something to generate or to handle", "neither"));
+        }
+        config.never_generate |= source.is_none();
+        config.never_handle |= handler.is_none();
+        for wrapper in wrappers.into_iter().rev() {
+            handler = handler.map(wrapper);
+        }
+        let source = source.transpose()?;
+        let engine = Engine {
+            source: source.filter(|_| !config.never_generate),
+            handler: handler.filter(|_| !config.never_handle),
+            config: config.into(),
+            observers: observers.into(),
         };
-        let done = CancellationToken::new();
-        let mut control_tasks = Parts::on(control.handle());
-        shared.start_control(
-            &mut control_tasks,
-            me,
-            state_sender,
-            (Arc::clone(&connection), keeper),
-            done.clone(),
-        );
-        let mut work_link = Parts::on(work_home);
-        work_link.start("connection", keep(work_connection, work_keeper, end.clone()));
-        let mut workers = Parts::on(&Handle::current());
-        shared.start_workers(&mut workers, work_home, source, &handler);
-
-        let failed = tokio::select! {
-            () = stop => None,
-            () = done.cancelled() => None,
-            failed = control_tasks.first_to_end() => Some(failed),
-            failed = work_link.first_to_end() => Some(failed),
-            failed = workers.first_to_end() => Some(failed),
-        };
-        observer.notice(Notice::Stopping);
-        shared.quiet.cancel();
-        let late = tokio::select! {
-            late = workers.all_to_end() => late,
-            () = tokio::time::sleep(config.stop_deadline) => None,
-            () = stays_away(connection.outage(), config.lease) => None,
-        };
-        if let Some(returned) = leave(&store, &state).await {
-            observer.notice(Notice::Left { returned });
-        }
-        end.cancel();
-        work_link.all_to_end().await;
-        control_tasks.all_to_end().await;
-        failed.or(late).map_or(Ok(()), Err)
+        engine.run(stop).await
     }
 }
 
-/// What the parts of one node share.
-struct Shared<O> {
-    store: Store,
-    /// The same ring through the work connection.
-    work_store: Store,
-    config: Arc<Config>,
-    observer: Arc<O>,
-    state: watch::Receiver<MemberState>,
-    refusals: Arc<Refusals>,
-    known: Arc<Mutex<Known>>,
-    quiet: CancellationToken,
-    end: CancellationToken,
+/// What a node can [generate](Node::generate).
+#[diagnostic::on_unimplemented(
+    message = "a node cannot generate `{Self}`",
+    note = "generate a `Schedule`, a type that implements `Feed`, or what `estafeta::every` returns",
+    note = "an entry of a schedule needs its messages: `.body(..)` or `.each(..)`"
+)]
+pub trait Generate: sealed::Sealed {
+    #[doc(hidden)]
+    fn into_source(self, config: &mut Config) -> Result<sealed::AnySource>;
 }
 
-impl<O: Observer> Shared<O> {
-    fn start_control(
-        &self,
-        parts: &mut Parts,
-        me: Identity,
-        state: watch::Sender<MemberState>,
-        (connection, keeper): (Arc<ManagedConnection>, Keeper),
-        done: CancellationToken,
-    ) {
-        let (outage, observer) = (connection.outage(), Arc::clone(&self.observer));
-        parts.start("connection", report_outages(outage, observer, self.end.clone()));
-        parts.start("connection", keep(connection, keeper, self.end.clone()));
-        let (unguarded_sender, unguarded) = watch::channel(None);
-        let heartbeat = Heartbeat {
-            store: self.store.clone(),
-            config: Arc::clone(&self.config),
-            observer: Arc::clone(&self.observer),
-            state,
-            unguarded: unguarded_sender,
-            refusals: Arc::clone(&self.refusals),
-            known: Arc::clone(&self.known),
-            quiet: self.quiet.clone(),
-            done,
-        };
-        parts.start("heartbeat", heartbeat.run(me, self.end.clone()));
-        let sweeper = Sweeper {
-            detector: FailureDetector::new(
-                self.store.clone(),
-                Arc::clone(&self.config),
-                Some(self.state.clone()),
-            ),
-            config: Arc::clone(&self.config),
-            observer: Arc::clone(&self.observer),
-            state: self.state.clone(),
-            unguarded,
-        };
-        parts.start("sweeper", sweeper.run(self.end.clone()));
-    }
+mod sealed {
+    use crate::source::Produce;
 
-    fn start_workers<S: Source, H: Handler<T>, T: Into<Outcome> + 'static>(
-        &self,
-        parts: &mut Parts,
-        clerk_home: &Handle,
-        source: S,
-        handler: &Arc<H>,
-    ) {
-        if !self.config.never_generate {
-            let generator = Generator {
-                store: self.work_store.clone(),
-                config: Arc::clone(&self.config),
-                source,
-                observer: Arc::clone(&self.observer),
-                state: self.state.clone(),
-                refusals: Arc::clone(&self.refusals),
-                known: Arc::clone(&self.known),
-                failures_in_a_row: 0,
-            };
-            parts.start("generator", generator.run(self.quiet.clone()));
-        }
-        if self.config.never_handle {
-            return;
-        }
-        let (desk, desks) = watch::channel(None);
-        let clerk = Clerk {
-            store: self.work_store.clone(),
-            config: Arc::clone(&self.config),
-            observer: Arc::clone(&self.observer),
-            state: self.state.clone(),
-            refusals: Arc::clone(&self.refusals),
-            stuck: Arc::default(),
-            desk,
-        };
-        parts.start_on(clerk_home, "clerk", clerk.run(self.quiet.clone()));
-        for _ in 0..self.config.concurrency {
-            let (config, handler) = (Arc::clone(&self.config), Arc::clone(handler));
-            let lane = Lane { config, handler, desk: desks.clone(), answer: PhantomData };
-            parts.start("lane", lane.run(self.quiet.clone()));
-        }
+    pub trait Sealed {}
+
+    /// A source of any type.
+    pub struct AnySource(pub(crate) Box<dyn Produce>);
+}
+
+impl<F: Feed> sealed::Sealed for F {}
+
+impl<F: Feed> Generate for F {
+    fn into_source(self, config: &mut Config) -> Result<sealed::AnySource> {
+        // A feed sets its own pace.
+        config.interval = Duration::ZERO;
+        Ok(sealed::AnySource(Box::new(FeedSource::new(self))))
     }
 }
 
-/// Tasks that run on one runtime, each with the name of its part.
-struct Parts {
-    runtime: Handle,
-    tasks: JoinSet<(&'static str, Result<()>)>,
-}
+impl<F, T> sealed::Sealed for Every<F, T> {}
 
-impl Parts {
-    fn on(runtime: &Handle) -> Self {
-        Self { runtime: runtime.clone(), tasks: JoinSet::new() }
-    }
-
-    fn start(&mut self, name: &'static str, part: impl Future<Output = Result<()>> + Send + 'static) {
-        let runtime = self.runtime.clone();
-        self.start_on(&runtime, name, part);
-    }
-
-    fn start_on(
-        &mut self,
-        runtime: &Handle,
-        name: &'static str,
-        part: impl Future<Output = Result<()>> + Send + 'static,
-    ) {
-        self.tasks.spawn_on(async move { (name, part.await) }, runtime);
-    }
-
-    /// Waits for a part that ends before it was asked to, which none should.
-    async fn first_to_end(&mut self) -> Error {
-        match self.tasks.join_next().await {
-            Some(Ok((_, Err(error)))) => error,
-            Some(Ok((name, Ok(())))) => Error::PartFailed(name, "it ended by itself".into()),
-            Some(Err(panic)) => Error::PartFailed("inside", panic.to_string()),
-            None => std::future::pending().await,
-        }
-    }
-
-    /// Waits for all parts after they were asked to end. Returns what went wrong meanwhile.
-    async fn all_to_end(&mut self) -> Option<Error> {
-        let mut failed = None;
-        while let Some(ended) = self.tasks.join_next().await {
-            failed = failed.or(match ended {
-                Ok((_, Ok(()) | Err(Error::Stopped))) => None,
-                Ok((_, Err(error))) => Some(error),
-                Err(panic) => Some(Error::PartFailed("inside", panic.to_string())),
-            });
-        }
-        failed
+impl<F, A, T> Generate for Every<F, T>
+where
+    F: FnMut() -> A + Send + 'static,
+    A: Future<Output = Result<T, Failure>> + Send + 'static,
+    T: Serialize + Send + 'static,
+{
+    fn into_source(self, config: &mut Config) -> Result<sealed::AnySource> {
+        config.interval = self.interval;
+        config.catch_up |= self.catch_up;
+        Ok(sealed::AnySource(Box::new(self)))
     }
 }
 
-/// Opens a connection on the runtime where it will run.
-pub(crate) async fn open(home: &Handle, config: &Config) -> Result<(Arc<ManagedConnection>, Keeper)> {
-    let opening = home.spawn(ManagedConnection::open(config.redis.clone(), config.lease / 2));
-    let opened = opening.await.map_err(|error| Error::PartFailed("connection", error.to_string()))?;
-    opened.map(|(connection, keeper)| (Arc::new(connection), keeper))
-}
+impl<T> sealed::Sealed for Schedule<T> {}
 
-async fn keep(connection: Arc<ManagedConnection>, keeper: Keeper, end: CancellationToken) -> Result<()> {
-    connection.keep(keeper, end).await;
-    Ok(())
-}
-
-/// Leaves the ring and returns how many messages went back. If Redis is away, the ring will notice by itself.
-async fn leave(store: &Store, state: &watch::Receiver<MemberState>) -> Option<u64> {
-    let me = state.borrow().identity()?;
-    let left = store.leave(me.incarnation).await;
-    left.inspect_err(|error| tracing::warn!("could not say goodbye, the ring will notice: {error}")).ok()
-}
-
-/// Waits until Redis has been away for `time` without a break. The node can then settle nothing, and the ring has given
-/// this node up anyway.
-async fn stays_away(mut outage: watch::Receiver<Option<CallError>>, time: Duration) {
-    loop {
-        if outage.wait_for(Option::is_some).await.is_err() {
-            std::future::pending::<()>().await;
-        }
-        if tokio::time::timeout(time, outage.wait_for(Option::is_none)).await.is_err() {
-            return;
-        }
-    }
-}
-
-async fn report_outages<O: Observer>(
-    mut outage: watch::Receiver<Option<CallError>>,
-    observer: Arc<O>,
-    end: CancellationToken,
-) -> Result<()> {
-    let mut lost = false;
-    loop {
-        tokio::select! {
-            () = end.cancelled() => return Ok(()),
-            changed = outage.changed() => if changed.is_err() { return Ok(()) },
-        }
-        let error = outage.borrow_and_update().clone();
-        match error {
-            Some(error) => observer.notice(Notice::RedisLost { reason: &error.to_string() }),
-            None if lost => observer.notice(Notice::RedisBack),
-            None => {}
-        }
-        lost = outage.borrow().is_some();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Keeps the notices it received about Redis.
-    #[derive(Default)]
-    struct NoticeRecorder(std::sync::Mutex<Vec<String>>);
-
-    impl Observer for NoticeRecorder {
-        fn notice(&self, notice: Notice<'_>) {
-            self.0.lock().unwrap().push(format!("{notice:?}"));
-        }
-    }
-
-    #[tokio::test]
-    async fn redis_back_is_reported_only_after_redis_lost() {
-        let (sender, outage) = watch::channel(None);
-        // The outage is over before the task looks.
-        sender.send_replace(Some(CallError::Broken("a moment".to_owned())));
-        sender.send_replace(None);
-        let (observer, end) = (Arc::new(NoticeRecorder::default()), CancellationToken::new());
-        let reporting = tokio::spawn(report_outages(outage, Arc::clone(&observer), end.clone()));
-        let notices = || observer.0.lock().unwrap().clone();
-        for (reason, notice) in [(Some("gone"), "RedisLost { reason: \"gone\" }"), (None, "RedisBack")] {
-            tokio::task::yield_now().await;
-            sender.send_replace(reason.map(|reason| CallError::Broken(reason.to_owned())));
-            while notices().last().is_none_or(|last| last != notice) {
-                tokio::task::yield_now().await;
-            }
-        }
-        assert_eq!(notices().len(), 2, "{:?}", notices());
-        end.cancel();
-        reporting.await.unwrap().unwrap();
+impl<T: Serialize + Send + 'static> Generate for Schedule<T> {
+    fn into_source(self, config: &mut Config) -> Result<sealed::AnySource> {
+        self.check()?;
+        config.interval = Duration::ZERO;
+        Ok(sealed::AnySource(Box::new(self)))
     }
 }

@@ -10,7 +10,7 @@
 //! All nodes then share the watch. Each looks after a random pause that grows with the number of members, so the cost is
 //! about that of a generator. No node has a special part that another one would have to take over.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use super::state::MemberState;
 use crate::config::Config;
 use crate::error::Result;
 use crate::identity::{Incarnation, MemberId};
-use crate::observer::{Notice, Observer};
+use crate::observer::{Notice, Observers};
 use crate::redis::Store;
 use crate::steps::{Bury, Facts, Health, Suspects};
 
@@ -42,6 +42,8 @@ pub(crate) struct FailureDetector {
     /// Where the failure detector reads its own identity, if it is a member that can oversleep.
     state: Option<watch::Receiver<MemberState>>,
     suspected: HashMap<Incarnation, Suspicion>,
+    /// The members of which it has warned, because their keys are damaged.
+    damaged: HashSet<Incarnation>,
 }
 
 /// What the failure detector remembers about a member that did not look alive.
@@ -53,7 +55,7 @@ struct Suspicion {
 
 impl FailureDetector {
     pub fn new(store: Store, config: Arc<Config>, state: Option<watch::Receiver<MemberState>>) -> Self {
-        Self { store, config, state, suspected: HashMap::new() }
+        Self { store, config, state, suspected: HashMap::new(), damaged: HashSet::new() }
     }
 
     /// Looks at all members once. Returns which ones were buried, and whether any is missed whose grace period is not
@@ -64,52 +66,65 @@ impl FailureDetector {
             self.store.wake().await?;
         }
         self.suspected.retain(|member, _| list.iter().any(|(suspect, _)| suspect == member));
-        if !self.store.connection().is_settled(self.config.settling()) {
+        self.damaged.retain(|member| list.iter().any(|(suspect, _)| suspect == member));
+        if !self.store.connection().is_trusted(self.config.trust_delay()) {
             self.suspected.clear();
             return Ok((Vec::new(), true));
         }
         let (mut burials, mut undecided) = (Vec::new(), false);
         for (suspect, health) in list {
             match self.decide(suspect, health, now_ms).await? {
-                Decision::Buried(burial) => burials.push(burial),
-                Decision::Undecided => undecided = true,
-                Decision::Alive => {}
+                SuspectDecision::Buried(burial) => burials.push(burial),
+                SuspectDecision::Undecided => undecided = true,
+                SuspectDecision::Alive => {}
             }
         }
         Ok((burials, undecided))
     }
 
-    async fn decide(&mut self, suspect: Incarnation, health: Health, now_ms: u64) -> Result<Decision> {
+    async fn decide(&mut self, suspect: Incarnation, health: Health, now_ms: u64) -> Result<SuspectDecision> {
         if !self.suspected.contains_key(&suspect) {
-            // A member whose record was half deleted has no facts. `bury` handles that case.
-            let facts = self.store.facts(suspect).await?.unwrap_or_default();
+            let facts = match self.store.facts(suspect).await? {
+                Ok(facts) => facts,
+                Err(damage) => return Ok(self.skip(suspect, &damage)),
+            };
             self.suspected.insert(suspect, Suspicion { facts, absent_since_ms: None });
         }
         let suspicion = self.suspected.get_mut(&suspect).expect("it was just put there");
         let grace = self.config.grace;
         if health == Health::Absent && suspicion.facts.lanes > 0 {
             if !suspicion.facts.presence {
-                return Ok(Decision::Alive);
+                return Ok(SuspectDecision::Alive);
             }
             let since = *suspicion.absent_since_ms.get_or_insert(now_ms);
             if Duration::from_millis(now_ms.saturating_sub(since)) < grace {
-                return Ok(Decision::Undecided);
+                return Ok(SuspectDecision::Undecided);
             }
         } else {
             suspicion.absent_since_ms = None;
             if health == Health::Ahead && suspicion.facts.lease > self.config.lease {
-                return Ok(Decision::Alive);
+                return Ok(SuspectDecision::Alive);
             }
         }
         let since = suspicion.absent_since_ms.unwrap_or(0);
         let detector = self.state.as_ref().and_then(|state| state.borrow().identity());
         let detector = detector.map(|detector| detector.incarnation);
-        Ok(match self.store.bury(suspect, since, grace, detector).await? {
-            Bury::Buried { number, returned, gave_up } => {
-                Decision::Buried(Burial { member: number, returned, gave_up })
+        Ok(match self.store.bury_unless_damaged(suspect, since, grace, detector).await? {
+            Ok(Bury::Buried { number, returned, gave_up }) => {
+                SuspectDecision::Buried(Burial { member: number, returned, gave_up })
             }
-            Bury::Alive | Bury::Gone => Decision::Alive,
+            Ok(Bury::Alive | Bury::Gone) => SuspectDecision::Alive,
+            Err(damage) => self.skip(suspect, &damage),
         })
+    }
+
+    /// Leaves a member alone that a foreign client has damaged, and warns of it once. Others may be dead as well.
+    fn skip(&mut self, suspect: Incarnation, damage: &str) -> SuspectDecision {
+        if self.damaged.insert(suspect) {
+            let key = self.store.keys().member(suspect);
+            tracing::warn!("cannot judge the member with the key {key}: {damage}");
+        }
+        SuspectDecision::Alive
     }
 
     /// Looks until every missed member is either back or buried, or until `end`.
@@ -126,23 +141,23 @@ impl FailureDetector {
     }
 }
 
-enum Decision {
+enum SuspectDecision {
     Buried(Burial),
     /// The member is missed, but not for long enough.
     Undecided,
     Alive,
 }
 
-pub(crate) struct Sweeper<O> {
+pub(crate) struct Sweeper {
     pub detector: FailureDetector,
     pub config: Arc<Config>,
-    pub observer: Arc<O>,
+    pub observers: Arc<Observers>,
     pub state: watch::Receiver<MemberState>,
     /// The number of members while the ring has no living generator, and None otherwise.
     pub unguarded: watch::Receiver<Option<u64>>,
 }
 
-impl<O: Observer> Sweeper<O> {
+impl Sweeper {
     pub async fn run(mut self, end: CancellationToken) -> Result<()> {
         let burials = self.detector.sweep(&end).await?;
         self.tell(&burials);
@@ -170,7 +185,7 @@ impl<O: Observer> Sweeper<O> {
     async fn next_look(&mut self, undecided: bool) {
         loop {
             tokio::select! {
-                _ = self.state.wait_for(|state| state.epoch().is_some()) => return,
+                () = changes(&mut self.state, |state| state.epoch().is_some()) => return,
                 () = changes(&mut self.unguarded, Option::is_some) => {}
             }
             let members = self.unguarded.borrow().unwrap_or(1);
@@ -179,7 +194,7 @@ impl<O: Observer> Sweeper<O> {
                 false => shared_pause(self.config.sweep, members, rand::random()),
             };
             tokio::select! {
-                _ = self.state.wait_for(|state| state.epoch().is_some()) => return,
+                () = changes(&mut self.state, |state| state.epoch().is_some()) => return,
                 () = changes(&mut self.unguarded, Option::is_none) => {}
                 () = tokio::time::sleep(pause) => return,
             }
@@ -188,13 +203,13 @@ impl<O: Observer> Sweeper<O> {
 
     fn tell(&self, burials: &[Burial]) {
         for &Burial { member, returned, gave_up } in burials {
-            self.observer.notice(Notice::Buried { member, returned, gave_up });
+            self.observers.notice(Notice::Buried { member, returned, gave_up });
         }
     }
 }
 
 /// Waits until the value is as described. If the heartbeat has ended, it never will be.
-async fn changes(value: &mut watch::Receiver<Option<u64>>, fits: impl FnMut(&Option<u64>) -> bool) {
+async fn changes<T>(value: &mut watch::Receiver<T>, fits: impl FnMut(&T) -> bool) {
     if value.wait_for(fits).await.is_err() {
         std::future::pending::<()>().await;
     }

@@ -9,8 +9,9 @@ pub(crate) enum CallError {
     Broken(String),
     /// Redis does not know the script, or has forgotten it.
     NoScript,
-    /// One of the ring's keys holds a value of another type.
-    WrongType,
+    /// A key of the ring holds a value of another type, or one that a script cannot use. The text is what Redis or the
+    /// script says about it.
+    WrongType(String),
     /// Redis answered with an error.
     Refused(String),
 }
@@ -20,7 +21,7 @@ impl From<RedisError> for CallError {
         let detail = || error.detail().map_or_else(|| error.category().to_owned(), ToOwned::to_owned);
         match (error.kind(), error.code()) {
             (ErrorKind::Server(ServerErrorKind::NoScript), _) => Self::NoScript,
-            (_, Some("WRONGTYPE")) => Self::WrongType,
+            (_, Some("WRONGTYPE")) => Self::WrongType(without_place(&detail()).to_owned()),
             (ErrorKind::Io, _) => Self::Broken(error.to_string()),
             (ErrorKind::Parse, _) => {
                 Self::Broken("it does not speak the Redis protocol, so this is probably no Redis".into())
@@ -36,12 +37,16 @@ impl From<RedisError> for CallError {
     }
 }
 
+/// An error of a script without the line at which it happened. Redis appends that as ` script: NAME, on LINE.`
+fn without_place(error: &str) -> &str {
+    error.rsplit_once(" script: ").map_or(error, |(error, _)| error)
+}
+
 impl std::fmt::Display for CallError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Broken(reason) | Self::Refused(reason) => f.write_str(reason),
+            Self::Broken(reason) | Self::WrongType(reason) | Self::Refused(reason) => f.write_str(reason),
             Self::NoScript => f.write_str("it does not keep our scripts"),
-            Self::WrongType => f.write_str("a key of the ring holds another type"),
         }
     }
 }
@@ -69,7 +74,13 @@ mod tests {
         let odd = RedisError::from((ErrorKind::UnexpectedReturnType, "another type"));
         assert!(matches!(odd.into(), CallError::Refused(_)), "a new connection would not");
         assert!(matches!(refusal("-NOSCRIPT No matching script.\r\n"), CallError::NoScript));
-        assert!(matches!(refusal("-WRONGTYPE Operation against a key\r\n"), CallError::WrongType));
+        for place in ["", " script: 0123456789abcdef, on @user_script:17."] {
+            let wrong = refusal(&format!("-WRONGTYPE Operation against a key{place}\r\n"));
+            assert!(
+                matches!(&wrong, CallError::WrongType(text) if text == "Operation against a key"),
+                "{wrong:?}"
+            );
+        }
         let reason = |error: CallError| match error {
             CallError::Refused(reason) => reason,
             other => panic!("{other:?}"),

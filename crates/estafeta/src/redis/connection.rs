@@ -7,10 +7,10 @@
 //! never returns an error.
 //!
 //! A connection also subscribes to one channel of its member. A new session subscribes before any caller may use it. The
-//! subscription of the main connection shows that the member is alive, so a member that works is never seen as absent.
+//! subscription of the command connection shows that the member is alive, so no member that works is seen as absent.
 //! When the office becomes vacant, the ring calls the heir on that channel. The subscription of the work connection lets
 //! the ring call the member when messages wait. Both calls wake [`ManagedConnection::called`]. On the same channel, the
-//! ring tells a member when the next delayed message is due, which wakes [`ManagedConnection::told`].
+//! ring announces when the member must make its next turn, which wakes [`ManagedConnection::told`].
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ pub(crate) struct ManagedConnection {
     session: watch::Sender<Option<Session>>,
     reports: mpsc::UnboundedSender<u64>,
     called: Notify,
-    /// When this member is to make a turn, as the ring has told it and nobody has read yet.
+    /// When this member must make a turn, as the ring has announced, until `told` returns it.
     told_at: Mutex<Option<Instant>>,
     told: Notify,
     /// The call error that keeps callers waiting, if there is one.
@@ -161,14 +161,16 @@ impl ManagedConnection {
     ) -> Result<(Session, mpsc::UnboundedReceiver<PushInfo>), CallError> {
         let attempt = async {
             match self.connect_with(generation, ProtocolVersion::RESP3).await {
-                Err(Attempt::NoResp3) => self.connect_with(generation, ProtocolVersion::RESP2).await,
+                Err(ConnectError::NoResp3) => self.connect_with(generation, ProtocolVersion::RESP2).await,
                 other => other,
             }
         };
         match tokio::time::timeout(patience, attempt).await {
             Ok(Ok(connected)) => Ok(connected),
-            Ok(Err(Attempt::NoResp3)) => Err(CallError::Refused("it speaks neither RESP3 nor RESP2".into())),
-            Ok(Err(Attempt::Failed(error))) => Err(error),
+            Ok(Err(ConnectError::NoResp3)) => {
+                Err(CallError::Refused("it speaks neither RESP3 nor RESP2".into()))
+            }
+            Ok(Err(ConnectError::Failed(error))) => Err(error),
             Err(_) if self.endpoint.uses_tls() => Err(CallError::Broken(format!(
                 "no answer to a TLS greeting for {patience:?}; perhaps this port expects redis:// without TLS"
             ))),
@@ -180,7 +182,7 @@ impl ManagedConnection {
         &self,
         generation: u64,
         protocol: ProtocolVersion,
-    ) -> Result<(Session, mpsc::UnboundedReceiver<PushInfo>), Attempt> {
+    ) -> Result<(Session, mpsc::UnboundedReceiver<PushInfo>), ConnectError> {
         #[cfg(feature = "tls")]
         if self.endpoint.uses_tls() {
             // This fails only if the program has already chosen a provider, and that one works just as well.
@@ -197,7 +199,7 @@ impl ManagedConnection {
         }
         let client = Client::open(self.endpoint.info(protocol))?;
         let connection = client.get_multiplexed_async_connection_with_config(&config).await;
-        let mut connection = connection.map_err(|error| Attempt::of_greeting(error, protocol))?;
+        let mut connection = connection.map_err(|error| ConnectError::of_greeting(error, protocol))?;
         // The subscription comes first, because until then the ring considers this member absent.
         let channel = self.channel.lock().expect("no panic while held").clone();
         if let Some(channel) = channel.filter(|_| speaks_resp3) {
@@ -302,7 +304,7 @@ impl ManagedConnection {
         }
     }
 
-    /// Waits until the ring tells this member when to make a turn.
+    /// Waits until the ring announces when this member must make a turn.
     pub async fn told(&self) -> Instant {
         loop {
             if let Some(at) = self.told_at.lock().expect("no panic while held").take() {
@@ -320,19 +322,19 @@ impl ManagedConnection {
 
     /// Whether observations of other members through this connection may be trusted. Right after Redis or the network
     /// restarted, or after this node was asleep, every other member looks dead to the first node that is back.
-    pub fn is_settled(&self, settling: Duration) -> bool {
-        if self.awake_since.lock().expect("no panic while held").elapsed() < settling {
+    pub fn is_trusted(&self, trust_delay: Duration) -> bool {
+        if self.awake_since.lock().expect("no panic while held").elapsed() < trust_delay {
             return false;
         }
         self.current().is_some_and(|session| {
-            let old_enough = session.since.elapsed() >= settling;
-            let first_on_an_old_server = session.generation == 1 && session.server.uptime > settling;
+            let old_enough = session.since.elapsed() >= trust_delay;
+            let first_on_an_old_server = session.generation == 1 && session.server.uptime > trust_delay;
             old_enough || first_on_an_old_server
         })
     }
 
-    /// Starts a new settling period, during which observations of other members are not trusted.
-    pub fn unsettle(&self) {
+    /// Starts the delay anew, during which observations of other members are not trusted.
+    pub fn distrust(&self) {
         *self.awake_since.lock().expect("no panic while held") = Instant::now();
     }
 
@@ -374,7 +376,7 @@ impl Drop for WaitingCall<'_> {
         let mut waiting = self.0.waiting.lock().expect("no panic while held");
         *waiting -= 1;
         if *waiting == 0 && self.0.outage.send_if_modified(|reported| reported.take().is_some()) {
-            self.0.unsettle();
+            self.0.distrust();
         }
     }
 }
@@ -390,12 +392,12 @@ pub(crate) fn pauses() -> impl Iterator<Item = Duration> + Send {
         .build()
 }
 
-enum Attempt {
+enum ConnectError {
     NoResp3,
     Failed(CallError),
 }
 
-impl Attempt {
+impl ConnectError {
     /// A server or proxy that answers the greeting with an error may still speak the older protocol, unless the error
     /// is about the password.
     fn of_greeting(error: RedisError, protocol: ProtocolVersion) -> Self {
@@ -409,13 +411,13 @@ impl Attempt {
     }
 }
 
-impl From<RedisError> for Attempt {
+impl From<RedisError> for ConnectError {
     fn from(error: RedisError) -> Self {
         Self::Failed(error.into())
     }
 }
 
-impl From<CallError> for Attempt {
+impl From<CallError> for ConnectError {
     fn from(error: CallError) -> Self {
         Self::Failed(error)
     }
@@ -446,7 +448,8 @@ mod tests {
             ("-NOAUTH Authentication required.\r\n", false),
             ("-WRONGPASS invalid username-password pair\r\n", false),
         ];
-        let tries_again = |error, protocol| matches!(Attempt::of_greeting(error, protocol), Attempt::NoResp3);
+        let tries_again =
+            |error, protocol| matches!(ConnectError::of_greeting(error, protocol), ConnectError::NoResp3);
         for (line, expected) in refusals {
             assert_eq!(tries_again(refusal(line), ProtocolVersion::RESP3), expected, "{line}");
             assert!(!tries_again(refusal(line), ProtocolVersion::RESP2), "{line}: there is no older one");

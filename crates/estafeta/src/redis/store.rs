@@ -88,6 +88,23 @@ impl Store {
     pub async fn run(&self, script: &'static Script, call: &Call) -> Result<Reply> {
         self.try_script(script, |session| async move { self.connection.send(&session, &call.command).await })
             .await
+            .and_then(|value| Reply::new(script.name, value))
+    }
+
+    /// Like `run`, except that a damaged value in Redis ends the tries, even those of a patient store. Returns what is
+    /// wrong with it.
+    pub async fn run_unless_damaged(
+        &self,
+        script: &'static Script,
+        call: &Call,
+    ) -> Result<Result<Reply, String>> {
+        let answer = self.try_script(script, |session| async move {
+            damage_or_answer(self.connection.send(&session, &call.command).await)
+        });
+        match answer.await? {
+            Ok(value) => Reply::new(script.name, value).map(Ok),
+            Err(damage) => Ok(Err(damage)),
+        }
     }
 
     /// Like `run`, but each try builds the call anew.
@@ -98,12 +115,13 @@ impl Store {
             |session| async move { self.connection.send(&session, &build().command).await },
         )
         .await
+        .and_then(|value| Reply::new(script.name, value))
     }
 
     /// Sends a call until Redis answers. If Redis does not know the script, it gets the script first.
-    async fn try_script<F>(&self, script: &'static Script, send: impl Fn(Session) -> F) -> Result<Reply>
+    async fn try_script<T, F>(&self, script: &'static Script, send: impl Fn(Session) -> F) -> Result<T>
     where
-        F: Future<Output = Result<Value, CallError>>,
+        F: Future<Output = Result<T, CallError>>,
     {
         tracing::trace!(step = script.name);
         let send = &send;
@@ -117,7 +135,6 @@ impl Store {
             }
         })
         .await
-        .and_then(|value| Reply::new(script.name, value))
     }
 
     /// Calls a script and reads right after it, in one round trip. Each try builds the call anew.
@@ -156,6 +173,15 @@ impl Store {
         self.try_until_answered(|session| async move { self.connection.send(&session, command).await }).await
     }
 
+    /// Like `send`, except that a damaged value in Redis ends the tries, even those of a patient store. Returns what is
+    /// wrong with it.
+    pub async fn send_unless_damaged(&self, command: &Cmd) -> Result<Result<Value, String>> {
+        self.try_until_answered(|session| async move {
+            damage_or_answer(self.connection.send(&session, command).await)
+        })
+        .await
+    }
+
     async fn try_until_answered<T, F>(&self, send: impl Fn(Session) -> F) -> Result<T>
     where
         F: Future<Output = Result<T, CallError>>,
@@ -165,7 +191,10 @@ impl Store {
         loop {
             let session = match (&self.patient_until, self.connection.current()) {
                 (_, Some(session)) => session,
-                (None, None) => self.connection.session_or_error().await?,
+                (None, None) => match self.connection.session_or_error().await {
+                    Err(Error::Unreachable { .. }) if self.may_try_again() => continue,
+                    session => session?,
+                },
                 (Some(end), None) => {
                     waiting.get_or_insert_with(|| self.main.wait_along());
                     tokio::select! {
@@ -179,8 +208,7 @@ impl Store {
                 Err(error) => error,
             };
             let Some(end) = &self.patient_until else {
-                let may_try_again = self.tries_until.is_some_and(|deadline| Instant::now() < deadline);
-                if !may_try_again || !matches!(error, CallError::Broken(_)) {
+                if !self.may_try_again() || !matches!(error, CallError::Broken(_)) {
                     return Err(self.explain(error).await);
                 }
                 tokio::time::sleep(pauses.next().unwrap_or_default()).await;
@@ -195,9 +223,14 @@ impl Store {
         }
     }
 
+    /// Whether a plain store repeats a call that Redis did not answer.
+    fn may_try_again(&self) -> bool {
+        self.tries_until.is_some_and(|deadline| Instant::now() < deadline)
+    }
+
     /// Converts a call error. If a key of the wrong type caused it, the result names that key.
     async fn explain(&self, error: CallError) -> Error {
-        if let (CallError::WrongType, Some(session)) = (&error, self.connection.current()) {
+        if let (CallError::WrongType(_), Some(session)) = (&error, self.connection.current()) {
             for (key, expected) in self.keys.fixed() {
                 if let Some(foreign) = self.foreign_key(&session, key, expected).await {
                     return foreign;
@@ -240,5 +273,13 @@ impl Store {
         let mut query = redis::cmd("ZRANGE");
         query.arg(&self.keys.members).arg(0).arg(-1);
         query
+    }
+}
+
+/// Takes the text about a damaged value for an answer.
+fn damage_or_answer(answer: Result<Value, CallError>) -> Result<Result<Value, String>, CallError> {
+    match answer {
+        Err(CallError::WrongType(damage)) => Ok(Err(damage)),
+        other => other.map(Ok),
     }
 }

@@ -10,10 +10,11 @@ use crate::redis::{Reply, Store};
 
 script!(
     "bury" " flags=allow-oom"
-    uses "clock" "events" "lists" "elements" "ledger" "queue" "wakeup" "presence" "office" "hand_back"
+    uses "clock" "events" "lists" "elements" "ledger" "brakes" "queue" "wakeup" "presence" "office" "hand_back"
 );
 
-/// The facts about a member that never change and that the failure detector needs.
+/// The facts about a member that never change and that the failure detector needs. All are zero if the member's record
+/// was deleted, and a single one is zero if a foreign client has overwritten it. The lease alone decides then.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     pub lanes: usize,
@@ -82,5 +83,20 @@ impl Store {
     ) -> Result<Bury> {
         let call = call(self.keys(), victim, absent_since_ms, grace, detector);
         read(self.run(&SCRIPT, &call).await?)
+    }
+
+    /// Like `bury`, except that a damaged value in Redis ends the tries. Returns what is wrong with it.
+    pub async fn bury_unless_damaged(
+        &self,
+        victim: Incarnation,
+        absent_since_ms: u64,
+        grace: Duration,
+        detector: Option<Incarnation>,
+    ) -> Result<Result<Bury, String>> {
+        let call = call(self.keys(), victim, absent_since_ms, grace, detector);
+        match self.run_unless_damaged(&SCRIPT, &call).await? {
+            Ok(reply) => read(reply).map(Ok),
+            Err(damage) => Ok(Err(damage)),
+        }
     }
 }

@@ -1,4 +1,4 @@
--- cancel: takes a message back that was published with a delay, if it is not due yet.
+-- cancel: takes a message back that was published with a delay, if it has not gone to the queue yet.
 -- KEYS   schema requires application ledger later delayed publisher [key]
 -- ARGV   oldest newest known-words application sequence memory-ms id
 --        application, sequence, memory-ms: as in `submit`. id: which message. It is 0 if a key names the message.
@@ -7,15 +7,11 @@
 -- Invariant: a message that is cancelled was in no hand and never will be. It counts as cancelled. A message that waits
 -- for another delivery is not cancelled. The key by which a message was cancelled is free again.
 local ledger, later, delayed, publisher, key = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local ours, sequence = ARGV[4], tonumber(ARGV[5])
+local sequence = tonumber(ARGV[5])
 
-local layout, refusal = read_layout(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3])
+local layout, _, refusal = admit(KEYS[1], KEYS[2], KEYS[3], ARGV[4], ARGV[1], ARGV[2], ARGV[3])
 if refusal then
   return refusal
-end
-local theirs = redis.call('GET', KEYS[3])
-if theirs and ours ~= '' and theirs ~= ours then
-  return { 'application', theirs }
 end
 local last, outcome = read_memory(publisher, '^(%d+) (%d+) ([%d ]*)$')
 if last and tonumber(last) > sequence then
@@ -47,7 +43,6 @@ if is_cancelled == 1 then
     redis.call('DEL', key)
   end
   -- The first in line may know an earlier time. Then it makes a turn too early, and learns the next time.
-  local soonest = redis.call('ZRANGE', later, 0, 0, 'WITHSCORES')[2] or '0'
-  redis.call('HSET', ledger, 'cancelled', text(tonumber(counts[1] or 0) + 1), 'soonest', text(tonumber(soonest)))
+  redis.call('HSET', ledger, 'cancelled', text(tonumber(counts[1] or 0) + 1), 'soonest', text(read_soonest(later)))
 end
 return { 'cancelled', is_cancelled }

@@ -1,5 +1,6 @@
 -- join: registers a node or a reader as a member of the ring.
 -- KEYS   schema requires application members succession member ledger events epoch ready errors journal later delayed
+-- KEYS   ticks checkpoint singles
 -- ARGV   oldest newest known-words application incarnation kind lanes host pid lease-ms presence max-deaths journal
 -- ARGV   duties
 --        oldest, newest: the layouts that the caller knows. known-words: those of `requires`, with spaces between them.
@@ -14,16 +15,12 @@ local schema, application, members, succession, member = KEYS[1], KEYS[3], KEYS[
 local ledger, events = KEYS[7], KEYS[8]
 local ours, incarnation, kind, lease = ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[10])
 
-local layout, refusal = read_layout(schema, KEYS[2], ARGV[1], ARGV[2], ARGV[3])
+local layout, _, refusal = admit(schema, KEYS[2], application, ours, ARGV[1], ARGV[2], ARGV[3])
 if refusal then
   return refusal
 end
-local theirs = redis.call('GET', application)
-if theirs and ours ~= '' and theirs ~= ours then
-  return { 'application', theirs }
-end
--- These reads fail on a key of another type. So the step checks every key that the ring will ever use before its first
--- write.
+-- These reads fail on a key of another type. So before its first write, the step checks every key of the ring that has
+-- a fixed name.
 redis.call('ZCARD', members)
 redis.call('ZCARD', succession)
 local born = check_counts(ledger, 'joined', 'born')[2]
@@ -34,6 +31,9 @@ redis.call('LLEN', KEYS[11])
 redis.call('XLEN', KEYS[12])
 redis.call('ZCARD', KEYS[13])
 redis.call('HGET', KEYS[14], '')
+redis.call('HGET', KEYS[15], '')
+redis.call('GET', KEYS[16])
+redis.call('HGET', KEYS[17], '')
 
 local now = now_ms()
 local known = redis.call('HGET', member, 'number')

@@ -82,6 +82,9 @@ pub(super) fn call(keys: &Keys, me: &Introduction<'_>) -> Call {
         ("journal", &keys.journal),
         ("later", &keys.later),
         ("delayed", &keys.delayed),
+        ("ticks", &keys.ticks),
+        ("checkpoint", &keys.checkpoint),
+        ("singles", &keys.singles),
     ]);
     let kind = match me.kind {
         MemberKind::Node => "node",

@@ -25,12 +25,12 @@ local incumbent, due = office[1], tonumber(office[4]) or now
 local its_epoch, sent, its_lease, vacated =
   tonumber(office[2]), tonumber(office[3]), tonumber(office[6]) or 0, tonumber(office[8])
 local counts = check_counts(ledger, 'published', 'born', 'lost', 'takeovers')
-local found, latest = tonumber(counts[1] or 0), tonumber(checked(redis.call('GET', epochs)) or 0)
+local found, latest = tonumber(counts[1] or 0), tonumber(checked(redis.call('GET', epochs), epochs) or 0)
 local known_epoch = tonumber(ARGV[9])
 local published = found + loss(ARGV[8], known_epoch, ARGV[10], found, its_epoch, tonumber(office[9]), counts[2])
 
--- A term whose record was partly deleted cannot be reported again, so the next one begins. If a call with `replaces` is
--- repeated, the stored epoch is already a newer one.
+-- A term whose fields were partly deleted cannot be reported again, so the next one begins. If a call with `replaces`
+-- is repeated, the stored epoch is already a newer one.
 if incumbent == me and ARGV[11] ~= office[2] and its_epoch and sent then
   return { 'leads', its_epoch, sent, found, due, now, 0, 0 }
 end

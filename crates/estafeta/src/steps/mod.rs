@@ -11,16 +11,22 @@
 //! Every step can be repeated without harm after a lost reply, so the store repeats it.
 
 mod beat;
+mod brakes;
 mod bury;
 mod cancel;
+mod checkpoint;
+mod effect_targets;
 mod join;
 mod known;
 mod lead;
 mod leave;
+mod limit;
+mod pause;
 mod publish;
 mod report;
 mod resign;
 mod resolve;
+mod roll;
 mod script;
 mod snapshot;
 mod submit;
@@ -34,19 +40,25 @@ mod wake;
 
 pub use beat::Health;
 pub(crate) use beat::{Beat, BeatReport, Office};
+pub use brakes::Rate;
+pub(crate) use brakes::{Brakes, NEVER};
 pub(crate) use bury::{Bury, Facts};
 pub(crate) use cancel::{Cancellation, MessageRef};
+pub(crate) use effect_targets::{BadEffects, MessageEffects};
 pub use join::Duties;
 pub(crate) use join::{Introduction, MemberKind};
 pub(crate) use known::Known;
 pub(crate) use lead::{Candidacy, Lead, Term};
-pub(crate) use publish::{Batch, Publish};
+pub(crate) use limit::LimitChange;
+pub use pause::Activity;
+pub(crate) use publish::{Dispatch, Publish};
 pub(crate) use report::{Reported, SourceFailure};
+pub(crate) use roll::Roll;
 pub(crate) use script::{Call, Script};
 pub(crate) use submit::{MessageKey, NewMessage, Submission, Submit, Submitted};
 pub(crate) use suspects::Suspects;
-pub(crate) use take::{Shown, Take};
-pub(crate) use turn::{Disposition, NotDone, Part, Settlement, Turn};
+pub(crate) use take::{ShownLetters, Take};
+pub(crate) use turn::{Disposition, NotDone, Part, SUSPICIOUS, Settlement, Turn};
 
 use std::time::Duration;
 
@@ -54,7 +66,7 @@ use script::script;
 
 /// All scripts, for tests that load or inspect each of them.
 #[cfg(test)]
-static SCRIPTS: [&Script; 17] = [
+static SCRIPTS: [&Script; 20] = [
     &join::SCRIPT,
     &beat::SCRIPT,
     &lead::SCRIPT,
@@ -70,6 +82,9 @@ static SCRIPTS: [&Script; 17] = [
     &bury::SCRIPT,
     &leave::SCRIPT,
     &wake::SCRIPT,
+    &pause::SCRIPT,
+    &limit::SCRIPT,
+    &checkpoint::SCRIPT,
     &resolve::SCRIPT,
     &snapshot::SCRIPT,
 ];

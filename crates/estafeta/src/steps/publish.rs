@@ -10,15 +10,25 @@ use crate::message::Message;
 use crate::pack;
 use crate::redis::{Reply, Store};
 
-script!("publish" "" uses "clock" "lists" "ledger" "queue" "wakeup");
+script!("publish" "" uses "clock" "lists" "ledger" "brakes" "queue" "wakeup");
 
 /// The messages of one call, and the conditions under which they are published.
-pub(crate) struct Batch<'a> {
+pub(crate) struct Dispatch<'a> {
     pub epoch: Epoch,
     /// The number of earlier publishes in this term.
     pub n: u64,
-    /// Their ids follow the last one that the caller knows. Redis changes them if other messages were published since.
+    /// The id after the last one that the caller knows.
+    pub first_id: u64,
+    /// Their ids begin with `first_id`. Redis changes them if other messages were published since.
     pub messages: &'a [Message],
+    /// The most messages that share an element.
+    pub pack: usize,
+    /// The checkpoint that moves with the messages.
+    pub checkpoint: Option<&'a [u8]>,
+    /// Schedule entries whose last ticks move with the messages: names and milliseconds.
+    pub ticks: &'a [(String, u64)],
+    /// By how many intervals the next tick moves on.
+    pub intervals: usize,
     pub interval: Duration,
     pub catch_up: bool,
     pub max_waiting: u64,
@@ -42,6 +52,11 @@ pub(crate) enum Publish {
     Full {
         now_ms: u64,
     },
+    /// Producing is paused until then.
+    Paused {
+        now_ms: u64,
+        end_ms: u64,
+    },
     /// The limit of the ring does not allow all of these messages.
     Limit {
         /// How many messages are published.
@@ -51,29 +66,42 @@ pub(crate) enum Publish {
     Fenced,
 }
 
-pub(super) fn call(keys: &Keys, me: Incarnation, batch: &Batch<'_>) -> Call {
+pub(super) fn call(keys: &Keys, me: Incarnation, dispatch: &Dispatch<'_>) -> Call {
     let wakeups = &keys.wakeups;
-    let elements = pack::elements(batch.messages);
+    let elements = pack::elements(dispatch.messages, dispatch.pack);
     let bytes = elements.iter().map(Vec::len).sum();
+    let moves = dispatch.checkpoint.is_some() || !dispatch.ticks.is_empty();
     let keys = [
         ("members", &keys.members),
         ("member", &keys.member(me)),
         ("ledger", &keys.ledger),
         ("ready", &keys.ready),
+        ("ticks", &keys.ticks),
+        ("checkpoint", &keys.checkpoint),
     ];
-    let mut call = SCRIPT.call_with_room(&keys, elements.len(), bytes);
+    let keys = if moves { &keys[..] } else { &keys[..4] };
+    let mut call = SCRIPT.call_with_room(keys, elements.len(), bytes);
     call.arg("incarnation", me.to_string())
-        .arg("epoch", batch.epoch.0)
-        .arg("n", batch.n)
-        .arg("first-id", batch.messages.first().map_or(0, |message| message.id))
-        .arg("interval-ms", millis(batch.interval))
-        .arg("catch-up", flag(batch.catch_up))
-        .arg("max-waiting", batch.max_waiting)
-        .arg("limit", batch.limit)
-        .arg("lease-ms", millis(batch.lease))
-        .arg("late-ms", millis(batch.late))
+        .arg("epoch", dispatch.epoch.0)
+        .arg("n", dispatch.n)
+        .arg("first-id", dispatch.first_id)
+        .arg("interval-ms", millis(dispatch.interval))
+        .arg("catch-up", flag(dispatch.catch_up))
+        .arg("max-waiting", dispatch.max_waiting)
+        .arg("limit", dispatch.limit)
+        .arg("lease-ms", millis(dispatch.lease))
+        .arg("late-ms", millis(dispatch.late))
         .arg("wakeup-prefix", wakeups)
-        .arg("count", batch.messages.len());
+        .arg("count", dispatch.messages.len())
+        .arg("intervals", dispatch.intervals);
+    if moves {
+        call.arg("moves", flag(dispatch.checkpoint.is_some()))
+            .arg("checkpoint", dispatch.checkpoint.unwrap_or_default())
+            .arg("ticks", dispatch.ticks.len());
+        for (name, ms) in dispatch.ticks {
+            call.arg("name", name).arg("tick-ms", ms);
+        }
+    }
     for element in elements {
         call.arg("element", element);
     }
@@ -88,6 +116,7 @@ fn read(mut reply: Reply) -> Result<Publish> {
         }
         "behind" => Ok(Publish::Behind),
         "full" => Ok(Publish::Full { now_ms: reply.number()? }),
+        "paused" => Ok(Publish::Paused { now_ms: reply.number()?, end_ms: reply.number()? }),
         "limit" => Ok(Publish::Limit { published: reply.number()? }),
         "fenced" => Ok(Publish::Fenced),
         other => reply.unknown(other),
@@ -95,7 +124,15 @@ fn read(mut reply: Reply) -> Result<Publish> {
 }
 
 impl Store {
-    pub async fn publish(&self, me: Incarnation, batch: &Batch<'_>) -> Result<Publish> {
-        read(self.run(&SCRIPT, &call(self.keys(), me, batch)).await?)
+    pub async fn publish(&self, me: Incarnation, dispatch: &Dispatch<'_>) -> Result<Publish> {
+        read(self.run(&SCRIPT, &call(self.keys(), me, dispatch)).await?)
+    }
+
+    /// Returns the checkpoint, and the last tick of each schedule entry. The generator of a term alone changes them. So
+    /// they are right for a caller that has taken office before, until another member takes it. After that the caller
+    /// cannot publish.
+    pub async fn progress(&self) -> Result<(Option<Vec<u8>>, Vec<(Vec<u8>, Vec<u8>)>)> {
+        let checkpoint = self.read(redis::cmd("GET").arg(&self.keys().checkpoint)).await?;
+        Ok((checkpoint, self.read(redis::cmd("HGETALL").arg(&self.keys().ticks)).await?))
     }
 }

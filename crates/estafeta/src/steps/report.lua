@@ -9,8 +9,10 @@
 -- in the line, the generator keeps the office.
 local succession, ledger, events = KEYS[1], KEYS[2], KEYS[3]
 local me, n, in_a_row = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
--- A generator gives way after `patience` failures in a row. After that many, only every tenth one gets an event.
+-- A generator gives way after `patience` failures in a row, and the last of them always gets an event. Of other
+-- failures only the first ones and every tenth do: counted in a row if the row is long, and otherwise in the term.
 local patience = 5
+local nth = in_a_row > patience and in_a_row or n
 
 local office = redis.call('HMGET', ledger, 'member', 'epoch', 'number')
 if office[1] ~= me or office[2] ~= ARGV[2] then
@@ -25,7 +27,7 @@ local number = office[3] or '0'
 
 redis.call('HSET', ledger, 'reported', ARGV[3])
 redis.call('HINCRBY', ledger, 'source-failed', 1)
-if in_a_row <= patience or in_a_row % 10 == 0 then
+if nth <= patience or nth % 10 == 0 or in_a_row == patience then
   announce(events, 'source-failed', 'member', number, 'in-a-row', ARGV[4], 'reason', ARGV[5])
 end
 if not gives_way then

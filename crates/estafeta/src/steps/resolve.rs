@@ -5,9 +5,9 @@ use crate::error::Result;
 use crate::keys::Keys;
 use crate::redis::Store;
 
-script!("resolve" " flags=allow-oom" uses "clock" "events" "lists" "elements" "ledger" "queue" "wakeup");
+script!("resolve" " flags=allow-oom" uses "clock" "events" "lists" "elements" "ledger" "brakes" "queue" "wakeup");
 
-pub(super) fn call(keys: &Keys, verb: &str, elements: &[&[u8]]) -> Call {
+pub(super) fn call(keys: &Keys, verb: &str, elements: &[(u64, &[u8])]) -> Call {
     let mut call = SCRIPT.call(&[
         ("errors", &keys.errors),
         ("ready", &keys.ready),
@@ -15,15 +15,16 @@ pub(super) fn call(keys: &Keys, verb: &str, elements: &[&[u8]]) -> Call {
         ("events", &keys.events),
     ]);
     call.arg("verb", verb).arg("wakeup-prefix", &keys.wakeups);
-    for element in elements {
-        call.arg("element", *element);
+    for (index, element) in elements {
+        call.arg("index", *index).arg("element", *element);
     }
     call
 }
 
 impl Store {
-    /// Retries or drops dead letters. Returns how many of them were still there.
-    pub async fn resolve(&self, verb: &str, elements: &[&[u8]]) -> Result<u64> {
+    /// Retries or drops dead letters that the caller saw at these places of the list. Returns how many of them were still
+    /// there.
+    pub async fn resolve(&self, verb: &str, elements: &[(u64, &[u8])]) -> Result<u64> {
         let mut reply = self.run(&SCRIPT, &call(self.keys(), verb, elements)).await?;
         reply.text()?;
         reply.number()

@@ -2,12 +2,13 @@
 //!
 //! A script consists of its own file and of the definitions in `shared/` that it uses. Its flags state which rules
 //! Redis itself enforces. Steps with `no-writes` run on a full server and on a replica. Steps with `allow-oom` free
-//! memory or keep the ring alive. `publish` has neither flag: when memory runs out, it is the step that must wait.
+//! memory or keep the ring alive. `publish` and `submit` have neither flag: when memory runs out, they must wait.
 //!
 //! Scripts are part of the binary. Only test builds read them from a directory instead, if `ESTAFETA_SCRIPTS` names
 //! one. `make mutants` changes a script there and can try it without a build.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use redis::{Cmd, ToRedisArgs};
@@ -84,14 +85,43 @@ pub(super) fn source(flags: &str, shared: &[(&str, &'static str)], own: (&str, &
 
 /// Puts a script together from shared pieces and its own text. It contains only the functions that it calls, because
 /// Redis spends time on every function that a call defines.
+///
+/// A script calls what it seldom needs as `rare.NAME`, after `rare = rarely()`. These functions, and those that only they
+/// use, are then defined inside the function `rarely`.
 pub(super) fn assemble(flags: &str, shared: &[Cow<'_, str>], own: &str) -> String {
-    let mut code = own.to_owned();
-    for definition in shared.iter().flat_map(|piece| definitions(piece)).rev() {
-        if names(&definition).any(|name| uses(&code, name)) {
-            code.insert_str(0, &definition);
+    let definitions: Vec<String> = shared.iter().flat_map(|piece| definitions(piece)).collect();
+    let seldom: BTreeSet<&str> = own.split("rare.").skip(1).map(first_word).collect();
+    // Of two definitions, only the later one uses the other.
+    let used_by = |mut code: String| -> Vec<bool> {
+        let mut used = vec![false; definitions.len()];
+        for (definition, used) in definitions.iter().zip(&mut used).rev() {
+            *used = names(definition).any(|name| uses(&code, name));
+            if *used {
+                code.push_str(definition);
+            }
         }
+        used
+    };
+    let often = used_by(own.replace("rare.", "rare_"));
+    let seldom_used = used_by(seldom.iter().copied().collect::<Vec<_>>().join("\n") + "\n");
+    let mut code = format!("#!lua{flags}\n");
+    code.extend(definitions.iter().zip(&often).filter(|(_, often)| **often).map(|(text, _)| text.as_str()));
+    if !seldom.is_empty() {
+        code.push_str("local function rarely()\n");
+        for (text, (often, seldom)) in definitions.iter().zip(often.iter().zip(&seldom_used)) {
+            if *seldom && !often {
+                code.push_str(text);
+            }
+        }
+        let fields: Vec<_> = seldom.iter().map(|name| format!("{name} = {name}")).collect();
+        code.push_str(&format!("return {{ {} }}\nend\n", fields.join(", ")));
     }
-    format!("#!lua{flags}\n{code}")
+    code + own
+}
+
+/// The word with which a text begins.
+fn first_word(text: &str) -> &str {
+    text.split(|c: char| c != '_' && !c.is_ascii_alphanumeric()).next().unwrap_or_default()
 }
 
 /// The definitions of a shared piece, each with the comment above it: functions and constants.
@@ -182,6 +212,18 @@ mod tests {
             "#!lua flags=no-writes\n\n-- Limits.\nlocal few, many = 3, 9\nreturn many\n"
         );
         assert_eq!(with("return two()\n"), format!("#!lua flags=no-writes\n{PIECE}return two()\n"));
+    }
+
+    #[test]
+    fn functions_that_only_rare_ones_use_are_defined_inside_rarely() {
+        let three = "local function three()\n  return two() + many\nend\n";
+        let own = "local a = one()\nlocal rare = rarely()\nreturn rare.three() + rare.two()\n";
+        let code = assemble("", &[PIECE.into(), three.into()], own);
+        let (one, rest) = PIECE.split_once("\n-- Limits").unwrap();
+        let rare = format!(
+            "local function rarely()\n\n-- Limits{rest}{three}return {{ three = three, two = two }}\nend\n"
+        );
+        assert_eq!(code, format!("#!lua\n{one}{rare}{own}"));
     }
 
     /// A piece whose layout `definitions` does not understand would be cut in the wrong places.

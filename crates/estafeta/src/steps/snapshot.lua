@@ -21,18 +21,17 @@ for i = 4, #ARGV do
     return { 'changed' }
   end
   local facts = redis.call('HMGET', KEYS[key], 'number', 'kind', 'host', 'pid', 'started', 'lease', 'presence',
-    'generated', 'cursor', 'failed', 'held', 'back', 'duties',
-    'stuck')
+    'generated', 'cursor', 'failed', 'held', 'back', 'duties', 'stuck')
   -- A member whose registration was deleted has only its name left.
   if facts[1] then
     local held = facts[2] == 'reader' and redis.call('LLEN', KEYS[key + 1]) or tonumber(facts[11]) or 0
-    local state = look_at(members, incarnation, ARGV[1] .. incarnation, facts[7] == '1', tonumber(facts[6]), now)
+    local lease = tonumber(facts[6]) or math.huge
+    local state = look_at(members, incarnation, ARGV[1] .. incarnation, facts[7] == '1', lease, now)
     local processed = (tonumber(facts[9]) or 0) - (tonumber(facts[12]) or 0)
     local rank = redis.call('ZRANK', succession, incarnation) or -1
     local lease_left = tonumber(deadline) - now
     list[#list + 1] = { incarnation, facts[1], facts[2], facts[3], facts[4], facts[5], lease_left, state, rank, held,
-      tonumber(facts[8]) or 0, processed, tonumber(facts[10]) or 0, facts[13] or '',
-      tonumber(facts[14]) or 0 }
+      tonumber(facts[8]) or 0, processed, tonumber(facts[10]) or 0, facts[13] or '', tonumber(facts[14]) or 0 }
   end
   key = key + 2
 end

@@ -1,15 +1,13 @@
 //! Reads everything that `status` shows.
 
-use super::{Call, script};
+use super::{Call, Roll, script};
 use crate::error::Result;
-use crate::identity::Incarnation;
 use crate::keys::Keys;
 use crate::redis::{Reply, Store};
 
-script!("snapshot" " flags=no-writes" uses "clock" "ledger" "queue" "presence");
+script!("snapshot" " flags=no-writes" uses "clock" "ledger" "brakes" "queue" "presence");
 
-/// `known` counts all entries of the member list. `members` are those that belong to the ring.
-pub(super) fn call(keys: &Keys, known: usize, members: &[Incarnation], events: usize) -> Call {
+pub(super) fn call(keys: &Keys, roll: &Roll, events: usize) -> Call {
     let mut names = vec![
         ("schema", keys.schema.clone()),
         ("application", keys.application.clone()),
@@ -21,28 +19,17 @@ pub(super) fn call(keys: &Keys, known: usize, members: &[Incarnation], events: u
         ("ledger", keys.ledger.clone()),
         ("events", keys.events.clone()),
     ];
-    for member in members {
-        names.push(("member", keys.member(*member)));
-        names.push(("inflight", keys.inflight(*member)));
-    }
+    names.extend(roll.member_and_inflight_keys(keys));
     let mut call = SCRIPT.call(&names);
-    call.arg("channel-prefix", &keys.channels).arg("events-wanted", events).arg("members-known", known);
-    for member in members {
-        call.arg("incarnation", member.to_string());
-    }
+    call.arg("channel-prefix", &keys.channels).arg("events-wanted", events);
+    roll.add_to(&mut call);
     call
 }
 
 impl Store {
-    /// Returns the raw snapshot, or None if the given members are not the current ones. `known` counts all entries of
-    /// the member list. `members` are those that belong to the ring.
-    pub async fn snapshot(
-        &self,
-        known: usize,
-        members: &[Incarnation],
-        events: usize,
-    ) -> Result<Option<Reply>> {
-        let mut reply = self.run(&SCRIPT, &call(self.keys(), known, members, events)).await?;
+    /// Returns the raw snapshot, or None if the given members are not the current ones.
+    pub async fn snapshot(&self, roll: &Roll, events: usize) -> Result<Option<Reply>> {
+        let mut reply = self.run(&SCRIPT, &call(self.keys(), roll, events)).await?;
         Ok((reply.text()? == "snapshot").then_some(reply))
     }
 }

@@ -1,32 +1,30 @@
 -- submit: publishes messages of a publisher outside the ring: all of them, or none.
--- KEYS   schema requires application ledger ready later delayed publisher key...
+-- KEYS   schema requires application ledger ready later delayed singles publisher key...
 -- ARGV   oldest newest known-words application sequence memory-ms max-waiting wakeup-prefix
 -- ARGV   {count key-number fingerprint window-ms delay-ms element}...
 --        application: empty if the publisher may use any ring. sequence: grows with every publish of this publisher.
 --        Repeats have the same one. memory-ms: how long the ring remembers the last publish of this publisher. count:
 --        how many messages the element holds. key-number: which of the keys it has (0: none). window-ms: how long the
---        key is taken. delay-ms: how long the message waits before it goes to the queue. Such an element is no pack. An
---        element comes without id, epoch and time.
+--        key is taken, counted from the end of the delay. delay-ms: how long the message waits before it goes to the
+--        queue. Such an element is no pack. An element comes without id, epoch and time.
 -- Answer {'submitted', first-id, duplicates, now} · {'already', first-id, duplicates} (the first try arrived, its reply
---        was lost) · {'reused', position} (this message has the key of another one) · {'full'} · {'late'} ·
---        {'schema', theirs} · {'requires', word} · {'application', theirs}
---        duplicates: `position id` and a space for each message whose key was taken by an equal one, which has this id.
---        Positions count the messages of the call from 1. The other messages have consecutive ids.
--- Invariant: while a key is taken, no other message is published with it. A publish is applied once, however often it
--- is repeated, and a late one that a later publish overtook does nothing. A refusal writes nothing. The epoch of a
--- message is Redis' time. The ring's epoch would not do: after a roll-back, a lost message may have had the same id.
-local schema, application, ledger, ready, later, delayed, publisher =
-  KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local first_key, first_element = 8, 9
+--        was lost) · {'reused', position} (this message has the key of another one) · {'full'} · {'paused', now, end} ·
+--        {'late'} · {'schema', theirs} · {'requires', word} · {'application', theirs}
+--        duplicates: `position id` and a space for each message whose key was taken by an equal one, or whose single
+--        name was taken by any, which has this id. Positions count the messages of the call from 1. The other messages
+--        have consecutive ids.
+-- Invariant: while a key is taken, no other message is published with it. While a message with a single name waits and
+-- was never claimed, no other message is published with that name. A publish is applied once, however often it is
+-- repeated, and a late one that a later publish overtook does nothing. A refusal writes nothing. The epoch of a message
+-- is Redis' time. The ring's epoch would not do: after a roll-back, a lost message may have had the same id.
+local schema, application, ledger, ready, later, delayed, singles, publisher =
+  KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local first_key, first_element = 9, 9
 local ours, sequence = ARGV[4], tonumber(ARGV[5])
 
-local layout, refusal = read_layout(schema, KEYS[2], ARGV[1], ARGV[2], ARGV[3])
+local layout, theirs, refusal = admit(schema, KEYS[2], application, ours, ARGV[1], ARGV[2], ARGV[3])
 if refusal then
   return refusal
-end
-local theirs = redis.call('GET', application)
-if theirs and ours ~= '' and theirs ~= ours then
-  return { 'application', theirs }
 end
 local last, its_first, its_duplicates = read_memory(publisher, '^(%d+) (%d+) ([%d ]*)$')
 if last and tonumber(last) > sequence then
@@ -34,12 +32,17 @@ if last and tonumber(last) > sequence then
 elseif last and tonumber(last) == sequence then
   return { 'already', tonumber(its_first), its_duplicates }
 end
-local queue, published, submitted, born = read_queue(ready, ledger, 'published', 'submitted', 'born')
-published = tonumber(published or 0)
+local queue, published, submitted, born, named =
+  read_queue(ready, ledger, 'published', 'submitted', 'born', 'singles')
+published = number_of(published, ledger)
+checked(submitted, ledger)
+checked(born, ledger)
+-- In an empty queue no message has a name, whatever is stored.
+named = queue.length > 0 and math.max(number_of(named, ledger), 0) or 0
 
 local now = now_ms()
 born = born or text(now)
-local elements, postponed, names, taken, duplicates, keys = {}, {}, {}, {}, {}, {}
+local elements, postponed, names, taken, duplicates, keys, waiting, marks = {}, {}, {}, {}, {}, {}, {}, {}
 local position, next_id = 1, published + 1
 for i = first_element, #ARGV, 6 do
   local count, number, fingerprint, after = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), ARGV[i + 2], tonumber(ARGV[i + 4])
@@ -59,7 +62,16 @@ for i = first_element, #ARGV, 6 do
       return { 'reused', position }
     elseif not id then
       keys[key] = { id = text(next_id), fingerprint = fingerprint }
-      taken[#taken + 1] = { key = key, window = ARGV[i + 3] }
+      taken[#taken + 1] = { key = key, window = text(ARGV[i + 3] + after) }
+    end
+  end
+  local name = number == 0 and after == 0 and single_name(ARGV[i + 5], 1)
+  if name then
+    id = read_single(singles, name)
+    id = waiting[name] or (named > 0 and id) or nil
+    if not id then
+      waiting[name] = text(next_id)
+      marks[#marks + 1], marks[#marks + 2] = name, waiting[name]
     end
   end
   if id then
@@ -79,15 +91,17 @@ end
 local count = next_id - published - 1
 -- What waits for a time does not wait in the queue.
 local at_once = count - #postponed
-if at_once > 0 and count_of(queue) + at_once > tonumber(ARGV[7]) then
+if count > 0 and queue.producing ~= 0 then
+  return { 'paused', now, queue.producing }
+elseif at_once > 0 and count_of(queue) + at_once > tonumber(ARGV[7]) then
   return { 'full' }
 end
 if #postponed > 0 then
   redis.call('ZCARD', later)
   for _, waits in ipairs(redis.call('HMGET', delayed, unpack(names))) do
-    -- Only an intruder can make two messages with one id.
+    -- Only a foreign client can make two messages with one id.
     if waits then
-      error({ err = 'WRONGTYPE another message with this id waits for its time' })
+      error({ err = 'WRONGTYPE ' .. delayed .. ': another message with this id waits for its time' })
     end
   end
 end
@@ -104,14 +118,21 @@ for _, one in ipairs(taken) do
   local value = keys[one.key].id .. ' ' .. born .. ' ' .. keys[one.key].fingerprint
   redis.call('SET', one.key, value, 'PX', one.window)
 end
+if #marks > 0 then
+  if named == 0 then
+    redis.call('DEL', singles)
+  end
+  redis.call('HSET', singles, unpack(marks))
+  redis.call('HSET', ledger, 'singles', text(named + #marks / 2))
+end
 local was_empty = queue.length == 0
 push(queue, elements, 1, at_once)
 if #postponed > 0 then
   change_later(queue, later, delayed, nil, postponed, now)
 end
--- If messages waited before, a member was called for them, and it calls the next one. The first in line must know of an
--- earlier time.
-if was_empty or queue.soonest ~= queue.known then
+-- If messages waited before, a member was called for them, and it calls the next one. In a pause, no member was called.
+-- The first in line must know of an earlier time.
+if was_empty or queue.ends or queue.soonest ~= queue.stored then
   wake_one(queue, ARGV[8])
 end
 save_queue(queue, 'published', text(published + count), 'submitted', text(tonumber(submitted or 0) + count), 'born',

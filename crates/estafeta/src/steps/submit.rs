@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Call, millis, script};
+use super::{Call, NEVER, millis, script};
 use crate::error::{Error, Result};
 use crate::identity::Incarnation;
 use crate::keys::Keys;
@@ -11,7 +11,7 @@ use crate::message::Message;
 use crate::pack;
 use crate::redis::{Reply, Store};
 
-script!("submit" "" uses "clock" "lists" "ledger" "layout" "publishers" "queue" "later" "wakeup");
+script!("submit" "" uses "clock" "lists" "ledger" "layout" "publishers" "brakes" "queue" "later" "wakeup" "singles");
 
 /// How long the ring remembers the last call of a publisher, to recognise a repeat of it.
 pub(super) const MEMORY: Duration = Duration::from_secs(600);
@@ -54,11 +54,13 @@ pub(crate) struct MessageKey {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Submit {
-    /// The id of each message. For a duplicate, that is the id of the first message with its key.
+    /// The id of each message. For a duplicate, that is the id of the first message with its key or its single name.
     Submitted(Vec<Submitted>),
     /// The message at this position has the key of another message. Nothing was published.
     Reused(usize),
     Full,
+    /// Producing is paused for this time, or until it is resumed.
+    Paused(Option<Duration>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +94,7 @@ pub(super) fn call(keys: &Keys, submission: &Submission<'_>) -> Call {
         ("ready", &keys.ready),
         ("later", &keys.later),
         ("delayed", &keys.delayed),
+        ("singles", &keys.singles),
         ("publisher", &publisher),
     ];
     all.extend(taken.iter().map(|key| ("key", key.as_str())));
@@ -148,6 +151,11 @@ impl Store {
                 Ok(Submit::Reused(position.saturating_sub(1)))
             }
             "full" => Ok(Submit::Full),
+            "paused" => {
+                let (now, end) = (reply.number()?, reply.number()?);
+                let left = Duration::from_millis(end.saturating_sub(now));
+                Ok(Submit::Paused((end < NEVER).then_some(left)))
+            }
             other => Err(self.refusal(other, &mut reply, Layouts::KNOWN, submission.application)?),
         }
     }

@@ -2,16 +2,20 @@
 -- KEYS   members ready ledger
 -- ARGV   channel-prefix lease-ms
 -- Answer {now, needs-wakeup(0|1), incarnation, state, incarnation, state ...}, state: expired absent ahead
---        needs-wakeup: messages wait, or a delayed one is due, although a member is idle. A member may have been called
---        and not acted on it.
+--        needs-wakeup: messages wait, or a delayed one is due, although a member is idle and may claim. A member may
+--        have been called and not acted on it.
 local members, ready, ledger = KEYS[1], KEYS[2], KEYS[3]
 local lease = tonumber(ARGV[2])
 
 local now = now_ms()
-local facts = redis.call('HMGET', ledger, 'idle', 'soonest')
+local facts = redis.call('HMGET', ledger, 'idle', 'soonest', 'brakes')
 local soonest = tonumber(facts[2]) or 0
 local waits = redis.call('LLEN', ready) > 0 or (soonest > 0 and soonest <= now)
-local answer = { now, waits and (facts[1] or '') ~= '' and 1 or 0 }
+local queue = { room = math.huge }
+if facts[3] then
+  brakes().read(queue, facts[3])
+end
+local answer = { now, waits and queue.room > 0 and (facts[1] or '') ~= '' and 1 or 0 }
 local list = redis.call('ZRANGE', members, 0, -1, 'WITHSCORES')
 -- Looks up all members at once, in bounded chunks. One call per member would be most of the cost of a large idle ring.
 for first = 1, #list, 1000 do

@@ -1,4 +1,4 @@
-//! Lists the members that do not look well. It only reads. `bury` checks again before it acts.
+//! Lists the members that do not look alive. It only reads. `bury` checks again before it acts.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::identity::Incarnation;
 use crate::keys::Keys;
 use crate::redis::{Reply, Store};
 
-script!("suspects" " flags=no-writes" uses "clock" "presence");
+script!("suspects" " flags=no-writes" uses "clock" "brakes" "presence");
 
 pub(crate) struct Suspects {
     pub now_ms: u64,

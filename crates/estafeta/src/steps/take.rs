@@ -1,4 +1,4 @@
-//! The only step of a reader: removes the dead letters that were shown, then takes the next ones.
+//! The step by which a reader works: removes the dead letters that were shown, then takes the next ones.
 //!
 //! The script only moves elements inside Redis. The reader reads its list right after the step, in the same round trip.
 //! Only that reader writes to its list.
@@ -16,7 +16,7 @@ script!("take" " flags=allow-oom" uses "clock" "ledger" "cursor");
 
 /// One call of `take`: what was shown, and how much more the reader wants.
 #[derive(Default)]
-pub(crate) struct Shown {
+pub(crate) struct ShownLetters {
     pub cursor: u64,
     pub count: usize,
     pub want: usize,
@@ -32,7 +32,7 @@ pub(crate) enum Take {
 /// How often a command may read another list than its step left, before it gives up.
 const OTHER_LISTS: usize = 10;
 
-pub(super) fn call(keys: &Keys, me: Identity, shown: &Shown) -> Call {
+pub(super) fn call(keys: &Keys, me: Identity, shown: &ShownLetters) -> Call {
     let who = me.incarnation;
     let mut call = SCRIPT.call(&[
         ("members", &keys.members),
@@ -71,7 +71,7 @@ pub(super) fn elements(list: Value) -> Result<Vec<Vec<u8>>> {
 }
 
 impl Store {
-    pub async fn take(&self, me: Identity, shown: &Shown) -> Result<Take> {
+    pub async fn take(&self, me: Identity, shown: &ShownLetters) -> Result<Take> {
         self.take_and_read(|| call(self.keys(), me, shown), me).await
     }
 

@@ -1,15 +1,20 @@
-//! The only step of a node that handles: settles what its lanes have handled, then claims for its free lanes.
+//! The step by which a node handles messages: settles what its lanes have handled, then claims for its free lanes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::effect_targets::{BadEffects, EffectTargets, MessageEffects};
 use super::{Call, flag, millis, script};
 use crate::error::Result;
 use crate::identity::Identity;
 use crate::keys::Keys;
 use crate::redis::{Reply, Store};
 
-script!("turn" " flags=allow-oom" uses "clock" "lists" "elements" "ledger" "cursor" "queue" "later" "wakeup" "outcomes");
+script!("turn" " flags=allow-oom" uses "clock" "lists" "elements" "ledger" "layout" "cursor" "brakes"
+    "queue" "later" "wakeup" "singles" "outcomes" "effects");
+
+/// A message with this many deaths is a suspect. A member holds only one at a time.
+pub(crate) const SUSPICIOUS: u32 = 2;
 
 /// One call of `turn`: what the member lets go of, and how much more it wants.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +45,12 @@ pub(crate) struct Settlement {
     pub both: bool,
     /// How many of its lanes are stuck, if Redis does not know it yet.
     pub stuck: Option<usize>,
+    /// Whether the member still holds a [suspect](SUSPICIOUS).
+    pub has_suspect: bool,
+    /// The settled messages that are done and have effects.
+    pub effects: Vec<MessageEffects>,
+    /// The application of a ring to which messages are forwarded. None if it is the name of that ring.
+    pub application: Option<String>,
 }
 
 /// A part of a pack.
@@ -79,11 +90,15 @@ pub(crate) enum Turn {
         claimed: u64,
         /// Whether more messages wait in the queue.
         waits: bool,
-        /// After this time the member makes the turn that moves the next delayed messages to the queue, if it stands
-        /// first in the line of idle members.
+        /// After this time the member makes a turn because a pause ends or delayed messages are due, if it stands first
+        /// in the line of idle members.
         due: Option<Duration>,
+        /// Whether handling is paused.
+        paused: bool,
         /// What the member claimed: the names and the elements.
         claims: Vec<(String, Vec<u8>)>,
+        /// The messages whose effects are bad.
+        bad: Vec<BadEffects>,
     },
     /// The member has lost the identity under which it called.
     Lost,
@@ -102,9 +117,18 @@ pub(super) fn call(keys: &Keys, me: Identity, this_try: u64, settlement: &Settle
         ("errors", &keys.errors),
         ("later", &keys.later),
         ("delayed", &keys.delayed),
+        ("singles", &keys.singles),
         ("journal", &keys.journal),
     ];
-    let mut call = SCRIPT.call(if journal { &names[..] } else { &names[..6] });
+    let names = if journal { &names[..] } else { &names[..7] };
+    let targets = EffectTargets::of(keys, &settlement.effects);
+    let mut call = match &targets {
+        None => SCRIPT.call(names),
+        Some(targets) => {
+            let fixed = names.iter().map(|(name, key)| (*name, key.as_str()));
+            SCRIPT.call_with_room(&fixed.chain(targets.keys()).collect::<Vec<_>>(), 0, targets.bytes)
+        }
+    };
     call.arg("incarnation", who.to_string())
         .arg("number", me.number.0)
         .arg("try", this_try)
@@ -120,7 +144,10 @@ pub(super) fn call(keys: &Keys, me: Identity, this_try: u64, settlement: &Settle
         .arg("wakeup-prefix", &keys.wakeups)
         .arg("whole", settlement.whole.len())
         .arg("returns", settlement.returns.len())
-        .arg("parts", settlement.parts.len());
+        .arg("parts", settlement.parts.len())
+        .arg("others", settlement.not_done.len())
+        .arg("journal", flag(journal))
+        .arg("suspect", flag(settlement.has_suspect));
     for name in settlement.whole.iter().chain(&settlement.returns) {
         call.arg("name", name);
     }
@@ -133,12 +160,15 @@ pub(super) fn call(keys: &Keys, me: Identity, this_try: u64, settlement: &Settle
     for NotDone { name, index, disposition } in &settlement.not_done {
         let (outcome, after, detail) = match disposition {
             Disposition::Fail { reason } => ("fail", Duration::ZERO, reason.as_bytes()),
-            // No one reads the reason of an attempt that was not the last one.
+            // Nothing reads the reason of an attempt that was not the last one.
             Disposition::Retry { after, .. } => ("retry", *after, &b""[..]),
             Disposition::Snooze { after, headers } => ("snooze", *after, &headers[..]),
         };
         call.arg("name", name).arg("index", index).arg("outcome", outcome);
         call.arg("after-ms", millis(after)).arg("detail", detail);
+    }
+    if let Some(targets) = targets {
+        targets.write(&mut call, settlement.application.as_deref());
     }
     call
 }
@@ -146,14 +176,16 @@ pub(super) fn call(keys: &Keys, me: Identity, this_try: u64, settlement: &Settle
 pub(super) fn read(mut reply: Reply) -> Result<Turn> {
     match reply.text()?.as_str() {
         "lost" | "late" => Ok(Turn::Lost),
-        "turn" => {
+        word @ ("turn" | "bad") => {
+            let bad = if word == "bad" { BadEffects::read(&reply.bytes()?)? } else { Vec::new() };
             let (cursor, claimed, waits) = (reply.number()?, reply.number()?, reply.number()? == 1);
             let due = u64::try_from(reply.integer()?).ok().map(Duration::from_millis);
+            let paused = reply.number()? == 1;
             let mut claims = Vec::with_capacity(reply.len() / 2);
             while !reply.is_empty() {
                 claims.push((reply.text()?, reply.bytes()?));
             }
-            Ok(Turn::Applied { cursor, claimed, waits, due, claims })
+            Ok(Turn::Applied { cursor, claimed, waits, due, paused, claims, bad })
         }
         other => reply.unknown(other),
     }

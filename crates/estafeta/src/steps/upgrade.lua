@@ -48,11 +48,12 @@ redis.call('DEL', members, succession)
 if queue.generator then
   vacate(ledger, succession, '0')
 end
+redis.call('HDEL', ledger, 'last', 'yielded')
 redis.call('SET', schema, ARGV[1])
 queue.idle = ''
 save_queue(queue)
 announce(events, 'upgraded', 'from', from, 'to', ARGV[1], 'returned', returned)
--- Each of them looks at once, and joins again.
+-- Calls every former member, so that it looks at once and joins again.
 for _, one in ipairs(all) do
   redis.call('PUBLISH', channels .. one.incarnation, 'office')
 end

@@ -1,16 +1,12 @@
 //! Raises the layout of a ring, if every member knows the new one.
 
-use super::{Call, script};
+use super::{Call, Roll, script};
 use crate::error::{Error, Result};
-use crate::identity::Incarnation;
 use crate::keys::Keys;
 use crate::layout::Layouts;
 use crate::redis::{Reply, Store};
 
-script!("upgrade" " flags=allow-oom" uses "clock" "events" "lists" "elements" "ledger" "queue" "office" "hand_back");
-
-/// How often the members may change before the upgrade fails.
-const TRIES: usize = 100;
+script!("upgrade" " flags=allow-oom" uses "clock" "events" "lists" "elements" "ledger" "brakes" "queue" "office" "hand_back");
 
 enum Upgrade {
     Upgraded {
@@ -27,8 +23,7 @@ enum Upgrade {
     },
 }
 
-/// `known` counts all entries of the member list. `members` are those that belong to the ring.
-pub(super) fn call(keys: &Keys, layout: u32, known: usize, members: &[Incarnation]) -> Call {
+pub(super) fn call(keys: &Keys, layout: u32, roll: &Roll) -> Call {
     let mut names = vec![
         ("schema", keys.schema.clone()),
         ("members", keys.members.clone()),
@@ -38,15 +33,10 @@ pub(super) fn call(keys: &Keys, layout: u32, known: usize, members: &[Incarnatio
         ("ledger", keys.ledger.clone()),
         ("events", keys.events.clone()),
     ];
-    for member in members {
-        names.push(("member", keys.member(*member)));
-        names.push(("inflight", keys.inflight(*member)));
-    }
+    names.extend(roll.member_and_inflight_keys(keys));
     let mut call = SCRIPT.call(&names);
-    call.arg("layout", layout).arg("channel-prefix", &keys.channels).arg("members-known", known);
-    for member in members {
-        call.arg("incarnation", member.to_string());
-    }
+    call.arg("layout", layout).arg("channel-prefix", &keys.channels);
+    roll.add_to(&mut call);
     call
 }
 
@@ -68,10 +58,8 @@ fn read(mut reply: Reply) -> Result<Upgrade> {
 impl Store {
     /// Raises the layout. Returns the former one, or None if the ring has the new one already.
     pub async fn upgrade_to(&self, layout: u32) -> Result<Option<u32>> {
-        for _ in 0..TRIES {
-            let names = self.members().await?;
-            let members: Vec<Incarnation> = names.iter().filter_map(|name| name.parse().ok()).collect();
-            let reply = self.run(&SCRIPT, &call(self.keys(), layout, names.len(), &members)).await?;
+        for _ in 0..Roll::TRIES {
+            let reply = self.run(&SCRIPT, &call(self.keys(), layout, &self.roll().await?)).await?;
             match read(reply)? {
                 Upgrade::Upgraded { from, .. } => return Ok(Some(from)),
                 Upgrade::Already => return Ok(None),
@@ -81,6 +69,6 @@ impl Store {
                 }
             }
         }
-        Err(Error::Answer("the members of the ring change too fast for an upgrade".into()))
+        Err(Roll::changes_too_fast("an upgrade"))
     }
 }

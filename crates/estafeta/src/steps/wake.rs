@@ -1,11 +1,11 @@
-//! Calls the first idle member if messages wait.
+//! Calls the first idle member if messages wait or a delayed message is due.
 
 use super::{Call, script};
 use crate::error::Result;
 use crate::keys::Keys;
 use crate::redis::Store;
 
-script!("wake" " flags=allow-oom" uses "clock" "ledger" "queue" "wakeup");
+script!("wake" " flags=allow-oom" uses "clock" "ledger" "brakes" "queue" "wakeup");
 
 pub(super) fn call(keys: &Keys) -> Call {
     let mut call = SCRIPT.call(&[("ready", &keys.ready), ("ledger", &keys.ledger)]);

@@ -2,7 +2,7 @@
 
 use estafeta_testbed::RedisServer;
 
-use crate::support::{Counter, Keep, ListedBodies, Running, config, ring};
+use crate::support::{Counter, Keep, ListedBodies, RunningNode, config, ring};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_of_any_bytes_arrives_unchanged() {
@@ -20,10 +20,10 @@ async fn a_body_of_any_bytes_arrives_unchanged() {
     let mut settings = config(&redis);
     settings.limit = Some(bodies.len() as u64);
     settings.until_done = true;
-    let one = Running::start(settings.clone(), ListedBodies(bodies.clone()), Keep::default());
+    let one = RunningNode::start(settings.clone(), ListedBodies(bodies.clone()), Keep::default());
     one.notices.wait_for("LimitReached").await;
     let kept = Keep::default();
-    let other = Running::start(settings, Counter(0), kept.clone());
+    let other = RunningNode::start(settings, Counter(0), kept.clone());
     other.ended().await.unwrap();
     one.ended().await.unwrap();
     let kept = kept.0.lock().unwrap();
@@ -37,12 +37,12 @@ async fn a_body_over_the_limit_becomes_an_error_and_the_source_goes_on() {
     let mut settings = config(&redis);
     (settings.max_body, settings.limit, settings.until_done) = (3, Some(3), true);
     let bodies = ["one", "seven", "two"].map(|body| body.as_bytes().to_vec());
-    let one = Running::start(settings.clone(), ListedBodies(bodies.into()), Keep::default());
+    let one = RunningNode::start(settings.clone(), ListedBodies(bodies.into()), Keep::default());
     one.notices.wait_for("LimitReached").await;
     let kept = Keep::default();
     // This node would accept the body. It cannot handle it, because a part of it is missing.
     settings.max_body = 100;
-    let other = Running::start(settings, Counter(0), kept.clone());
+    let other = RunningNode::start(settings, Counter(0), kept.clone());
     let notices = other.notices.clone();
     other.ended().await.unwrap();
     one.ended().await.unwrap();
@@ -61,11 +61,11 @@ async fn a_body_over_the_limit_of_a_handler_becomes_an_error_and_is_not_handled(
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     settings.limit = Some(1);
-    let one = Running::start(settings.clone(), ListedBodies(vec![b"too long".to_vec()]), Keep::default());
+    let one = RunningNode::start(settings.clone(), ListedBodies(vec![b"too long".to_vec()]), Keep::default());
     one.notices.wait_for("LimitReached").await;
     settings.max_body = 3;
     let kept = Keep::default();
-    let other = Running::start(settings, Counter(0), kept.clone());
+    let other = RunningNode::start(settings, Counter(0), kept.clone());
     other.notices.wait_for("failed #1.1: body: expected at most 3 bytes, got 8").await;
     assert!(kept.0.lock().unwrap().is_empty());
     other.stop().await.unwrap();

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use estafeta::{Duties, Failure, MemberId, Role, Source};
+use estafeta::{Duties, Failure, MemberId, Role};
 use estafeta_testbed::RedisServer;
 
-use crate::support::{Counter, Keep, Running, config, eventually, ring};
+use crate::support::{Counter, Keep, RunningNode, Source, config, eventually, ring};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_alone_generates_and_handles() {
@@ -16,7 +16,7 @@ async fn a_node_alone_generates_and_handles() {
         (settings.generator_handles, settings.concurrency) = (true, concurrency);
         (settings.limit, settings.until_done) = (Some(20), true);
         let kept = Keep::default();
-        let one = Running::start(settings, Counter(0), kept.clone());
+        let one = RunningNode::start(settings, Counter(0), kept.clone());
         one.ended().await.unwrap();
         let mut bodies: Vec<u64> = kept
             .0
@@ -35,7 +35,7 @@ async fn a_generator_that_also_handles_does_not_make_others_idle() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     (settings.generator_handles, settings.interval) = (true, Duration::ZERO);
-    let nodes = [(); 2].map(|()| Running::start(settings.clone(), Counter(0), Keep::default()));
+    let nodes = [(); 2].map(|()| RunningNode::start(settings.clone(), Counter(0), Keep::default()));
     let ring = ring(&redis).await;
     let both_work = |snapshot: &estafeta::Snapshot| {
         snapshot.members.len() == 2 && snapshot.members.iter().all(|member| member.processed > 100)
@@ -53,17 +53,17 @@ async fn a_node_that_never_handles_generates_and_holds_nothing() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     (settings.generator_handles, settings.never_handle, settings.limit) = (true, true, Some(5));
-    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("LimitReached").await;
     // Nor does another one that waits for the office.
-    let heir = Running::start(settings.clone(), Counter(0), Keep::default());
+    let heir = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     let ring = ring(&redis).await;
     let snapshot = eventually(&ring, "the heir is there", |snapshot| snapshot.members.len() == 2).await;
     assert_eq!((snapshot.waiting, snapshot.members[1].rank), (5, Some(0)), "{snapshot:?}");
     assert_eq!(snapshot.members[1].duties, Some(Duties::Generate));
     settings.never_handle = false;
     let kept = Keep::default();
-    let handler = Running::start(settings, Counter(0), kept.clone());
+    let handler = RunningNode::start(settings, Counter(0), kept.clone());
     eventually(&ring, "all are handled", |snapshot| snapshot.done == 5).await;
     assert_eq!(kept.0.lock().unwrap().len(), 5);
     for node in [one, heir, handler] {
@@ -88,9 +88,9 @@ async fn a_node_that_never_generates_leaves_a_vacant_office_alone() {
     settings.never_generate = true;
     settings.lease = Duration::from_millis(400);
     let kept = Keep::default();
-    let handler = Running::start(settings.clone(), Forbidden, kept.clone());
+    let handler = RunningNode::start(settings.clone(), Forbidden, kept.clone());
     settings.never_generate = false;
-    let generator = Running::start(settings.clone(), Counter(0), Keep::default());
+    let generator = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     handler.notices.wait_for("handled #3").await;
     let ring = ring(&redis).await;
     let snapshot = ring.snapshot(0).await.unwrap();
@@ -101,7 +101,7 @@ async fn a_node_that_never_generates_leaves_a_vacant_office_alone() {
     let start = ring.snapshot(0).await.unwrap().time_ms;
     let later = eventually(&ring, "three leases", |snapshot| snapshot.time_ms > start + 1200).await;
     assert!(later.generator.is_none() && later.members.len() == 1, "{later:?}");
-    let next = Running::start(settings, Counter(0), Keep::default());
+    let next = RunningNode::start(settings, Counter(0), Keep::default());
     next.notices.wait_for("BecameGenerator").await;
     next.notices.wait_for("generated").await;
     let notices = handler.notices.all();
@@ -121,6 +121,6 @@ async fn a_node_that_would_do_nothing_is_refused() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     (settings.never_generate, settings.never_handle) = (true, true);
-    let error = Running::start(settings, Counter(0), Keep::default()).ended().await.unwrap_err();
+    let error = RunningNode::start(settings, Counter(0), Keep::default()).ended().await.unwrap_err();
     assert_eq!(error.to_string(), "never-handle: expected a node that may generate, got 'never-generate'");
 }

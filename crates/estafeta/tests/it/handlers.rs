@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use estafeta::{Failure, Handler, Message, Selection};
+use estafeta::{Failure, Message, Outcome, Selection};
 use estafeta_testbed::RedisServer;
 use tokio::sync::Notify;
 
-use crate::support::{Counter, Gate, Hang, Keep, ListedBodies, Running, SOON, config, eventually, ring};
+use crate::support::{
+    Counter, Gate, Handler, Hang, Keep, ListedBodies, RunningNode, SOON, config, eventually, ring,
+};
 
 /// Fails, panics or succeeds, depending on the id.
 struct Moody;
@@ -30,9 +32,9 @@ async fn a_failure_and_a_panic_become_errors_with_their_reasons() {
     settings.limit = Some(3);
     settings.until_done = true;
     settings.retry.attempts = 1;
-    let one = Running::start(settings.clone(), Counter(0), Moody);
+    let one = RunningNode::start(settings.clone(), Counter(0), Moody);
     one.notices.wait_for("LimitReached").await;
-    let other = Running::start(settings, Counter(0), Moody);
+    let other = RunningNode::start(settings, Counter(0), Moody);
     other.notices.wait_for("failed #1.1: the handler panicked: I cannot stand 1").await;
     other.notices.wait_for("handled #2.1").await;
     other.notices.wait_for("failed #3.1: 3 is divisible by three").await;
@@ -51,9 +53,9 @@ async fn a_handler_that_never_returns_is_abandoned_at_the_deadline_and_its_messa
     let mut settings = config(&redis);
     settings.limit = Some(1);
     settings.stop_deadline = Duration::from_millis(300);
-    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("LimitReached").await;
-    let hanging = Running::start(settings, Counter(0), Hang);
+    let hanging = RunningNode::start(settings, Counter(0), Hang);
     let ring = ring(&redis).await;
     eventually(&ring, "the message is in hand", |snapshot| snapshot.in_flight == 1).await;
     let notices = hanging.notices.clone();
@@ -82,9 +84,9 @@ async fn a_retry_of_all_errors_ends_even_if_they_fail_again_at_once() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     (settings.interval, settings.limit) = (Duration::ZERO, Some(1000));
-    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("LimitReached").await;
-    let other = Running::start(settings, Counter(0), Refuse);
+    let other = RunningNode::start(settings, Counter(0), Refuse);
     let ring = ring(&redis).await;
     eventually(&ring, "all have failed", |snapshot| snapshot.errors_kept == 1000).await;
     for _ in 0..3 {
@@ -103,11 +105,11 @@ async fn a_result_whose_reply_was_lost_is_settled_without_a_second_call_of_the_h
     let mut settings = config(&redis);
     (settings.limit, settings.max_batch) = (Some(2), 1);
     let bodies = vec![b"small".to_vec(), vec![b'x'; 100_000]];
-    let one = Running::start(settings.clone(), ListedBodies(bodies), Keep::default());
+    let one = RunningNode::start(settings.clone(), ListedBodies(bodies), Keep::default());
     one.notices.wait_for("LimitReached").await;
     let (calls, started, finish) = <(Arc<AtomicUsize>, Arc<Notify>, Arc<Notify>)>::default();
     let gate = Gate { calls: Arc::clone(&calls), started: Arc::clone(&started), finish: Arc::clone(&finish) };
-    let other = Running::start(settings, Counter(0), gate);
+    let other = RunningNode::start(settings, Counter(0), gate);
     started.notified().await;
     // The reply to the settle also carries the second message. Redis executes the settle, but closes the connection
     // instead of sending a reply that is larger than the limit.
@@ -135,4 +137,53 @@ fn limit_replies(redis: &RedisServer, bytes: usize) {
     let limit = format!("normal {bytes} 0 0 pubsub {bytes} 0 0");
     let mut set = redis::cmd("CONFIG");
     set.arg("SET").arg("client-output-buffer-limit").arg(limit).exec(&mut redis.connect()).unwrap();
+}
+
+/// Panics when it is dropped.
+struct PanicsInDrop;
+
+impl Drop for PanicsInDrop {
+    fn drop(&mut self) {
+        panic!("in drop");
+    }
+}
+
+/// An answer that panics when it becomes an outcome, unless it is `None`.
+struct PanickingAnswer(Option<PanicsInDrop>);
+
+impl From<PanickingAnswer> for Outcome {
+    fn from(answer: PanickingAnswer) -> Self {
+        assert!(answer.0.map(std::mem::forget).is_none(), "in into");
+        Self::done()
+    }
+}
+
+/// Panics when its future is dropped, and when its answer is converted.
+struct Treacherous;
+
+impl Handler<PanickingAnswer> for Treacherous {
+    async fn handle(&self, message: &Message) -> Result<PanickingAnswer, Failure> {
+        match message.id {
+            1 => {
+                let _trap = PanicsInDrop;
+                std::future::pending().await
+            }
+            2 => Ok(PanickingAnswer(Some(PanicsInDrop))),
+            _ => Ok(PanickingAnswer(None)),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_after_the_time_limit_or_while_the_answer_is_converted_ends_no_node() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    (settings.generator_handles, settings.time_limit) = (true, Duration::from_millis(200));
+    (settings.limit, settings.until_done, settings.retry.attempts) = (Some(3), true, 1);
+    let one = RunningNode::start(settings, Counter(0), Treacherous);
+    let notices = one.notices.clone();
+    one.ended().await.unwrap();
+    notices.wait_for("failed #1.1: the handler took longer than its time limit of 200ms").await;
+    notices.wait_for("failed #2.1: the handler panicked: in into").await;
+    notices.wait_for("handled #3.1").await;
 }

@@ -5,10 +5,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use estafeta::{DeadLetterReader, Failure, Publisher, Ring, Selection};
+use bytes::Bytes;
+use estafeta::{
+    Batch, Config, DeadLetterReader, Failure, Feed, Message, Node, Outcome, Publisher, Ring, Schedule,
+    Selection,
+};
 use estafeta_testbed::RedisServer;
 
-use crate::support::{Counter, Keep, ListedBodies, Running, config, endpoint, eventually, ring};
+use crate::support::{Counter, Handler, Keep, Notices, RunningNode, config, endpoint, eventually, ring};
 
 const PAGE: &str = include_str!("../../../../docs/keyspace.md");
 
@@ -31,6 +35,8 @@ fn name_of(key: &str) -> String {
         ["inflight", _] => "{ring}:inflight:<incarnation>".into(),
         ["publisher", _] => "{ring}:publisher:<incarnation>".into(),
         ["key", _] => "{ring}:key:<key>".into(),
+        ["result", _] => "{ring}:result:<id>".into(),
+        ["u", _] => "{ring}:u:<name>".into(),
         _ => format!("{{ring}}:{rest}"),
     }
 }
@@ -40,16 +46,31 @@ async fn every_key_of_a_live_ring_is_on_the_page_and_every_key_of_the_page_is_us
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     settings.journal = true;
-    let one = Running::start(settings.clone(), ListedBodies(vec![b"x".to_vec()]), Keep::default());
+    // What a schedule and a feed leave in Redis stays there.
+    let pulse = Schedule::every("pulse", Duration::from_millis(10)).unwrap().body(Bytes::from("x"));
+    let heard = Notices::new();
+    let (notices, scheduled) = (heard.clone(), Node::with(settings.clone()).generate(pulse));
+    let scheduled = scheduled.observe(move |notice| notices.add(notice));
+    let scheduled = RunningNode::spawn(scheduled, heard);
+    scheduled.notices.wait_for("generated").await;
+    scheduled.stop().await.unwrap();
+    let one = RunningNode::start_feed(settings.clone(), Checkpoints, Keep::default());
     one.notices.wait_for("generated").await;
     settings.max_body = 1;
-    let other = Running::start(settings.clone(), Counter(0), SlowHandler);
+    let other = RunningNode::start(settings.clone(), Counter(0), SlowHandler);
     other.notices.wait_for("failed").await;
     // What a reader prints stays in its list until it is released.
     let mut reader = DeadLetterReader::join(settings).await.unwrap();
     assert!(!reader.next().await.unwrap().is_empty());
-    let publisher = Publisher::connect(endpoint(&redis), "estafeta".parse().unwrap()).await.unwrap();
+    let publisher: Publisher =
+        Publisher::of(&Config::new(endpoint(&redis), "estafeta".parse().unwrap())).await.unwrap();
     publisher.publish("x").key("k").await.unwrap();
+    // A single name is taken only for a moment, so it is taken again and again.
+    let single = tokio::spawn(async move {
+        while publisher.publish("x").single("s").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
     // No release writes this key yet. Members that joined before do not mind.
     redis::cmd("SADD").arg("{estafeta}:requires").arg("tides").exec(&mut redis.connect()).unwrap();
     let mut seen = BTreeSet::new();
@@ -70,20 +91,43 @@ async fn every_key_of_a_live_ring_is_on_the_page_and_every_key_of_the_page_is_us
         seen.len() == documented.len()
     })
     .await;
+    single.abort();
     reader.leave().await.unwrap();
     one.stop().await.unwrap();
     other.stop().await.unwrap();
 }
 
-/// Fails slowly, so that the test finds messages in flight. Every third message is tried again much later.
+/// Moves a checkpoint with each message.
+struct Checkpoints;
+
+impl Feed for Checkpoints {
+    type Body = Bytes;
+    type Checkpoint = String;
+
+    async fn open(&mut self, _: Option<String>) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Result<Batch<Bytes, String>, Failure> {
+        Ok(Batch::one("x".into()).checkpoint("here".to_owned()))
+    }
+}
+
+/// Fails slowly, so that the test finds messages in flight. Every third message is tried again much later, and another
+/// third has effects when it is tried again.
 struct SlowHandler;
 
-impl estafeta::Handler for SlowHandler {
-    async fn handle(&self, message: &estafeta::Message) -> Result<(), estafeta::Failure> {
+impl Handler<Outcome> for SlowHandler {
+    async fn handle(&self, message: &Message) -> Result<Outcome, Failure> {
         tokio::time::sleep(Duration::from_millis(20)).await;
         match message.id % 3 {
             0 => Err(Failure::fatal("no good")),
-            1 => Err(Failure::retry_after(Duration::from_millis(10), "perhaps")),
+            1 if message.failures == 0 => Err(Failure::retry_after(Duration::from_millis(10), "perhaps")),
+            1 => {
+                let outcome = Outcome::done().add("count", 1).append("log", [("a", "b")], Some(100));
+                let hour = Duration::from_secs(3600);
+                Ok(outcome.set("last", "x", Some(hour)).result("fine", hour))
+            }
             _ => Err(Failure::retry_after(Duration::from_secs(3600), "much later")),
         }
     }
@@ -106,31 +150,36 @@ async fn the_recommended_rights_are_enough() {
     // A queue of single messages, longer than what a lane claims without checking their size.
     let mut singles = settings.clone();
     (singles.max_batch, singles.interval, singles.limit) = (1, Duration::ZERO, Some(300));
-    let one = Running::start(singles.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(singles.clone(), Counter(0), Keep::default());
     one.notices.wait_for("LimitReached").await;
     singles.max_batch = 1000;
-    let quick = Running::start(singles, Counter(0), Keep::default());
+    let quick = RunningNode::start(singles, Counter(0), Keep::default());
     quick.notices.wait_for("handled #300.1").await;
     quick.stop().await.unwrap();
     one.stop().await.unwrap();
 
-    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("generated").await;
-    let other = Running::start(settings.clone(), Counter(0), SlowHandler);
+    let other = RunningNode::start(settings.clone(), Counter(0), SlowHandler);
     other.notices.wait_for("failed #309").await;
+    other.notices.wait_for("handled #304.2").await;
+    other.notices.wait_for("handled #307.2").await;
     one.stop().await.unwrap();
     other.notices.wait_for("BecameGenerator").await;
     other.stop().await.unwrap();
 
     let limited = Ring::connect(settings.redis.clone(), "estafeta".parse().unwrap()).await.unwrap();
     assert!(limited.snapshot(5).await.unwrap().balanced);
+    let results = limited.result_ids().await.unwrap();
+    assert_eq!(limited.result(results[0]).await.unwrap().unwrap().value, b"fine");
+    assert_eq!(limited.erase_user_keys().await.unwrap(), 3);
     assert!(!limited.events_after("", 5).await.unwrap().is_empty());
     assert!(!limited.journal().await.unwrap().is_empty());
     let errors = limited.errors(0, 2).await.unwrap();
     assert_eq!(limited.retry_errors(&Selection::Ids(vec![errors[0].message.id])).await.unwrap(), 1);
     assert_eq!(limited.drop_errors(&Selection::Ids(vec![errors[1].message.id])).await.unwrap(), 1);
     assert_eq!(limited.upgrade().await.unwrap(), None);
-    let publisher = Publisher::of(&settings).await.unwrap();
+    let publisher: Publisher = Publisher::of(&settings).await.unwrap();
     assert!(!publisher.publish("x").key("k").await.unwrap().duplicate);
     let mut dead_member = redis::cmd("ZADD");
     dead_member.arg("{estafeta}:members").arg(1).arg("00000000000000aa").exec(&mut redis.connect()).unwrap();

@@ -3,36 +3,38 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use estafeta::{Config, Failure, Handler, Message, Node, Outcome, Retry};
+use estafeta::{Config, Failure, Message, Outcome, Publisher, Retry};
 use estafeta_testbed::{Process, RedisServer};
 
-use crate::support::{Counter, Keep, ListedBodies, Running, SOON, config, endpoint, eventually, ring};
+use crate::support::{
+    Counter, Handler, Keep, ListedBodies, RunningNode, SOON, config, endpoint, eventually, ring,
+};
 
 const URL: &str = "LATER_TEST_URL";
 /// How long the handlers of these tests have a message wait.
 const NAP: Duration = Duration::from_millis(1200);
 
 /// What a handler saw of a message: id, delivery, failures, snoozes, carry.
-type Seen = (u64, u32, u32, u32, Option<String>);
+type SeenMessage = (u64, u32, u32, u32, Option<String>);
 
 /// Answers as its function decides, and remembers what it saw.
 #[derive(Clone)]
-struct Script {
-    seen: Arc<Mutex<Vec<Seen>>>,
+struct RememberingHandler {
+    seen: Arc<Mutex<Vec<SeenMessage>>>,
     answer: fn(&Message) -> Result<Outcome, Failure>,
 }
 
-impl Script {
+impl RememberingHandler {
     fn new(answer: fn(&Message) -> Result<Outcome, Failure>) -> Self {
         Self { seen: Arc::default(), answer }
     }
 
-    fn seen(&self) -> Vec<Seen> {
+    fn seen(&self) -> Vec<SeenMessage> {
         self.seen.lock().unwrap().clone()
     }
 }
 
-impl Handler<Outcome> for Script {
+impl Handler<Outcome> for RememberingHandler {
     async fn handle(&self, message: &Message) -> Result<Outcome, Failure> {
         let Message { id, delivery, failures, snoozes, .. } = *message;
         let carry = message.carry().map(ToOwned::to_owned);
@@ -58,16 +60,16 @@ async fn a_message_is_tried_again_until_its_attempts_are_used_up() {
     let redis = RedisServer::start();
     let mut settings = settings(&redis, 4);
     settings.until_done = true;
-    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("LimitReached").await;
-    let script = Script::new(|message| match message.id {
+    let script = RememberingHandler::new(|message| match message.id {
         1 => Err(Failure::new("never")),
         2 if message.failures < 2 => Err(Failure::retry_after(Duration::from_millis(5), "not yet")),
         3 => Err(Failure::fatal("no use")),
         4 if message.delivery == 1 => panic!("I cannot stand {}", message.id),
         _ => Ok(Outcome::done()),
     });
-    let other = Running::start(settings, Counter(0), script.clone());
+    let other = RunningNode::start(settings, Counter(0), script.clone());
     other.notices.wait_for("failed #3.1: no use").await;
     other.notices.wait_for("again #1.1 after").await;
     other.notices.wait_for("again #2.1 after 5ms: not yet").await;
@@ -98,14 +100,14 @@ async fn a_message_is_tried_again_until_its_attempts_are_used_up() {
 async fn a_snoozed_message_comes_again_with_what_it_carries_and_uses_up_no_attempt() {
     let redis = RedisServer::start();
     let settings = settings(&redis, 1);
-    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("LimitReached").await;
-    let script = Script::new(|message| match message.snoozes {
+    let script = RememberingHandler::new(|message| match message.snoozes {
         5 if message.failures == 0 => Err(Failure::new("once")),
         5 => Ok(Outcome::done()),
         page => Ok(Outcome::snooze(Duration::from_millis(2)).carry(format!("page {page}"))),
     });
-    let other = Running::start(settings, Counter(0), script.clone());
+    let other = RunningNode::start(settings, Counter(0), script.clone());
     other.notices.wait_for("handled #1.7").await;
     let carried: Vec<_> = script.seen().into_iter().map(|seen| seen.4).collect();
     let page = |page: &str| Some(format!("page {page}"));
@@ -123,11 +125,11 @@ async fn a_message_that_is_due_on_an_idle_ring_arrives() {
     let redis = RedisServer::start();
     let mut settings = settings(&redis, 40);
     settings.interval = Duration::from_millis(1);
-    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("LimitReached").await;
     let naps = Naps::default();
     let handlers: Vec<_> =
-        (0..3).map(|_| Running::start(settings.clone(), Counter(0), naps.clone())).collect();
+        (0..3).map(|_| RunningNode::start(settings.clone(), Counter(0), naps.clone())).collect();
     let ring = ring(&redis).await;
     eventually(&ring, "all are done", |snapshot| snapshot.done == 40).await;
     let mut late: Vec<Duration> = naps.late.lock().unwrap().clone();
@@ -171,8 +173,7 @@ async fn run_a_napping_node_for_the_other_tests() {
     (settings.limit, settings.interval) = (Some(3), Duration::from_millis(20));
     // Its lease does not run out while it is frozen.
     settings.lease = Duration::from_secs(60);
-    let node = Node::new(settings, Counter(0), Script::new(nap), ());
-    node.run(std::future::pending()).await.unwrap();
+    RunningNode::for_ever(settings, Counter(0), RememberingHandler::new(nap)).await;
 }
 
 fn start_node(redis: &RedisServer) -> Process {
@@ -202,7 +203,7 @@ async fn a_message_arrives_although_the_node_that_waits_for_its_time_is_frozen()
 async fn arrives_without<T>(fault: impl FnOnce(&Process) -> T, buried: u64) {
     let redis = RedisServer::start();
     let settings = settings(&redis, 3);
-    let generator = Running::start(settings.clone(), ListedBodies(vec![b"x".to_vec()]), Keep::default());
+    let generator = RunningNode::start(settings.clone(), ListedBodies(vec![b"x".to_vec()]), Keep::default());
     generator.notices.wait_for("LimitReached").await;
     let first = start_node(&redis);
     let ring = ring(&redis).await;
@@ -210,7 +211,7 @@ async fn arrives_without<T>(fault: impl FnOnce(&Process) -> T, buried: u64) {
         snapshot.later == 3 && idle(&redis) == 1
     })
     .await;
-    let second = Running::start(settings, Counter(0), Script::new(nap));
+    let second = RunningNode::start(settings, Counter(0), RememberingHandler::new(nap));
     eventually(&ring, "the second node is idle", |_| idle(&redis) == 2).await;
     fault(&first);
     second.notices.wait_for("handled #1.2").await;
@@ -229,8 +230,9 @@ async fn delayed_messages_survive_the_death_of_the_generator() {
     let ring = ring(&redis).await;
     eventually(&ring, "it generates", |snapshot| snapshot.published == 3).await;
     let settings = settings(&redis, 3);
-    let heirs: Vec<_> =
-        (0..2).map(|_| Running::start(settings.clone(), Counter(0), Script::new(nap))).collect();
+    let heirs: Vec<_> = (0..2)
+        .map(|_| RunningNode::start(settings.clone(), Counter(0), RememberingHandler::new(nap)))
+        .collect();
     eventually(&ring, "the messages nap", |snapshot| snapshot.later == 3).await;
     generator.kill();
     let snapshot = eventually(&ring, "all are done", |snapshot| snapshot.done == 3).await;
@@ -250,9 +252,9 @@ async fn a_node_that_cannot_be_called_finds_due_messages_by_itself() {
     let redis = RedisServer::start();
     let mut settings = settings(&redis, 1);
     settings.presence = false;
-    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("LimitReached").await;
-    let other = Running::start(settings, Counter(0), Script::new(nap));
+    let other = RunningNode::start(settings, Counter(0), RememberingHandler::new(nap));
     other.notices.wait_for("handled #1.2").await;
     assert_eq!(idle(&redis), 0);
     one.stop().await.unwrap();
@@ -281,4 +283,30 @@ async fn impossible_settings_of_retries_are_refused() {
     let mut settings = Config::new(endpoint(&redis), "estafeta".parse().unwrap());
     settings.retry = least;
     settings.validate().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_waits_for_a_delayed_message_still_looks_for_others_by_itself() {
+    let redis = RedisServer::start();
+    let publisher: Publisher =
+        Publisher::of(&Config::new(endpoint(&redis), "estafeta".parse().unwrap())).await.unwrap();
+    publisher.publish("later").delay(Duration::from_secs(3600)).await.unwrap();
+    let mut settings = config(&redis);
+    settings.never_generate = true;
+    let kept = Keep::default();
+    let one = RunningNode::start(settings, Counter(0), kept.clone());
+    let mut connection = redis.connect();
+    estafeta_testbed::eventually(SOON, "the node is idle", || {
+        let idle: Option<String> =
+            redis::cmd("HGET").arg("{estafeta}:ledger").arg("idle").query(&mut connection).unwrap();
+        idle.filter(|idle| !idle.is_empty())
+    });
+    // As if the ring had called the node, and the call had got lost.
+    redis::cmd("HSET").arg("{estafeta}:ledger").arg("idle").arg("").exec(&mut connection).unwrap();
+    let start = Instant::now();
+    publisher.publish("now").await.unwrap();
+    one.notices.wait_for("handled #2").await;
+    assert!(start.elapsed() < Duration::from_secs(8), "it looks every five seconds: {:?}", start.elapsed());
+    assert_eq!(*kept.0.lock().unwrap(), [b"now".to_vec()]);
+    one.stop().await.unwrap();
 }

@@ -7,37 +7,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use estafeta::{Notice, Observer};
+use estafeta::{Node, Notice};
 use estafeta_testbed::RedisServer;
 use tokio::sync::Notify;
 
-use crate::support::{Counter, Gate, Keep, Notices, Running, config, delete_member_hash, eventually, ring};
+use crate::support::{
+    Counter, Gate, Keep, Notices, RunningNode, after_damage, config, delete_member_hash, eventually,
+    generate, handle, ring,
+};
 
 /// Delays every notice except those about messages.
-struct SlowObserver(Notices);
-
-impl Observer for SlowObserver {
-    fn notice(&self, notice: Notice<'_>) {
-        if !matches!(notice, Notice::Generated { .. } | Notice::Settled { .. }) {
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        self.0.notice(notice);
+fn observe_slowly(notices: &Notices, notice: &Notice<'_>) {
+    if !matches!(notice, Notice::Generated { .. } | Notice::Settled { .. }) {
+        std::thread::sleep(Duration::from_millis(100));
     }
+    notices.add(notice);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_reports_that_it_joined_before_it_handles_anything() {
     let redis = RedisServer::start();
-    let one = Running::start(config(&redis), Counter(0), Keep::default());
+    let one = RunningNode::start(config(&redis), Counter(0), Keep::default());
     one.notices.wait_for("generated").await;
     let notices = Notices::new();
-    let other = Running::start_with(
-        config(&redis),
-        Counter(0),
-        Keep::default(),
-        SlowObserver(notices.clone()),
-        notices.clone(),
-    );
+    let (settings, heard) = (config(&redis), notices.clone());
+    let node = Node::with(settings.clone()).generate(generate(settings.interval, Counter(0)));
+    let node = handle(node, Keep::default()).observe(move |notice| observe_slowly(&heard, notice));
+    let other = RunningNode::spawn(node, notices.clone());
     notices.wait_for("handled").await;
     assert!(notices.all()[0].starts_with("Joined"), "{:?}", notices.all());
     one.stop().await.unwrap();
@@ -47,24 +43,26 @@ async fn a_node_reports_that_it_joined_before_it_handles_anything() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_was_declared_dead_joins_again_as_a_new_member() {
     let redis = RedisServer::start();
-    let one = Running::start(config(&redis), Counter(0), Keep::default());
+    let one = RunningNode::start(config(&redis), Counter(0), Keep::default());
     one.notices.wait_for("generated").await;
-    let other = Running::start(config(&redis), Counter(0), Keep::default());
+    let other = RunningNode::start(config(&redis), Counter(0), Keep::default());
     other.notices.wait_for("handled").await;
     let ring = ring(&redis).await;
     for wanted in [3, 5] {
-        // The test removes both members by hand, and both nodes join again.
+        // The test removes both members by hand, and both nodes join again. What a removed member holds is in no
+        // snapshot until the node gives it back.
         let mut connection = redis.connect();
         redis::cmd("DEL").arg("{estafeta}:members").exec(&mut connection).unwrap();
-        one.notices.wait_for("DeclaredDead").await;
-        other.notices.wait_for("DeclaredDead").await;
-        let snapshot = eventually(&ring, "both are back under new numbers", |snapshot| {
+        let snapshot = after_damage(&ring, "both are back under new numbers", |snapshot| {
             let is_new = snapshot.members.iter().all(|member| member.id.0 >= wanted);
             snapshot.members.len() == 2 && snapshot.generator.is_some() && is_new
         })
         .await;
         let before = snapshot.done;
         eventually(&ring, "messages flow", |snapshot| snapshot.done > before + 3).await;
+    }
+    for node in [&one, &other] {
+        assert!(node.notices.all().iter().any(|line| line.starts_with("DeclaredDead")));
     }
     one.stop().await.unwrap();
     other.stop().await.unwrap();
@@ -75,9 +73,9 @@ async fn a_node_that_was_declared_dead_joins_again_as_a_new_member() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handler_whose_cursor_differs_from_the_one_in_redis_joins_again() {
     let redis = RedisServer::start();
-    let one = Running::start(config(&redis), Counter(0), Keep::default());
+    let one = RunningNode::start(config(&redis), Counter(0), Keep::default());
     one.notices.wait_for("generated").await;
-    let other = Running::start(config(&redis), Counter(0), Keep::default());
+    let other = RunningNode::start(config(&redis), Counter(0), Keep::default());
     other.notices.wait_for("handled").await;
     let mut connection = redis.connect();
     let keys: Vec<String> = redis::cmd("KEYS").arg("{estafeta}:member:*").query(&mut connection).unwrap();
@@ -100,11 +98,11 @@ async fn a_node_that_has_left_does_not_join_again() {
     // With constant beats, one of them falls between leaving and ending.
     settings.look = Duration::from_millis(1);
     settings.lease = Duration::from_millis(200);
-    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("generated").await;
     let ring = ring(&redis).await;
     for _ in 0..30 {
-        let other = Running::start(settings.clone(), Counter(0), Keep::default());
+        let other = RunningNode::start(settings.clone(), Counter(0), Keep::default());
         other.notices.wait_for("handled").await;
         let notices = other.notices.clone();
         other.stop().await.unwrap();
@@ -118,7 +116,7 @@ async fn a_node_that_has_left_does_not_join_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_generator_whose_member_hash_is_gone_joins_again_and_leads_again() {
     let redis = RedisServer::start();
-    let one = Running::start(config(&redis), Counter(0), Keep::default());
+    let one = RunningNode::start(config(&redis), Counter(0), Keep::default());
     one.notices.wait_for("generated").await;
     delete_member_hash(&redis, 1);
     one.notices.wait_for("DeclaredDead").await;
@@ -141,11 +139,11 @@ async fn a_handler_whose_member_hash_is_gone_joins_again_and_the_balance_shows_w
     settings.limit = Some(1);
     // No sweep may find the member first.
     settings.sweep = Duration::from_secs(600);
-    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("LimitReached").await;
     let (calls, started, finish) = <(Arc<AtomicUsize>, Arc<Notify>, Arc<Notify>)>::default();
     let gate = Gate { calls: Arc::clone(&calls), started: Arc::clone(&started), finish: Arc::clone(&finish) };
-    let other = Running::start(settings, Counter(0), gate);
+    let other = RunningNode::start(settings, Counter(0), gate);
     started.notified().await;
     delete_member_hash(&redis, 2);
     other.notices.wait_for("DeclaredDead").await;

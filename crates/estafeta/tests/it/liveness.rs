@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use estafeta::{EventKind, Failure, Handler, Message};
+use estafeta::{EventKind, Failure, Message};
 use estafeta_testbed::RedisServer;
 
-use crate::support::{Counter, Keep, Running, config, eventually, ring, steps};
+use crate::support::{Counter, Handler, Hang, Keep, RunningNode, config, eventually, ring, steps};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_has_two_connections() {
@@ -18,10 +18,10 @@ async fn a_node_has_two_connections() {
     assert_eq!(count(&redis), 0);
     let mut four_lanes = config(&redis);
     four_lanes.concurrency = 4;
-    let one = Running::start(four_lanes.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(four_lanes.clone(), Counter(0), Keep::default());
     one.notices.wait_for("generated").await;
     assert_eq!(count(&redis), 2);
-    let other = Running::start(four_lanes, Counter(0), Keep::default());
+    let other = RunningNode::start(four_lanes, Counter(0), Keep::default());
     other.notices.wait_for("handled").await;
     assert_eq!(count(&redis), 4);
     one.stop().await.unwrap();
@@ -33,9 +33,9 @@ async fn idle_nodes_call_redis_a_few_times_per_second_and_the_generator_keeps_it
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     settings.limit = Some(1);
-    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("LimitReached").await;
-    let other = Running::start(settings, Counter(0), Keep::default());
+    let other = RunningNode::start(settings, Counter(0), Keep::default());
     other.notices.wait_for("handled").await;
     let before = steps(&redis);
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -54,7 +54,7 @@ async fn when_the_command_connection_was_replaced_the_work_connection_is_replace
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     (settings.lease, settings.limit) = (Duration::from_millis(400), Some(1));
-    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("generated").await;
     let connection = std::cell::RefCell::new(redis.connect());
     let ask = |words: &[&str]| -> String {
@@ -76,7 +76,7 @@ async fn when_the_command_connection_was_replaced_the_work_connection_is_replace
         clients.lines().map(|line| (field(line, "id="), field(line, "age="))).collect()
     };
     let older = connections();
-    let other = Running::start(settings, Counter(0), Keep::default());
+    let other = RunningNode::start(settings, Counter(0), Keep::default());
     other.notices.wait_for("handled").await;
     let own = || -> BTreeMap<u64, u64> {
         connections().into_iter().filter(|(id, _)| !older.contains_key(id)).collect()
@@ -112,7 +112,7 @@ async fn nodes_that_redis_disconnects_show_their_presence_on_new_connections() {
     let mut settings = config(&redis);
     // A slow machine has time to reconnect before any member is buried.
     settings.grace = Duration::from_secs(20);
-    let running = [0, 1, 2].map(|_| Running::start(settings.clone(), Counter(0), Keep::default()));
+    let running = [0, 1, 2].map(|_| RunningNode::start(settings.clone(), Counter(0), Keep::default()));
     for member in &running {
         member.notices.wait_for("Joined").await;
     }
@@ -175,7 +175,7 @@ async fn a_handler_that_burns_the_cpu_for_longer_than_the_lease_is_not_declared_
     let generator = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let generator = Running::start(generator_settings, Counter(0), Keep::default());
+            let generator = RunningNode::start(generator_settings, Counter(0), Keep::default());
             generator.notices.wait_for("LimitReached").await;
             let _ = stopped.await;
             generator.stop().await.unwrap();
@@ -183,7 +183,7 @@ async fn a_handler_that_burns_the_cpu_for_longer_than_the_lease_is_not_declared_
     });
     let ring = ring(&redis).await;
     eventually(&ring, "two messages wait", |snapshot| snapshot.waiting == 2).await;
-    let busy = Running::start(settings, Counter(0), BusyLoop(Duration::from_millis(1500)));
+    let busy = RunningNode::start(settings, Counter(0), BusyLoop(Duration::from_millis(1500)));
     busy.notices.wait_for("handled #2.1").await;
     let snapshot = ring.snapshot(0).await.unwrap();
     assert_eq!((snapshot.buried, snapshot.returned, snapshot.done), (0, 0, 2), "{snapshot:?}");
@@ -199,9 +199,9 @@ async fn without_presence_no_live_node_is_buried() {
     let mut settings = config(&redis);
     settings.presence = false;
     settings.lease = Duration::from_millis(600);
-    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("generated").await;
-    let other = Running::start(settings, Counter(0), Keep::default());
+    let other = RunningNode::start(settings, Counter(0), Keep::default());
     other.notices.wait_for("handled").await;
     let ring = ring(&redis).await;
     let before = ring.snapshot(0).await.unwrap().published;
@@ -222,7 +222,7 @@ async fn a_dead_member_without_presence_is_buried_after_its_lease_and_not_before
     // A member that is registered by hand and never beats.
     let incarnation = "00000000000000aa";
     let mut connection = redis.connect();
-    let one = Running::start(settings, Counter(0), Keep::default());
+    let one = RunningNode::start(settings, Counter(0), Keep::default());
     one.notices.wait_for("generated").await;
     let key = format!("{{estafeta}}:member:{incarnation}");
     redis::cmd("HSET")
@@ -241,4 +241,23 @@ async fn a_dead_member_without_presence_is_buried_after_its_lease_and_not_before
     let buried = events.iter().find(|event| matches!(event.kind, EventKind::Buried { .. })).unwrap();
     assert!(buried.time_ms >= soon, "buried {} ms before its lease was over", soon - buried.time_ms);
     one.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_stops_calls_redis_no_more_once_the_ring_no_longer_knows_it() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    (settings.generator_handles, settings.limit) = (true, Some(1));
+    settings.stop_deadline = Duration::from_secs(3);
+    let one = RunningNode::start(settings, Counter(0), Hang);
+    let ring = ring(&redis).await;
+    eventually(&ring, "the handler hangs", |snapshot| snapshot.in_flight == 1).await;
+    let stopping = tokio::spawn(one.stop());
+    eventually(&ring, "the node has resigned", |snapshot| snapshot.generator.is_none()).await;
+    let before = steps(&redis);
+    redis::cmd("FLUSHALL").exec(&mut redis.connect()).unwrap();
+    stopping.await.unwrap().unwrap();
+    let asked = steps(&redis) - before;
+    // A sweep now and then is fine. Without a pause there would be thousands.
+    assert!(asked < 300, "{asked} steps until the deadline");
 }

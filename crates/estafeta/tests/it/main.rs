@@ -5,17 +5,25 @@
 mod support;
 
 mod bodies;
+mod checkpoints;
 mod duties;
+mod effects;
+mod examples;
+mod feeds;
 mod handlers;
+mod jobs;
 mod keyspace;
 mod later;
 mod lifecycle;
+mod limits;
 mod liveness;
 mod office;
+mod pauses;
 mod poison;
 mod publishers;
 mod readers;
 mod rings;
+mod schedules;
 mod sources;
 mod ticks;
 mod time_limits;

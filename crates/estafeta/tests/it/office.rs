@@ -5,15 +5,15 @@ use std::time::Duration;
 use estafeta::{EventKind, MemberId};
 use estafeta_testbed::RedisServer;
 
-use crate::support::{Counter, Hang, Keep, Running, SOON, config, eventually, ring, steps};
+use crate::support::{Counter, Hang, Keep, RunningNode, SOON, config, eventually, ring, steps};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_generator_that_is_behind_the_ring_renumbers_its_messages_in_the_same_term_and_drops_none() {
     let redis = RedisServer::start();
-    let one = Running::start(config(&redis), Counter(0), Keep::default());
+    let one = RunningNode::start(config(&redis), Counter(0), Keep::default());
     one.notices.wait_for("generated").await;
     let kept = Keep::default();
-    let other = Running::start(config(&redis), Counter(0), kept.clone());
+    let other = RunningNode::start(config(&redis), Counter(0), kept.clone());
     other.notices.wait_for("handled #3.1").await;
     let mut ahead = redis::pipe();
     for count in ["published", "done"] {
@@ -39,7 +39,7 @@ async fn a_generator_that_is_behind_the_ring_renumbers_its_messages_in_the_same_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_generator_that_loses_the_office_reports_it_and_stays_the_same_member() {
     let redis = RedisServer::start();
-    let one = Running::start(config(&redis), Counter(0), Keep::default());
+    let one = RunningNode::start(config(&redis), Counter(0), Keep::default());
     let first = one.notices.wait_for("BecameGenerator").await;
     assert!(first.contains("from: None"), "{first}");
     one.notices.wait_for("generated").await;
@@ -59,9 +59,9 @@ async fn a_stopping_node_does_not_take_office() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     (settings.limit, settings.stop_deadline) = (Some(1), Duration::from_secs(2));
-    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("LimitReached").await;
-    let other = Running::start(settings, Counter(0), Hang);
+    let other = RunningNode::start(settings, Counter(0), Hang);
     let ring = ring(&redis).await;
     eventually(&ring, "the message is in hand", |snapshot| snapshot.in_flight == 1).await;
     let notices = other.notices.clone();
@@ -79,9 +79,9 @@ async fn a_successor_notices_that_redis_lost_what_its_predecessor_had_published(
     let mut settings = config(&redis);
     // The generator has reached its limit, and beats only every 15 seconds.
     (settings.limit, settings.lease) = (Some(5), Duration::from_secs(60));
-    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("LimitReached").await;
-    let other = Running::start(settings, Counter(0), Keep::default());
+    let other = RunningNode::start(settings, Counter(0), Keep::default());
     other.notices.wait_for("handled #5").await;
     let before = steps(&redis);
     estafeta_testbed::eventually(SOON, "the heir has looked", || (steps(&redis) > before + 60).then_some(()));
@@ -110,9 +110,9 @@ async fn a_publish_during_a_beat_is_not_taken_for_a_roll_back() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     (settings.interval, settings.lease) = (Duration::ZERO, Duration::from_millis(400));
-    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("generated").await;
-    let other = Running::start(settings, Counter(0), Keep::default());
+    let other = RunningNode::start(settings, Counter(0), Keep::default());
     other.notices.wait_for("handled").await;
     let ring = ring(&redis).await;
     let start = ring.snapshot(0).await.unwrap().time_ms;
@@ -131,7 +131,7 @@ async fn a_publish_during_a_beat_is_not_taken_for_a_roll_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_generator_notices_writes_that_redis_lost_and_takes_a_new_term() {
     let redis = RedisServer::start();
-    let one = Running::start(config(&redis), Counter(0), Keep::default());
+    let one = RunningNode::start(config(&redis), Counter(0), Keep::default());
     one.notices.wait_for("generated").await;
     let ring = ring(&redis).await;
     let first = eventually(&ring, "thirty messages", |snapshot| snapshot.published >= 30).await;
@@ -155,7 +155,7 @@ async fn a_generator_notices_writes_that_redis_lost_and_takes_a_new_term() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_generator_that_is_fenced_while_it_holds_the_office_takes_a_new_term() {
     let redis = RedisServer::start();
-    let one = Running::start(config(&redis), Counter(0), Keep::default());
+    let one = RunningNode::start(config(&redis), Counter(0), Keep::default());
     one.notices.wait_for("generated").await;
     let ring = ring(&redis).await;
     let epoch = |snapshot: &estafeta::Snapshot| snapshot.generator.as_ref().unwrap().epoch;
@@ -173,9 +173,9 @@ async fn a_generator_that_resigns_calls_the_heir_which_does_not_wait_for_its_nex
     let mut settings = config(&redis);
     // No node looks at the generator for a quarter of an hour.
     (settings.look, settings.lease) = (Duration::from_secs(900), Duration::from_secs(3600));
-    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("generated").await;
-    let other = Running::start(settings, Counter(0), Keep::default());
+    let other = RunningNode::start(settings, Counter(0), Keep::default());
     other.notices.wait_for("handled").await;
     one.stop().await.unwrap();
     let taken = other.notices.wait_for("BecameGenerator").await;

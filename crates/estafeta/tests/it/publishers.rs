@@ -10,10 +10,10 @@ use estafeta_testbed::{Fsync, RedisServer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::{Counter, Keep, Running, config, endpoint, eventually, ring, steps};
+use crate::support::{Counter, Keep, RunningNode, changed, config, endpoint, eventually, ring, steps};
 
 async fn publisher(redis: &RedisServer) -> Publisher {
-    Publisher::connect(endpoint(redis), "estafeta".parse().unwrap()).await.unwrap()
+    Publisher::of(&Config::new(endpoint(redis), "estafeta".parse().unwrap())).await.unwrap()
 }
 
 fn dump(redis: &RedisServer) -> BTreeSet<String> {
@@ -26,14 +26,15 @@ async fn publishers_and_the_generator_share_the_ids() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     (settings.interval, settings.limit, settings.journal) = (Duration::from_millis(1), Some(600), true);
-    let generator = Running::start(settings.clone(), Counter(0), Keep::default());
+    let generator = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     generator.notices.wait_for("generated").await;
     let handled = Keep::default();
-    let handler = Running::start(settings, Counter(0), handled.clone());
+    let handler = RunningNode::start(settings, Counter(0), handled.clone());
     let tasks = (0..8).map(|task| {
         let redis_url = endpoint(&redis);
         tokio::spawn(async move {
-            let publisher = Publisher::connect(redis_url, "estafeta".parse().unwrap()).await.unwrap();
+            let publisher: Publisher =
+                Publisher::of(&Config::new(redis_url, "estafeta".parse().unwrap())).await.unwrap();
             let mut ids = Vec::new();
             for n in 0..20 {
                 let one = publisher.publish(format!("one {task}.{n}"));
@@ -78,7 +79,7 @@ async fn publishers_and_the_generator_share_the_ids() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_publish_wakes_an_idle_node_and_its_headers_arrive() {
     struct Shows(tokio::sync::mpsc::UnboundedSender<(Vec<u8>, Headers)>);
-    impl estafeta::Handler for Shows {
+    impl crate::support::Handler for Shows {
         async fn handle(&self, message: &estafeta::Message) -> Result<(), estafeta::Failure> {
             self.0.send((message.body().to_vec(), message.headers().clone())).unwrap();
             Ok(())
@@ -88,7 +89,7 @@ async fn a_publish_wakes_an_idle_node_and_its_headers_arrive() {
     let mut settings = config(&redis);
     settings.interval = Duration::from_secs(3600);
     let (sender, mut shown) = tokio::sync::mpsc::unbounded_channel();
-    let nodes = [0, 1].map(|_| Running::start(settings.clone(), Counter(0), Shows(sender.clone())));
+    let nodes = [0, 1].map(|_| RunningNode::start(settings.clone(), Counter(0), Shows(sender.clone())));
     shown.recv().await.expect("the first message of the generator");
     let orders = publisher(&redis).await;
     orders.publish(&b"\xff\0"[..]).header("shop", "berlin").await.unwrap();
@@ -106,7 +107,7 @@ async fn a_delayed_message_reaches_idle_nodes_at_its_time() {
     let mut settings = config(&redis);
     settings.interval = Duration::from_secs(3600);
     let handled = Keep::default();
-    let nodes = [0, 1].map(|_| Running::start(settings.clone(), Counter(0), handled.clone()));
+    let nodes = [0, 1].map(|_| RunningNode::start(settings.clone(), Counter(0), handled.clone()));
     let ring = ring(&redis).await;
     eventually(&ring, "the first message of the generator is handled", |seen| seen.done == 1).await;
     let (orders, delay) = (publisher(&redis).await, Duration::from_millis(700));
@@ -144,7 +145,7 @@ async fn a_cancelled_message_reaches_no_handler() {
     // A node that runs until all is done waits for no cancelled message.
     let mut settings = config(&redis);
     (settings.limit, settings.until_done, settings.generator_handles) = (Some(4), true, true);
-    let node = Running::start(settings, Counter(0), Keep::default());
+    let node = RunningNode::start(settings, Counter(0), Keep::default());
     node.ended().await.unwrap();
     let seen = ring(&redis).await.snapshot(0).await.unwrap();
     assert_eq!((seen.published, seen.done, seen.cancelled, seen.later), (4, 2, 2, 0));
@@ -156,7 +157,7 @@ async fn a_cancel_whose_reply_was_lost_has_the_right_answer() {
     let redis = RedisServer::builder().tcp().start();
     let (port, cuts) = proxy(redis.port()).await;
     let endpoint = format!("redis://127.0.0.1:{port}").parse().unwrap();
-    let orders = Publisher::connect(endpoint, "estafeta".parse().unwrap()).await.unwrap();
+    let orders: Publisher = Publisher::of(&Config::new(endpoint, "estafeta".parse().unwrap())).await.unwrap();
     let hour = Duration::from_secs(3600);
     for n in 1..=5 {
         let receipt = orders.publish("x").delay(hour).await.unwrap();
@@ -198,7 +199,7 @@ async fn a_publish_whose_reply_was_lost_is_applied_once() {
     let redis = RedisServer::builder().tcp().start();
     let (port, cuts) = proxy(redis.port()).await;
     let url = format!("redis://127.0.0.1:{port}").parse().unwrap();
-    let orders = Publisher::connect(url, "estafeta".parse().unwrap()).await.unwrap();
+    let orders: Publisher = Publisher::of(&Config::new(url, "estafeta".parse().unwrap())).await.unwrap();
     let mut ids = vec![orders.publish("first").await.unwrap().id];
     for round in 0..20 {
         cuts.store(true, Ordering::SeqCst);
@@ -239,7 +240,8 @@ async fn a_key_names_one_message() {
 #[tokio::test]
 async fn a_full_ring_is_an_error_at_once_unless_the_caller_is_patient() {
     let redis = RedisServer::start();
-    let orders = Publisher::of(&Config { max_waiting: 3, ..config(&redis) }).await.unwrap();
+    let orders: Publisher =
+        Publisher::of(&changed(config(&redis), |config| config.max_waiting = 3)).await.unwrap();
     orders.publish_all(["a", "b", "c"]).await.unwrap();
     let full = orders.publish("d").await;
     assert!(matches!(&full, Err(Error::Full { max_waiting: 3, .. })), "{full:?}");
@@ -261,7 +263,8 @@ async fn a_full_ring_is_an_error_at_once_unless_the_caller_is_patient() {
 #[tokio::test]
 async fn what_no_ring_accepts_is_refused_before_anything_is_sent() {
     let redis = RedisServer::start();
-    let orders = Publisher::of(&Config { max_body: 10, ..config(&redis) }).await.unwrap();
+    let orders: Publisher =
+        Publisher::of(&changed(config(&redis), |config| config.max_body = 10)).await.unwrap();
     let before = (steps(&redis), dump(&redis));
     let large = orders.publish("x".repeat(11)).await;
     assert!(matches!(large, Err(Error::BodyTooLarge { size: 11, limit: 10 })), "{large:?}");
@@ -288,7 +291,7 @@ async fn what_no_ring_accepts_is_refused_before_anything_is_sent() {
 #[tokio::test]
 async fn a_ring_of_another_application_is_refused_unless_any_will_do() {
     let redis = RedisServer::start();
-    let shop = Config { application: "shop".into(), ..config(&redis) };
+    let shop = changed(config(&redis), |config| config.application = "shop".into());
     Publisher::of(&shop).await.unwrap().publish("x").await.unwrap();
     let refused = publisher(&redis).await.publish("y").await;
     assert!(matches!(&refused, Err(Error::Application { found, .. }) if found == "shop"), "{refused:?}");
@@ -306,4 +309,67 @@ async fn a_publisher_reconnects_by_itself() {
     assert!(matches!(error, Error::Unreachable { .. }), "{error}");
     redis.restart();
     assert_eq!(orders.publish("y").key("y").patient(crate::support::SOON).await.unwrap().id, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publish_outlasts_a_restart_of_redis_and_gives_up_after_five_seconds() {
+    let redis = RedisServer::builder().append_only(Fsync::Always).start();
+    let publisher = publisher(&redis).await;
+    publisher.publish("before").await.unwrap();
+    redis.kill();
+    let publish = tokio::spawn({
+        let publisher = publisher.clone();
+        async move { publisher.publish("meanwhile").await }
+    });
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    tokio::task::block_in_place(|| redis.restart());
+    assert_eq!(publish.await.unwrap().unwrap().id, 2);
+    redis.kill();
+    let start = Instant::now();
+    let error = publisher.publish("never").await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    let took = start.elapsed();
+    assert!((Duration::from_secs(4)..Duration::from_secs(9)).contains(&took), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_about_a_damaged_value_names_its_key() {
+    let redis = RedisServer::start();
+    let publisher = publisher(&redis).await;
+    publisher.publish("x").await.unwrap();
+    let mut connection = redis.connect();
+    redis::cmd("SET").arg("{estafeta}:key:k").arg("foreign").exec(&mut connection).unwrap();
+    let error = publisher.publish("x").key("k").await.unwrap_err().to_string();
+    assert!(error.ends_with(" refuses: {estafeta}:key:k: the value is not of this ring"), "{error}");
+    redis::cmd("HSET").arg("{estafeta}:ledger").arg("published").arg("x").exec(&mut connection).unwrap();
+    let error = publisher.publish("x").await.unwrap_err().to_string();
+    assert!(error.ends_with(" refuses: {estafeta}:ledger: a count is not a number"), "{error}");
+}
+
+/// A server that is busy with a script answers every call with an error, until the script ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_patient_publisher_waits_until_redis_serves_it_again() {
+    let redis = RedisServer::start();
+    let orders = publisher(&redis).await;
+    orders.publish("x").await.unwrap();
+    let mut admin = redis.connect();
+    redis::cmd("CONFIG").arg(&["SET", "busy-reply-threshold", "10"]).exec(&mut admin).unwrap();
+    let mut busy = redis.connect();
+    let script = std::thread::spawn(move || {
+        let ended = redis::cmd("EVAL").arg("while true do end").arg(0).exec(&mut busy);
+        ended.unwrap_err()
+    });
+    let is_busy = || redis::cmd("PING").exec(&mut redis.connect()).is_err();
+    while !is_busy() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let refused = orders.publish("y").await.unwrap_err();
+    assert!(matches!(&refused, Error::Refused { reason, .. } if reason.starts_with("BUSY")), "{refused}");
+    let patient = orders.clone();
+    let waiting = tokio::spawn(async move { patient.publish("z").patient(crate::support::SOON).await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!waiting.is_finished(), "{:?}", waiting.await);
+    redis::cmd("SCRIPT").arg("KILL").exec(&mut admin).unwrap();
+    assert_eq!(waiting.await.unwrap().unwrap().id, 2);
+    script.join().unwrap();
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use estafeta::DeadLetterReader;
+use estafeta::{DeadLetterReader, Selection};
 use estafeta_testbed::RedisServer;
 
 use crate::support::{config, delete_member_hash, eventually, ring};
@@ -81,4 +81,40 @@ async fn a_reader_whose_member_hash_is_gone_shows_its_errors_again() {
     let snapshot = ring(&redis).await.snapshot(0).await.unwrap();
     assert_eq!((snapshot.members.len(), snapshot.errors_kept), (0, 1), "{snapshot:?}");
     assert!(snapshot.balanced);
+}
+
+/// Fills the list of errors with the ids from 1 to `count`.
+fn fill_errors(redis: &RedisServer, count: u64) {
+    let mut connection = redis.connect();
+    for first in (1..=count).step_by(1000) {
+        let mut push = redis::cmd("RPUSH");
+        push.arg("{estafeta}:errors");
+        for id in first..(first + 1000).min(count + 1) {
+            push.arg(format!("!1 1 2 no {id} 1 1 0 0 0 0 0 body"));
+        }
+        push.exec(&mut connection).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_at_the_end_of_a_long_list_are_dropped_in_a_short_step() {
+    const MANY: u64 = 200_000;
+    let redis = RedisServer::start();
+    let ring = ring(&redis).await;
+    fill_errors(&redis, MANY);
+    let mut connection = redis.connect();
+    for setting in [["slowlog-log-slower-than", "500000"], ["slowlog-max-len", "1000"]] {
+        redis::cmd("CONFIG").arg("SET").arg(&setting).exec(&mut connection).unwrap();
+    }
+    // The list is read in pages of 200, so each of these ranges is one step.
+    for first in [MANY - 199, MANY / 2 - 199, 1] {
+        redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut connection).unwrap();
+        let ids: Vec<u64> = (first..first + 200).collect();
+        assert_eq!(ring.drop_errors(&Selection::Ids(ids)).await.unwrap(), 200);
+        let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut connection).unwrap();
+        assert!(stats.contains("cmdstat_lrem:calls=1,"), "{stats}");
+    }
+    let slow: u64 = redis::cmd("SLOWLOG").arg("LEN").query(&mut connection).unwrap();
+    assert_eq!(slow, 0, "a step took more than half a second");
+    assert_eq!(ring.error_count().await.unwrap(), MANY - 600);
 }

@@ -2,16 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use estafeta::{Config, DeadLetterReader, Error, Ring, RingName, Selection};
+use estafeta::{DeadLetterReader, Error, Ring, RingName, Selection};
 use estafeta_testbed::RedisServer;
 
-use crate::support::{Counter, Keep, Running, SOON, config, ring};
+use crate::support::{Counter, Keep, RunningNode, SOON, changed, config, endpoint, ring};
 
 #[tokio::test]
 async fn a_ring_with_an_unknown_layout_is_left_alone() {
     let redis = RedisServer::start();
     redis::cmd("SET").arg("{estafeta}:schema").arg(99).exec(&mut redis.connect()).unwrap();
-    let error = Running::start(config(&redis), Counter(0), Keep::default()).ended().await.unwrap_err();
+    let error = RunningNode::start(config(&redis), Counter(0), Keep::default()).ended().await.unwrap_err();
     assert!(matches!(&error, Error::Layout { found, .. } if found == "99"), "{error}");
     let ring = ring(&redis).await;
     for refused in [
@@ -33,14 +33,15 @@ async fn a_ring_with_an_unknown_layout_is_left_alone() {
 #[tokio::test]
 async fn a_ring_belongs_to_the_application_of_its_first_node() {
     let redis = RedisServer::start();
-    let with = |application: &str| Config { application: application.to_owned(), ..config(&redis) };
+    let with =
+        |application: &str| changed(config(&redis), |config| config.application = application.to_owned());
     // A reader belongs to no application. It neither decides nor is refused.
     let reader = DeadLetterReader::join(with("readers")).await.unwrap();
-    let node = Running::start(with("orders"), Counter(0), Keep::default());
+    let node = RunningNode::start(with("orders"), Counter(0), Keep::default());
     node.notices.wait_for("BecameGenerator").await;
-    let same = Running::start(with("orders"), Counter(0), Keep::default());
+    let same = RunningNode::start(with("orders"), Counter(0), Keep::default());
     same.notices.wait_for("Joined").await;
-    let error = Running::start(with("payments"), Counter(0), Keep::default()).ended().await.unwrap_err();
+    let error = RunningNode::start(with("payments"), Counter(0), Keep::default()).ended().await.unwrap_err();
     assert!(
         matches!(&error, Error::Application { found, expected, .. } if found == "orders" && expected == "payments"),
         "{error}"
@@ -50,7 +51,7 @@ async fn a_ring_belongs_to_the_application_of_its_first_node() {
     DeadLetterReader::join(with("readers")).await.unwrap().leave().await.unwrap();
     node.stop().await.unwrap();
     same.stop().await.unwrap();
-    let late = Running::start(with("payments"), Counter(0), Keep::default()).ended().await;
+    let late = RunningNode::start(with("payments"), Counter(0), Keep::default()).ended().await;
     assert!(matches!(late, Err(Error::Application { .. })), "it stays so when all nodes have left: {late:?}");
 }
 
@@ -81,16 +82,26 @@ async fn eventually_async(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_rings_in_one_redis_do_not_see_each_other() {
+async fn rings_in_one_redis_do_not_see_each_other() {
     let redis = RedisServer::start();
-    let one = Running::start(config(&redis), Counter(0), Keep::default());
-    let mut settings = config(&redis);
-    settings.ring = "other".parse::<RingName>().unwrap();
-    let other = Running::start(settings, Counter(0), Keep::default());
-    one.notices.wait_for("generated 1 from #3").await;
-    other.notices.wait_for("generated 1 from #3").await;
-    let snapshot = ring(&redis).await.snapshot(0).await.unwrap();
-    assert_eq!(snapshot.members.len(), 1, "{snapshot:?}");
-    one.stop().await.unwrap();
-    other.stop().await.unwrap();
+    let names =
+        ["estafeta", "shop", "shop/mails", "shop/orders"].map(|name| name.parse::<RingName>().unwrap());
+    let nodes = names.clone().map(|ring| {
+        RunningNode::start(changed(config(&redis), |config| config.ring = ring), Counter(0), Keep::default())
+    });
+    for node in &nodes {
+        node.notices.wait_for("generated 1 from #3").await;
+    }
+    for name in &names {
+        let ring = Ring::connect(endpoint(&redis), name.clone()).await.unwrap();
+        let snapshot = ring.snapshot(0).await.unwrap();
+        assert_eq!(snapshot.members.len(), 1, "{name}: {snapshot:?}");
+        assert_eq!(ring.names().await.unwrap(), (names.to_vec(), true));
+    }
+    for node in nodes {
+        node.stop().await.unwrap();
+    }
+    Ring::connect(endpoint(&redis), names[1].clone()).await.unwrap().erase().await.unwrap();
+    let left = ["estafeta", "shop/mails", "shop/orders"].map(|name| name.parse().unwrap());
+    assert_eq!(ring(&redis).await.names().await.unwrap().0, left, "the rings of a group stay");
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use estafeta::{EventKind, Failure, MemberId, Snapshot, Source};
+use estafeta::{EventKind, Failure, MemberId, Snapshot};
 use estafeta_testbed::RedisServer;
 
-use crate::support::{Counter, Keep, Running, config, eventually, ring};
+use crate::support::{Counter, Keep, RunningNode, Source, config, eventually, ring};
 
 /// Fails or panics in turn, as often as the counter says. After that it makes messages.
 struct Broken(Arc<AtomicU64>);
@@ -46,7 +46,7 @@ fn failures(snapshot: &Snapshot) -> Vec<(MemberId, u64, &str)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_source_that_fails_and_panics_is_called_again_after_growing_pauses() {
     let redis = RedisServer::start();
-    let one = Running::start(config(&redis), Broken::times(3), Keep::default());
+    let one = RunningNode::start(config(&redis), Broken::times(3), Keep::default());
     one.notices.wait_for("generated 1 from #1").await;
     let ring = ring(&redis).await;
     let snapshot = eventually(&ring, "it generates", |snapshot| snapshot.published > 3).await;
@@ -88,7 +88,7 @@ async fn messages_that_were_made_before_a_failure_are_published_and_end_the_row_
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     (settings.interval, settings.limit, settings.until_done) = (Duration::ZERO, Some(7), true);
-    let one = Running::start(settings.clone(), EverySecond(0), Keep::default());
+    let one = RunningNode::start(settings.clone(), EverySecond(0), Keep::default());
     one.notices.wait_for("LimitReached").await;
     let failed = one.notices.all().into_iter().filter(|line| line.starts_with("SourceFailed"));
     assert!(
@@ -97,7 +97,7 @@ async fn messages_that_were_made_before_a_failure_are_published_and_end_the_row_
         failed.collect::<Vec<_>>()
     );
     let kept = Keep::default();
-    let other = Running::start(settings, Counter(0), kept.clone());
+    let other = RunningNode::start(settings, Counter(0), kept.clone());
     other.ended().await.unwrap();
     one.ended().await.unwrap();
     let bodies: Vec<_> =
@@ -108,9 +108,9 @@ async fn messages_that_were_made_before_a_failure_are_published_and_end_the_row_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_generator_whose_source_fails_five_times_gives_way_to_a_node_whose_source_works() {
     let redis = RedisServer::start();
-    let one = Running::start(config(&redis), Broken::times(u64::MAX), Keep::default());
+    let one = RunningNode::start(config(&redis), Broken::times(u64::MAX), Keep::default());
     one.notices.wait_for("SourceFailed").await;
-    let others = [(); 2].map(|()| Running::start(config(&redis), Counter(0), Keep::default()));
+    let others = [(); 2].map(|()| RunningNode::start(config(&redis), Counter(0), Keep::default()));
     one.notices.wait_for("BecameHandler").await;
     let ring = ring(&redis).await;
     let snapshot = eventually(&ring, "another node generates", |snapshot| snapshot.published > 10).await;
@@ -132,7 +132,7 @@ async fn a_generator_whose_source_fails_five_times_gives_way_to_a_node_whose_sou
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_without_heirs_keeps_the_office_however_often_its_source_fails() {
     let redis = RedisServer::start();
-    let one = Running::start(config(&redis), Broken::times(6), Keep::default());
+    let one = RunningNode::start(config(&redis), Broken::times(6), Keep::default());
     one.notices.wait_for("generated 1 from #1").await;
     let ring = ring(&redis).await;
     let snapshot = ring.snapshot(100).await.unwrap();
@@ -159,7 +159,7 @@ impl Source for Hanging {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_whose_source_hangs_can_lose_its_office_and_stop() {
     let redis = RedisServer::start();
-    let one = Running::start(config(&redis), Hanging { blocks: false }, Keep::default());
+    let one = RunningNode::start(config(&redis), Hanging { blocks: false }, Keep::default());
     one.notices.wait_for("BecameGenerator").await;
     // As if Redis had been rolled back to a time before the election.
     redis::cmd("HDEL").arg("{estafeta}:ledger").arg("member").exec(&mut redis.connect()).unwrap();
@@ -182,16 +182,73 @@ async fn a_node_whose_source_blocks_its_thread_stays_a_member_and_can_stop() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let one = {
         let _inside = runtime.enter();
-        Running::start(settings.clone(), Hanging { blocks: true }, Keep::default())
+        RunningNode::start(settings.clone(), Hanging { blocks: true }, Keep::default())
     };
     one.notices.wait_for("BecameGenerator").await;
     let ring = ring(&redis).await;
     let start = ring.snapshot(0).await.unwrap().time_ms;
     let held = eventually(&ring, "three leases", |snapshot| snapshot.time_ms > start + 1200).await;
     assert_eq!(held.generator.map(|generator| generator.member), Some(MemberId(1)));
-    let other = Running::start(settings, Counter(0), Keep::default());
+    let other = RunningNode::start(settings, Counter(0), Keep::default());
     one.stop().await.unwrap();
     other.notices.wait_for("generated").await;
     other.stop().await.unwrap();
     runtime.shutdown_background();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_failed_in_an_earlier_term_gets_its_pause_before_the_next_term_calls_it() {
+    let redis = RedisServer::start();
+    let nodes = [(); 2].map(|()| {
+        let always = Broken::times(u64::MAX);
+        RunningNode::start(config(&redis), always, Keep::default())
+    });
+    let ring = ring(&redis).await;
+    let snapshot = eventually(&ring, "each node has led once", |snapshot| snapshot.takeovers >= 3).await;
+    let took_over = |kind: &EventKind| matches!(kind, EventKind::TookOver { .. });
+    let terms: Vec<u64> =
+        snapshot.events.iter().filter(|event| took_over(&event.kind)).map(|event| event.time_ms).collect();
+    // The second take-over brings the first node back. Its source has failed five times.
+    assert!(terms[2] - terms[1] >= 1600, "{snapshot:?}");
+    let start = Instant::now();
+    for node in nodes {
+        node.stop().await.unwrap();
+    }
+    assert!(start.elapsed() < Duration::from_secs(2), "a stop waits for no pause");
+}
+
+/// Makes every second message. Otherwise it waits, and panics when it is dropped.
+struct WaitPanicsInDrop(u64);
+
+impl Source for WaitPanicsInDrop {
+    async fn next(&mut self) -> Result<Vec<u8>, Failure> {
+        struct Trap;
+        impl Drop for Trap {
+            fn drop(&mut self) {
+                panic!("in drop");
+            }
+        }
+        self.0 += 1;
+        if self.0.is_multiple_of(2) {
+            let _trap = Trap;
+            std::future::pending::<()>().await;
+        }
+        Ok(self.0.to_string().into_bytes())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_panics_when_its_future_is_dropped_ends_no_node() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    settings.interval = Duration::ZERO;
+    let one = RunningNode::start(settings.clone(), WaitPanicsInDrop(0), Keep::default());
+    one.notices.wait_for("generated 1 from #3").await;
+    one.stop().await.unwrap();
+    // The first call of this one waits.
+    let one = RunningNode::start(settings, WaitPanicsInDrop(1), Keep::default());
+    one.notices.wait_for("BecameGenerator").await;
+    redis::cmd("HDEL").arg("{estafeta}:ledger").arg("member").exec(&mut redis.connect()).unwrap();
+    one.notices.wait_for("generated").await;
+    one.stop().await.unwrap();
 }

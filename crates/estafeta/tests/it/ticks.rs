@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use estafeta::{Failure, Missed, Source};
+use estafeta::Failure;
 use estafeta_testbed::RedisServer;
 
-use crate::support::{Counter, Keep, ListedBodies, Running, SOON, config, eventually, ring, steps};
+use crate::support::{
+    Counter, Keep, ListedBodies, RunningNode, SOON, Source, config, eventually, ring, steps,
+};
 
 /// Sets the next tick two seconds back, as if no node had generated for that long.
 fn miss_two_seconds(redis: &RedisServer) {
@@ -24,16 +26,16 @@ fn idle(redis: &RedisServer) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn missed_ticks_are_skipped_or_made_up_for_as_configured() {
-    for (missed, at_once) in [(Missed::Skip, 1..2), (Missed::CatchUp, 20..40)] {
+    for (catch_up, at_once) in [(false, 1..2), (true, 20..40)] {
         let redis = RedisServer::start();
         miss_two_seconds(&redis);
         let mut settings = config(&redis);
         settings.interval = Duration::from_millis(100);
-        settings.missed = missed;
-        let one = Running::start(settings, Counter(0), Keep::default());
+        settings.catch_up = catch_up;
+        let one = RunningNode::start(settings, Counter(0), Keep::default());
         let line = one.notices.wait_for("generated").await;
         let count: u64 = line.split(' ').nth(1).unwrap().parse().unwrap();
-        assert!(at_once.contains(&count), "{missed:?}: {line}");
+        assert!(at_once.contains(&count), "{catch_up}: {line}");
         one.stop().await.unwrap();
     }
 }
@@ -44,7 +46,7 @@ async fn the_generator_pauses_while_the_queue_is_full() {
     let mut settings = config(&redis);
     settings.interval = Duration::ZERO;
     settings.max_waiting = 50;
-    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     let ring = ring(&redis).await;
     // A batch is published as a whole or not at all. It has at most a quarter of the messages that may wait.
     let holds = |snapshot: &estafeta::Snapshot| {
@@ -67,7 +69,7 @@ async fn the_generator_pauses_while_the_queue_is_full() {
         (full.published, full.waiting),
         "it does not pause: {later:?}"
     );
-    let other = Running::start(settings, Counter(0), Keep::default());
+    let other = RunningNode::start(settings, Counter(0), Keep::default());
     let goes_on = |snapshot: &estafeta::Snapshot| {
         assert!(snapshot.waiting <= 50, "{snapshot:?}");
         snapshot.published > 1000
@@ -84,10 +86,10 @@ async fn the_limit_holds_for_the_whole_ring_across_take_overs() {
     settings.interval = Duration::from_millis(5);
     settings.limit = Some(60);
     let ring = ring(&redis).await;
-    let mut running = vec![Running::start(settings.clone(), Counter(0), Keep::default())];
+    let mut running = vec![RunningNode::start(settings.clone(), Counter(0), Keep::default())];
     for reached in [20, 40, 60] {
         eventually(&ring, "some messages", |snapshot| snapshot.published >= reached).await;
-        running.push(Running::start(settings.clone(), Counter(0), Keep::default()));
+        running.push(RunningNode::start(settings.clone(), Counter(0), Keep::default()));
         running.last().unwrap().notices.wait_for("Joined").await;
         running.remove(0).stop().await.unwrap();
     }
@@ -108,9 +110,9 @@ async fn a_publish_wakes_an_idle_handler() {
     // No sweep may call the handler.
     settings.sweep = Duration::from_secs(600);
     settings.interval = Duration::from_secs(1);
-    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("generated 1 from #1").await;
-    let other = Running::start(settings, Counter(0), Keep::default());
+    let other = RunningNode::start(settings, Counter(0), Keep::default());
     other.notices.wait_for("handled #1.1").await;
     other.notices.wait_for("handled #2.1").await;
     other.notices.wait_for("handled #3.1").await;
@@ -124,9 +126,9 @@ async fn a_node_that_takes_office_publishes_on_the_connection_where_it_waited_fo
     let mut settings = config(&redis);
     // A command that Redis does not answer counts as lost after half of this.
     settings.lease = Duration::from_secs(40);
-    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("generated").await;
-    let other = Running::start(settings, Counter(0), Keep::default());
+    let other = RunningNode::start(settings, Counter(0), Keep::default());
     other.notices.wait_for("handled").await;
     estafeta_testbed::eventually(SOON, "it waits for a call", || (!idle(&redis).is_empty()).then_some(()));
     let start = std::time::Instant::now();
@@ -141,9 +143,9 @@ async fn a_wakeup_that_was_lost_is_sent_again() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     settings.limit = Some(1);
-    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("LimitReached").await;
-    let other = Running::start(settings, Counter(0), Keep::default());
+    let other = RunningNode::start(settings, Counter(0), Keep::default());
     // The turn that settles a message finds no other one, so the node waits for a call. No step makes that call.
     let script = "redis.call('HINCRBY', KEYS[1], 'published', 1); redis.call('RPUSH', KEYS[2], ARGV[1])";
     for id in 2..=4 {
@@ -170,9 +172,9 @@ async fn a_node_that_is_idle_for_a_while_looks_even_if_it_is_not_called() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     settings.limit = Some(1);
-    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("LimitReached").await;
-    let other = Running::start(settings, Counter(0), Keep::default());
+    let other = RunningNode::start(settings, Counter(0), Keep::default());
     other.notices.wait_for("handled #1.1").await;
     estafeta_testbed::eventually(SOON, "it waits for a call", || (!idle(&redis).is_empty()).then_some(()));
     let script = "redis.call('HINCRBY', KEYS[1], 'published', 1); redis.call('HDEL', KEYS[1], 'idle') \
@@ -204,7 +206,7 @@ async fn a_message_does_not_wait_for_the_next_one_of_a_slow_source() {
     settings.interval = Duration::ZERO;
     let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
     sender.send(b"already there".to_vec()).unwrap();
-    let one = Running::start(settings, ChannelSource(receiver), Keep::default());
+    let one = RunningNode::start(settings, ChannelSource(receiver), Keep::default());
     one.notices.wait_for("generated 1 from #1").await;
     // The generator has waited by now.
     sender.send(b"late".to_vec()).unwrap();
@@ -217,7 +219,7 @@ async fn no_publish_exceeds_the_limits_on_messages_and_bytes() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     (settings.interval, settings.max_batch, settings.limit) = (Duration::ZERO, 7, Some(100));
-    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("LimitReached").await;
     let sizes_of = |notices: &[String]| -> Vec<u64> {
         let size = |line: &String| line.strip_prefix("generated ")?.split(' ').next()?.parse().ok();
@@ -229,11 +231,11 @@ async fn no_publish_exceeds_the_limits_on_messages_and_bytes() {
     let redis = RedisServer::start();
     let mut large = config(&redis);
     (large.interval, large.limit) = (Duration::ZERO, Some(40));
-    let other = Running::start(large, ListedBodies(vec![vec![b'x'; 300_000]]), Keep::default());
+    let other = RunningNode::start(large, ListedBodies(vec![vec![b'x'; 300_000]]), Keep::default());
     other.notices.wait_for("LimitReached").await;
     let sizes = sizes_of(&other.notices.all());
     assert!(sizes.iter().all(|size| *size <= 4) && sizes.iter().sum::<u64>() == 40, "{sizes:?}");
     settings.max_batch = 1001;
-    let error = Running::start(settings, Counter(0), Keep::default()).ended().await.unwrap_err();
+    let error = RunningNode::start(settings, Counter(0), Keep::default()).ended().await.unwrap_err();
     assert_eq!(error.to_string(), "max-batch: expected 1 to 1000, got '1001'");
 }

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use estafeta::{Failure, Handler, Message, Ring, Snapshot};
+use estafeta::{Failure, Message, Ring, Snapshot};
 use estafeta_testbed::RedisServer;
 
-use crate::support::{Counter, Hang, Keep, Running, config, eventually, ring};
+use crate::support::{Counter, Handler, Hang, Keep, RunningNode, config, eventually, ring};
 
 const LIMIT: Duration = Duration::from_millis(400);
 const REASON: &str = "the handler took longer than its time limit of 400ms";
@@ -29,7 +29,7 @@ async fn a_handler_that_waits_beyond_its_time_limit_is_dropped_and_its_lane_goes
         settings.ring = format!("lanes-{concurrency}").parse().unwrap();
         (settings.generator_handles, settings.concurrency, settings.time_limit) = (true, concurrency, LIMIT);
         (settings.limit, settings.until_done) = (Some(3), true);
-        let one = Running::start(settings, Counter(0), HangOnce);
+        let one = RunningNode::start(settings, Counter(0), HangOnce);
         let notices = one.notices.clone();
         one.ended().await.unwrap();
         notices.wait_for("HandlerSlow").await;
@@ -47,7 +47,7 @@ async fn the_time_limit_also_holds_on_a_runtime_with_one_thread() {
     settings.retry.attempts = 1;
     (settings.generator_handles, settings.time_limit) = (true, LIMIT);
     (settings.limit, settings.until_done) = (Some(2), true);
-    let one = Running::start(settings, Counter(0), HangOnce);
+    let one = RunningNode::start(settings, Counter(0), HangOnce);
     let notices = one.notices.clone();
     one.ended().await.unwrap();
     notices.wait_for(&format!("failed #1.1: {REASON}")).await;
@@ -80,7 +80,7 @@ async fn a_lane_that_blocks_its_thread_keeps_no_other_lane_from_starting() {
         let mut settings = config(&redis);
         settings.ring = format!("round-{round}").parse().unwrap();
         (settings.limit, settings.interval) = (Some(2), Duration::ZERO);
-        let one = Running::start(settings.clone(), Counter(0), Keep::default());
+        let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
         one.notices.wait_for("LimitReached").await;
         (settings.concurrency, settings.time_limit) = (2, LIMIT);
         let block = Block::default();
@@ -88,7 +88,7 @@ async fn a_lane_that_blocks_its_thread_keeps_no_other_lane_from_starting() {
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let other = {
             let _inside = runtime.enter();
-            Running::start(settings.clone(), Counter(0), block.clone())
+            RunningNode::start(settings.clone(), Counter(0), block.clone())
         };
         let ring = Ring::connect(settings.redis.clone(), settings.ring.clone()).await.unwrap();
         let stuck = |now: &Snapshot| now.members.iter().map(|member| member.stuck).sum::<u64>();
@@ -106,7 +106,7 @@ async fn a_handler_that_blocks_its_thread_loses_its_message_and_keeps_its_lane()
     let mut settings = config(&redis);
     settings.retry.attempts = 1;
     settings.limit = Some(1);
-    let one = Running::start(settings.clone(), Counter(0), Keep::default());
+    let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("LimitReached").await;
     (settings.concurrency, settings.time_limit) = (2, LIMIT);
     let block = Block::default();
@@ -114,7 +114,7 @@ async fn a_handler_that_blocks_its_thread_loses_its_message_and_keeps_its_lane()
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let other = {
         let _inside = runtime.enter();
-        Running::start(settings, Counter(0), block.clone())
+        RunningNode::start(settings, Counter(0), block.clone())
     };
     let ring = ring(&redis).await;
     let stuck = |now: &Snapshot| now.members.iter().map(|member| member.stuck).sum::<u64>();

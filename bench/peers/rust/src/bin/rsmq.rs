@@ -4,21 +4,38 @@
 //! which sends batches of 100 and receives batches of 500. It was fastest with these sizes. rsmq_async cannot delete in
 //! batches. So this program sends all deletions of a batch at once over the multiplexed connection. The `Worker` of
 //! rsmq_async would take one message per round trip.
+//!
+//! If messages take a while, the worker receives as many messages as it has free slots, and each job deletes its own
+//! message. It polls, because notifications are for one subscriber per queue (section "Realtime notifications"), and there
+//! are two workers. See `POLL`. The `Worker` of rsmq_async handles one message at a time, so 64 of them would poll.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use contract::{Mode, PeerTask};
+use contract::{Mode, PeerTask, ProducerTask, Task, WorkerTask};
 use futures_util::future::try_join_all;
-use rsmq_async::{Rsmq, RsmqConnection};
+use rsmq_async::{Rsmq, RsmqConnection, RsmqError};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use versions::locked_version;
 
 const QUEUE: &str = "jobs";
 const RECEIVED_AT_ONCE: u32 = 500;
+/// How often a worker looks for messages that take a while. Polling more often costs the server more, and shortens the
+/// wait.
+const POLL: Duration = Duration::from_millis(5);
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let task = PeerTask::from_env()?;
+    match Task::from_env()? {
+        Task::Speed(task) => speed(task).await,
+        Task::Worker(task) => work_slowly(task).await,
+        Task::Producer(task) => produce(task).await,
+    }
+}
+
+async fn speed(task: PeerTask) -> Result<()> {
     let client = redis::Client::open(task.redis_url.as_str())?;
     let mut producer = connect(&client).await?;
     let worker = connect(&client).await?;
@@ -74,4 +91,58 @@ async fn work(mut rsmq: Rsmq, count: u64) -> Result<u64> {
         ensure!(deleted.iter().all(|&deleted| deleted), "a message was gone before it was deleted");
     }
     Ok(handled)
+}
+
+async fn produce(task: ProducerTask) -> Result<()> {
+    let mut rsmq = connect(&redis::Client::open(task.redis_url.as_str())?).await?;
+    rsmq.create_queue(QUEUE, None, None, None).await.context("cannot create the queue")?;
+    let put = async |mut bodies: Vec<String>| {
+        match (bodies.pop(), bodies.is_empty()) {
+            (Some(body), true) => drop(rsmq.send_message(QUEUE, body, None).await?),
+            (body, _) => {
+                bodies.extend(body);
+                rsmq.send_message_batch(QUEUE, bodies, None).await?;
+            }
+        }
+        Ok(())
+    };
+    task.produce("rsmq_async", locked_version("rsmq_async"), put).await
+}
+
+async fn work_slowly(task: WorkerTask) -> Result<()> {
+    let rsmq = connect(&redis::Client::open(task.redis_url.as_str())?).await?;
+    task.answer_while(fill_slots(&task, rsmq)).await
+}
+
+async fn fill_slots(task: &WorkerTask, mut rsmq: Rsmq) -> Result<()> {
+    let slots = Arc::new(Semaphore::new(task.slots));
+    let mut jobs = JoinSet::new();
+    loop {
+        let free = slots.acquire().await?;
+        let count = 1 + slots.available_permits();
+        let messages = match rsmq.receive_message_batch::<Vec<u8>>(QUEUE, None, count as u32).await {
+            // The producer creates it.
+            Err(RsmqError::QueueNotFound) => Vec::new(),
+            messages => messages?,
+        };
+        drop(free);
+        let was_empty = messages.len() < count;
+        for message in messages {
+            let slot = Arc::clone(&slots).acquire_owned().await?;
+            let (job, mut rsmq) = (task.job(), rsmq.clone());
+            jobs.spawn(async move {
+                job.handle(&message.message).await?;
+                let deleted = rsmq.delete_message(QUEUE, &message.id).await?;
+                ensure!(deleted, "a message was gone before it was deleted");
+                drop(slot);
+                Ok(())
+            });
+        }
+        while let Some(ended) = jobs.try_join_next() {
+            ended??;
+        }
+        if was_empty {
+            tokio::time::sleep(POLL).await;
+        }
+    }
 }

@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use estafeta::{Failure, Handler, Message, Source};
+use bytes::Bytes;
+use estafeta::{Failure, Job};
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -19,8 +20,8 @@ impl RandomText {
     }
 }
 
-impl Source for RandomText {
-    async fn next(&mut self) -> Result<Vec<u8>, Failure> {
+impl RandomText {
+    pub fn next(&mut self) -> Bytes {
         const CONSONANTS: &[u8] = b"bcdfghklmnprstvz";
         const VOWELS: &[u8] = b"aeiou";
         let mut text = Vec::with_capacity(48);
@@ -33,7 +34,7 @@ impl Source for RandomText {
                 text.push(VOWELS[self.0.random_range(0..VOWELS.len())]);
             }
         }
-        Ok(text)
+        text.into()
     }
 }
 
@@ -48,21 +49,19 @@ impl FaultFinder {
         Self { error_rate: settings.error_rate, per_char: settings.per_char, seed: settings.seed }
     }
 
-    fn is_faulty(&self, message: &Message) -> bool {
+    fn is_faulty(&self, job: &Job<Bytes>) -> bool {
         let Some(seed) = self.seed else {
             return rand::rng().random_bool(self.error_rate);
         };
-        let seed = seed ^ message.id.rotate_left(20) ^ u64::from(message.delivery);
+        let seed = seed ^ job.id().rotate_left(20) ^ u64::from(job.delivery());
         SmallRng::seed_from_u64(seed).random_bool(self.error_rate)
     }
-}
 
-impl Handler for FaultFinder {
-    async fn handle(&self, message: &Message) -> Result<(), Failure> {
+    pub async fn handle(&self, job: &Job<Bytes>) -> Result<(), Failure> {
         if !self.per_char.is_zero() {
-            let length = u32::try_from(message.text().chars().count()).unwrap_or(u32::MAX);
-            tokio::time::sleep(self.per_char.saturating_mul(length)).await;
+            let length = String::from_utf8_lossy(&job.body).chars().count();
+            tokio::time::sleep(self.per_char.saturating_mul(u32::try_from(length).unwrap_or(u32::MAX))).await;
         }
-        if self.is_faulty(message) { Err(Failure::fatal("the message contains an error")) } else { Ok(()) }
+        if self.is_faulty(job) { Err(Failure::fatal("the message contains an error")) } else { Ok(()) }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use estafeta::{Endpoint, Message, Notice, Observer};
+use estafeta::{Endpoint, Message, Notice};
 
 use estafeta_lab::escape::escape;
 use estafeta_lab::paint::{BAD, FAINT, GOOD, NOTABLE, OFFICE, Paint};
@@ -112,10 +112,10 @@ impl HumanObserver {
     }
 }
 
-impl Observer for HumanObserver {
-    fn notice(&self, notice: Notice<'_>) {
+impl HumanObserver {
+    pub fn notice(&self, notice: &Notice<'_>) {
         self.tick();
-        match notice {
+        match *notice {
             Notice::Joined { member } => self.print(&format!("joined as member {member}")),
             Notice::DeclaredDead => {
                 self.print(

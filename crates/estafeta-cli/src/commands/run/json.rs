@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use estafeta::{Message, Notice, Observer};
+use estafeta::{Message, Notice};
 use estafeta_lab::printer::Printer;
 use estafeta_lab::report::Report;
 
@@ -81,9 +81,9 @@ impl JsonObserver {
     }
 }
 
-impl Observer for JsonObserver {
-    fn notice(&self, notice: Notice<'_>) {
-        match notice {
+impl JsonObserver {
+    pub fn notice(&self, notice: &Notice<'_>) {
+        match *notice {
             Notice::Joined { member } => self.report(&Report::CreatedTaskId { task_id: member }),
             Notice::DeclaredDead => self.report(&Report::DeclaredDead),
             Notice::BecameGenerator { epoch, from, silence } => {

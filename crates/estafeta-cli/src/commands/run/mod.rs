@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use estafeta::{Endpoint, Failure, Handler, Message, Node, Notice, Observer, Ring, RingName, Role};
+use estafeta::{Config, Endpoint, Node, Notice, Ring, RingName, Role, every};
 use tokio_util::sync::CancellationToken;
 
 use super::is_closed_pipe;
 use crate::cli::RunArgs;
 use crate::find_redis::{self, Creation};
-use crate::settings::{OutputForm, Reach};
+use crate::settings::{DemoSettings, OutputForm, Reach};
 use crate::signals::{self, stop_signal};
 use demo::{FaultFinder, RandomText};
 use estafeta_lab::paint::{Paint, colour_for};
@@ -52,9 +52,7 @@ pub fn run(reach: &Reach, args: RunArgs) -> Result<ExitCode> {
         recorder.with_context(|| format!("cannot write the record {}", path.display()))
     });
     let recorder = recorder.transpose()?.map(Arc::new);
-    let handler = Recorded { inner: FaultFinder::new(&demo), recorder: recorder.clone() };
-    let observer = Recorded { inner: SharedOutput(Arc::clone(&output)), recorder: recorder.clone() };
-    let node = Node::new(config, RandomText::new(&demo), handler, observer);
+    let node = demo_node(config, &demo, recorder.clone(), Arc::clone(&output));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let outcome = runtime.block_on(async {
         tokio::spawn(obey_signals(stop.clone()));
@@ -65,7 +63,7 @@ pub fn run(reach: &Reach, args: RunArgs) -> Result<ExitCode> {
         if args.control == Some(true) {
             control::listen(stop.clone());
         }
-        node.run(stop.cancelled_owned()).await
+        node.until(stop.cancelled_owned()).await
     });
     if let NodeOutput::Json(json) = &*output {
         json.report_last_totals();
@@ -91,39 +89,39 @@ enum NodeOutput {
     Json(JsonObserver),
 }
 
-struct SharedOutput(Arc<NodeOutput>);
-
-impl Observer for SharedOutput {
-    fn notice(&self, notice: Notice<'_>) {
-        match &*self.0 {
-            NodeOutput::Human(human) => human.notice(notice),
-            NodeOutput::Json(json) => json.notice(notice),
+impl NodeOutput {
+    fn notice(&self, notice: &Notice<'_>) {
+        match self {
+            Self::Human(human) => human.notice(notice),
+            Self::Json(json) => json.notice(notice),
         }
     }
 }
 
-/// A handler or an observer whose steps are recorded, if the user asked for a record.
-struct Recorded<T> {
-    inner: T,
+/// A node of the demo. Its steps are recorded, if the user asked for a record.
+fn demo_node(
+    config: Config,
+    demo: &DemoSettings,
     recorder: Option<Arc<Recorder>>,
-}
-
-impl<O: Observer> Observer for Recorded<O> {
-    fn notice(&self, notice: Notice<'_>) {
-        if let Some(recorder) = &self.recorder {
-            recorder.notice(&notice);
-        }
-        self.inner.notice(notice);
-    }
-}
-
-impl<H: Handler> Handler for Recorded<H> {
-    async fn handle(&self, message: &Message) -> Result<(), Failure> {
-        if let Some(recorder) = &self.recorder {
-            recorder.begins(message);
-        }
-        self.inner.handle(message).await
-    }
+    output: Arc<NodeOutput>,
+) -> Node {
+    let mut text = RandomText::new(demo);
+    let finder = (Arc::new(FaultFinder::new(demo)), recorder.clone());
+    let source = every(config.interval, move || std::future::ready(Ok(text.next())));
+    Node::with(config)
+        .generate(source)
+        .handle_with(finder, async |(finder, recorder), job| {
+            if let Some(recorder) = recorder {
+                recorder.begins(job.message());
+            }
+            finder.handle(&job).await
+        })
+        .observe(move |notice| {
+            if let Some(recorder) = &recorder {
+                recorder.notice(notice);
+            }
+            output.notice(notice);
+        })
 }
 
 async fn tick(output: Arc<NodeOutput>) {

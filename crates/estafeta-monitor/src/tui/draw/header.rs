@@ -10,7 +10,7 @@ use super::text::{SafeLine, paragraph};
 use super::theme::Theme;
 use crate::model::Model;
 use crate::model::rows::Condition;
-use estafeta_lab::text::{age, counted, grouped};
+use estafeta_lab::text::{age, counted, grouped, limits, paused, paused_briefly};
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Theme, now_ms: u64) {
     let info = &model.info;
@@ -34,21 +34,32 @@ fn widest<const N: usize>(width: u16, lines: [SafeLine; N]) -> SafeLine {
     lines.into_iter().nth(fits).unwrap_or_default()
 }
 
-/// The line about the ring and its Redis.
+/// The line about the ring, its pause and its Redis.
 fn ring(model: &Model, theme: Theme, width: u16, now_ms: u64) -> SafeLine {
     let info = &model.info;
     let up = whole_seconds(now_ms.saturating_sub(info.started_ms));
     let ring =
         SafeLine::default().add("estafeta", theme.strong()).raw("  ring ").add(&info.ring, theme.strong());
+    let current = model.snapshot.as_ref().filter(|_| model.lost.is_none());
+    let with = |pause: Option<String>| match pause {
+        Some(pause) => ring.clone().raw("  ").add(pause, theme.notable().patch(theme.strong())),
+        None => ring.clone(),
+    };
+    let brief = with(current.and_then(paused_briefly).map(str::to_owned));
+    let ring = with(current.and_then(paused));
+    let limits = current.and_then(limits).map_or_else(String::new, |limits| format!("  {limits}"));
     let redis = format!("  redis {}", info.redis);
     let owner = model.snapshot.as_ref().map_or_else(String::new, owner);
     widest(
         width,
         [
-            ring.clone().raw(format!("{owner}  up {up}{redis}")),
-            ring.clone().raw(format!("  up {up}{redis}")),
-            ring.clone().raw(redis),
+            ring.clone().raw(format!("{limits}{owner}  up {up}{redis}")),
+            ring.clone().raw(format!("{limits}  up {up}{redis}")),
+            ring.clone().raw(format!("{limits}{redis}")),
+            ring.clone().raw(&limits),
             ring,
+            brief.clone().raw(limits),
+            brief,
         ],
     )
 }
@@ -164,6 +175,9 @@ pub fn draw_tiny(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Theme,
             format!("{} {office} of {}", theme.mark(), grouped(snapshot.members.len() as u64)),
             current(theme.office()),
         ));
+        if let Some(pause) = paused_briefly(snapshot) {
+            lines.push(SafeLine::styled(pause, current(theme.notable())));
+        }
         lines.push(match snapshot.balanced {
             true => SafeLine::styled("adds up", current(theme.good())),
             false => SafeLine::styled("DOES NOT ADD UP", current(theme.bad())),

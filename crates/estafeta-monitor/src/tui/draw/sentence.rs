@@ -6,12 +6,12 @@ use std::process::ExitStatus;
 use estafeta::EventKind;
 
 use crate::model::actions::MAX_NODES;
-use crate::model::effect::ErrorsRequest;
 use crate::model::errors_view::ErrorsAnswer;
 use crate::model::log::{Occurrence, UserAction};
 use crate::model::notice::{ActsOn, UserNotice};
 use crate::model::own_node::NodeName;
-use estafeta_lab::text::{counted, grouped};
+use crate::model::request::ErrorsRequest;
+use estafeta_lab::text::{age, counted, grouped};
 
 /// An entry of the log.
 pub fn occurrence(what: &Occurrence) -> String {
@@ -64,6 +64,7 @@ fn event(kind: &EventKind) -> String {
         EventKind::Upgraded { from, to, returned: count } => {
             format!("layout raised from {from} to {to}, {}", returned(*count))
         }
+        EventKind::Paused { what, for_ms: Some(ms) } => format!("{what} paused for {}", age(*ms)),
         // The other kinds contain no counts.
         other => other.to_string(),
     }

@@ -73,7 +73,9 @@ impl Theme {
             Occurrence::Event(EventKind::Joined { .. }) | Occurrence::RedisBack | Occurrence::BalanceBack => {
                 self.good()
             }
-            Occurrence::Event(EventKind::Left { .. } | EventKind::Resigned { .. })
+            Occurrence::Event(
+                EventKind::Left { .. } | EventKind::Resigned { .. } | EventKind::Paused { .. },
+            )
             | Occurrence::NodeDeclaredDead(_)
             | Occurrence::LimitReached { .. } => self.notable(),
             Occurrence::Action(_) => self.strong(),

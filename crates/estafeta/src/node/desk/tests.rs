@@ -1,4 +1,7 @@
-//! Tests of the desk: when a turn is due, and what it lets go of and asks for.
+//! Tests of the desk: when a turn is due, and what it asks for.
+
+mod letting_go;
+mod watching;
 
 use super::*;
 use crate::redis::Endpoint;
@@ -32,7 +35,7 @@ impl TestDesk {
 
     fn start(&mut self, lanes: usize) {
         for _ in 0..lanes {
-            assert!(matches!(self.desk.next(None, false, self.now), Next::Wait));
+            assert!(matches!(self.desk.next(None, false, self.now), NextTask::Wait));
         }
         assert_eq!(self.turn(HANDLES).settlement.want, lanes);
         self.apply(&[], false);
@@ -103,20 +106,20 @@ impl TestDesk {
 
     fn handle(&self, handled: Option<Handled>, was_idle: bool) -> Claimed {
         match self.desk.next(handled, was_idle, self.now) {
-            Next::Handle(claimed) => claimed,
-            Next::Wait => panic!("nothing to do"),
-            Next::Closed => panic!("closed"),
+            NextTask::Handle(claimed) => claimed,
+            NextTask::Wait => panic!("nothing to do"),
+            NextTask::Closed => panic!("closed"),
         }
     }
 
     fn done(&self, claimed: Claimed) -> Handled {
-        Handled { claimed, disposition: None, took: Duration::from_millis(1), at: self.now }
+        Handled { claimed, disposition: None, effects: None, took: Duration::from_millis(1), at: self.now }
     }
 
     /// A lane has handled its message and finds no other one.
     fn finish(&self, claimed: Claimed) {
         let handled = self.done(claimed);
-        assert!(matches!(self.desk.next(Some(handled), false, self.now), Next::Wait));
+        assert!(matches!(self.desk.next(Some(handled), false, self.now), NextTask::Wait));
     }
 
     /// A lane has handled its message and takes the next one.
@@ -160,7 +163,7 @@ fn a_lane_that_becomes_free_after_a_turn_that_asked_for_nothing_asks() {
 #[test]
 fn a_node_that_cannot_be_called_looks_at_its_own_pace() {
     let mut test = TestDesk::new(1, Some(Duration::from_millis(30)));
-    assert!(matches!(test.desk.next(None, false, test.now), Next::Wait));
+    assert!(matches!(test.desk.next(None, false, test.now), NextTask::Wait));
     assert!(!test.turn(HANDLES).settlement.listens);
     test.apply(&[], false);
     assert_eq!(test.due_in(HANDLES), Some(30));
@@ -194,19 +197,6 @@ fn results_wait_for_company_but_no_longer_than_ten_milliseconds() {
 }
 
 #[test]
-fn failures_are_settled_with_their_reasons() {
-    let (test, mut taken) = TestDesk::busy(1, false);
-    let disposition = Some(Disposition::Fail { reason: "no good".into() });
-    let handled = Handled { disposition, ..test.done(taken.remove(0)) };
-    assert!(matches!(test.desk.next(Some(handled), false, test.now), Next::Wait));
-    let turn = test.turn(HANDLES);
-    let failure = &turn.settlement.not_done[0];
-    assert_eq!((failure.name.as_str(), failure.index), ("1", 0));
-    assert_eq!(failure.disposition, Disposition::Fail { reason: "no good".into() });
-    assert_eq!((turn.settlement.whole, turn.failures), (vec!["1".into()], vec![(0, "no good".into())]));
-}
-
-#[test]
 fn a_pool_that_no_lane_touches_goes_back_and_is_not_claimed_again_until_a_lane_is_free() {
     let (mut test, mut taken) = TestDesk::busy(2, true);
     test.give(&[1, 1, 4], true);
@@ -235,55 +225,24 @@ fn a_pool_that_moves_stays() {
 }
 
 #[test]
-fn a_pack_is_settled_whole_when_its_last_message_is_done() {
-    let (mut test, mut taken) = TestDesk::busy(2, false);
-    test.give(&[3], false);
-    // Three messages of the pack are handled by one lane. The other lane is slow.
-    let mut claimed = test.go_on(taken.remove(0));
-    for _ in 0..2 {
-        claimed = test.go_on(claimed);
-    }
+fn a_pause_sends_back_what_no_lane_has_started_and_settles_the_rest_as_usual() {
+    let (mut test, mut taken) = TestDesk::busy(2, true);
     test.desk.call();
-    assert_eq!(test.turn(HANDLES).settlement.whole, ["1"], "the pack is not done yet");
-    test.apply(&[], false);
-    test.later(1).finish(claimed);
+    test.turn(HANDLES);
+    test.apply(&[1, 4], false);
+    test.desk.set_paused(true);
     let turn = test.turn(HANDLES);
-    assert_eq!((turn.settlement.whole, turn.settlement.count), (vec!["3*3".into()], 3));
-    assert_eq!(turn.handled.len(), 3);
-    assert!(test.desk.lock().packs.is_empty());
-}
-
-#[test]
-fn the_part_of_a_pack_that_is_done_is_settled_after_ten_milliseconds() {
-    let mut test = TestDesk::idle(2);
-    let mut taken = test.give(&[4], false);
-    // One lane is slow with the first message. The other one handles the second and the third.
-    let third = test.go_on(taken.remove(1));
-    let fourth = test.later(5).go_on(third);
-    let turn = test.later(5).turn(HANDLES);
-    let [Part { name, settled, back }] = &turn.settlement.parts[..] else { panic!("one part") };
-    assert_eq!((name.as_str(), &settled[..], &back[..]), ("1*4", &[1, 2][..], &[][..]));
-    assert_eq!(turn.settlement.count, 2);
+    assert_eq!((turn.settlement.returns, turn.settlement.count), (vec!["3".into(), "4*4".into()], 5));
+    assert_eq!((turn.settlement.want, turn.settlement.reserve), (0, 0), "both lanes are busy");
     test.apply(&[], false);
-    // Redis keeps the rest as single messages.
-    test.finish(fourth);
-    assert_eq!(test.turn(HANDLES).settlement.whole, ["1.3"]);
-    test.apply(&[], false);
-    test.later(1).finish(taken.remove(0));
+    test.desk.set_paused(true);
+    assert_eq!(test.due_in(HANDLES), None);
+    // A lane that has finished stands in line with its node, once.
+    assert!(matches!(test.desk.next(Some(test.done(taken.remove(0))), false, test.now), NextTask::Wait));
     let turn = test.turn(HANDLES);
-    assert_eq!((turn.settlement.whole, turn.settlement.count), (vec!["1.0".into()], 1));
-    assert!(test.desk.lock().packs.is_empty(), "a pack of which nothing is left is forgotten");
-}
-
-#[test]
-fn what_no_lane_has_started_of_a_pack_goes_back() {
-    let mut test = TestDesk::idle(2);
-    let mut taken = test.give(&[4, 2], false);
-    let _third = test.go_on(taken.remove(1));
-    let turn = test.later(50).turn(HANDLES);
-    let [Part { name, settled, back }] = &turn.settlement.parts[..] else { panic!("one part") };
-    assert_eq!((name.as_str(), &settled[..], &back[..]), ("1*4", &[1][..], &[3][..]));
-    assert_eq!((turn.settlement.returns, turn.settlement.count), (vec!["2*2".into()], 4));
+    assert_eq!((turn.settlement.whole.len(), turn.settlement.want), (1, 2));
+    test.apply(&[], false);
+    assert_eq!(test.due_in(HANDLES), None);
 }
 
 #[test]
@@ -292,7 +251,7 @@ fn a_reserve_is_claimed_again_when_half_of_it_is_gone() {
     // Messages take five milliseconds each, so two lanes handle four in ten.
     let slow = |test: &TestDesk, claimed| Handled { took: Duration::from_millis(5), ..test.done(claimed) };
     for claimed in taken.drain(..) {
-        assert!(matches!(test.desk.next(Some(slow(&test, claimed)), false, test.now), Next::Wait));
+        assert!(matches!(test.desk.next(Some(slow(&test, claimed)), false, test.now), NextTask::Wait));
     }
     let turn = test.turn(HANDLES);
     assert_eq!((turn.settlement.want, turn.settlement.each, turn.settlement.reserve), (4, 2, 0));
@@ -338,6 +297,10 @@ fn a_node_that_stops_is_finished_when_every_result_is_recorded() {
     assert_eq!((turn.settlement.whole, turn.settlement.returns.len()), (vec!["2".into()], 0));
     test.apply(&[], true);
     assert!(matches!(test.decide(STOPS), Decision::Finished), "`leave` hands the pool back");
+    assert!(
+        matches!(test.desk.next(None, false, test.now), NextTask::Closed),
+        "no lane starts a message any more"
+    );
 }
 
 #[test]
@@ -346,7 +309,7 @@ fn a_closed_desk_ignores_results_and_sends_every_lane_away() {
     test.desk.close();
     for _ in 0..2 {
         let handled = test.done(taken.remove(0));
-        assert!(matches!(test.desk.next(Some(handled), false, test.now), Next::Closed));
+        assert!(matches!(test.desk.next(Some(handled), false, test.now), NextTask::Closed));
     }
     assert!(test.desk.lock().results.is_empty());
 }
@@ -393,93 +356,32 @@ fn a_generator_and_a_node_that_stops_wait_for_no_delayed_message() {
     }
 }
 
+/// A node holds only one suspect, and Redis does not read a hand to find out.
 #[test]
-fn a_message_that_comes_again_is_settled_but_has_no_outcome_yet() {
-    let (mut test, mut taken) = TestDesk::busy(3, false);
-    let after = Duration::from_secs(1);
-    let snooze = Disposition::Snooze { after, headers: b"1:a1:b".to_vec() };
-    let retry = Disposition::Retry { after, reason: "no".into() };
-    for disposition in [Some(snooze.clone()), None, Some(retry.clone())] {
-        let handled = Handled { disposition, ..test.done(taken.remove(0)) };
-        assert!(matches!(test.desk.next(Some(handled), false, test.now), Next::Wait));
+fn a_turn_says_whether_the_node_still_holds_a_suspect() {
+    for goes_back in [false, true] {
+        let mut test = TestDesk::idle(1);
+        test.desk.call();
+        assert!(!test.turn(HANDLES).settlement.has_suspect);
+        let elements = ["1 9 9 1 0 1 0 0 once", "2 9 9 2 0 2 0 0 twice"];
+        let claims = (1..)
+            .zip(elements)
+            .map(|(claim, element): (u64, _)| (claim.to_string(), element.into()))
+            .collect();
+        test.desk.apply(0, 2, true, claims, test.now);
+        let once = test.handle(None, true);
+        assert_eq!((once.message().deaths, once.is_suspect()), (1, false));
+        test.desk.call();
+        assert!(test.turn(HANDLES).settlement.has_suspect, "it lies in the pool");
+        if goes_back {
+            let back = test.later(50).turn(HANDLES).settlement;
+            assert_eq!((back.returns, back.has_suspect), (vec!["2".to_owned()], false));
+        } else {
+            let twice = test.go_on(once);
+            test.desk.call();
+            assert!(test.turn(HANDLES).settlement.has_suspect, "a lane is busy with it");
+            test.finish(twice);
+            assert!(!test.later(10).turn(HANDLES).settlement.has_suspect, "it is settled in this turn");
+        }
     }
-    let turn = test.later(10).turn(HANDLES);
-    assert_eq!((turn.settlement.count, turn.settlement.whole.len()), (3, 3));
-    let not_done: Vec<_> =
-        turn.settlement.not_done.iter().map(|it| (it.name.as_str(), &it.disposition)).collect();
-    assert_eq!(not_done, [("1", &snooze), ("3", &retry)]);
-    assert_eq!(turn.handled.iter().map(|message| message.id).collect::<Vec<_>>(), [2000]);
-    let again: Vec<_> =
-        turn.postponed.iter().map(|it| (it.message.id, it.after, it.failure.as_deref())).collect();
-    assert_eq!(again, [(1000, after, None), (3000, after, Some("no"))]);
-    assert!(turn.failures.is_empty());
-}
-
-#[test]
-fn a_handler_is_slow_after_most_of_its_time_limit_and_stuck_a_little_after_its_end() {
-    let (mut test, taken) = TestDesk::busy(2, false);
-    let watch = |test: &TestDesk| {
-        let Watched { slow, stuck, next } = test.desk.watch(test.now);
-        (slow.len(), stuck.len(), next.map(|next| (next - test.now).as_millis()))
-    };
-    assert_eq!(watch(&test), (0, 0, Some(8_000)));
-    test.later(7_999);
-    assert_eq!(watch(&test), (0, 0, Some(1)));
-    test.later(1);
-    assert_eq!(watch(&test), (2, 0, Some(3_000)), "both are slow, and will be stuck");
-    assert_eq!(watch(&test), (0, 0, Some(3_000)), "and that is reported once");
-    test.later(2_999);
-    assert_eq!(watch(&test), (0, 0, Some(1)));
-    test.later(1);
-    assert_eq!(watch(&test), (0, 2, None));
-    let turn = test.turn(HANDLES);
-    let again: Vec<_> =
-        turn.postponed.iter().map(|it| (it.message.id, it.failure.as_deref().unwrap())).collect();
-    let reason = "the handler took longer than its time limit of 10s";
-    assert_eq!(again, [(1000, reason), (2000, reason)], "they are tried again");
-    assert_eq!((turn.settlement.count, turn.settlement.want, turn.settlement.stuck), (2, 0, Some(2)));
-    test.apply(&[], true);
-    assert_eq!(test.due_in(HANDLES), None, "no lane is free, although messages wait");
-
-    // The lanes come back. What they bring is ignored.
-    for (claimed, stuck) in taken.into_iter().zip([1, 0]) {
-        test.finish(claimed);
-        let turn = test.turn(HANDLES);
-        assert_eq!((turn.settlement.count, turn.settlement.stuck), (0, Some(stuck)));
-        assert_eq!(turn.settlement.want, 2 - stuck);
-        test.apply(&[], true);
-    }
-    assert!(test.desk.lock().results.is_empty());
-}
-
-#[test]
-fn a_message_that_is_done_in_time_is_not_watched_any_more() {
-    let (mut test, mut taken) = TestDesk::busy(3, false);
-    test.later(8_000);
-    let first = taken.remove(0);
-    assert_eq!(test.desk.watch(test.now).slow.len(), 3);
-    test.finish(first);
-    assert_eq!(test.desk.lock().slow, 2);
-    test.turn(HANDLES);
-    let mut next = test.give(&[1], false);
-    let Watched { slow, next: at, .. } = test.desk.watch(test.now);
-    assert_eq!((slow.len(), at), (0, Some(test.now + Duration::from_secs(3))), "the others are watched");
-    for claimed in taken.into_iter().chain([next.remove(0)]) {
-        test.finish(claimed);
-    }
-    test.later(60_000);
-    let Watched { slow, stuck, next } = test.desk.watch(test.now);
-    assert_eq!((slow.len(), stuck.len(), next), (0, 0, None));
-}
-
-#[test]
-fn a_lane_that_is_stuck_does_not_hold_up_the_end_of_a_node() {
-    let (mut test, mut taken) = TestDesk::busy(1, false);
-    test.later(11_000);
-    assert_eq!(test.desk.watch(test.now).stuck.len(), 1);
-    assert_eq!(test.turn(STOPS).settlement.count, 1);
-    test.apply(&[], false);
-    assert!(matches!(test.decide(STOPS), Decision::Finished));
-    test.desk.finish(Some(test.done(taken.remove(0))), false);
-    assert!(test.desk.lock().results.is_empty());
 }

@@ -6,5 +6,5 @@ end
 
 -- A whole number as text. Lua's own conversion would switch to exponents past 14 digits.
 local function text(number)
-  return string.format('%.0f', number)
+  return string.format('%d', number)
 end

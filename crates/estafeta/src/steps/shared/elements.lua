@@ -1,10 +1,10 @@
 -- A waiting message is `id epoch published-ms deliveries failures deaths snoozes header-bytes headers body`. Each
--- number is followed by a space. The headers are as long as `header-bytes` says, and the body is the rest. An error is
+-- number is followed by a space. The headers take `header-bytes` bytes, and the body is the rest. An error is
 -- `!failed-ms member reason-bytes reason message`. The counts of its message include the failure or the death that made
 -- it an error.
 
--- Splits a message into what never changes (origin and rest) and its counts. Returns nil if the ring did not write the
--- element. A foreign client pushed it then. Numbers have at most 15 digits: neither lanes nor Lua count exactly beyond.
+-- Splits a message into what never changes (origin and rest) and its counts. Returns nil if a foreign client wrote the
+-- element. Numbers have at most 15 digits: neither lanes nor Lua count exactly beyond.
 local function split_message(element)
   local _, last, id, epoch, published, deliveries, failures, deaths, snoozes, header =
     string.find(element, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ')

@@ -31,6 +31,8 @@ local function collect(kind, member, keys, max_deaths, queue)
   end
   redis.call('LLEN', keys.inflight)
   local open, back = packs().open, {}
+  -- Only a limit on what all members hold together needs this count.
+  held.count = queue.brakes and tonumber(redis.call('HGET', member, 'held')) or 0
   for _, claim in ipairs(claims_after(0, redis.call('HGETALL', member))) do
     for _, element in ipairs(open(claim.element) or { claim.element }) do
       local message = split_message(element)
@@ -74,6 +76,9 @@ local function hand_back(held, keys, number, now)
       local list = table.concat(ids, ' ')
       redis.call('XADD', keys.journal, '*', 'ids', list, 'errors', list, 'member', number)
     end
+  end
+  if held.queue.brakes then
+    brakes().count(held.queue, 0, held.count or 0)
   end
   redis.call('DEL', keys.inflight)
   local returned = held.kind == 'reader' and 0 or #held.back

@@ -11,7 +11,7 @@ local function later_name(id)
 end
 
 -- Reads the messages that are due, the earliest first, up to `moves` of them and about `budget` bytes. Only reads.
--- Returns their names and elements. An element that an intruder has removed is missing.
+-- Returns their names and elements. An element that a foreign client has removed is missing.
 local function read_due(later, delayed, now)
   local names = redis.call('ZRANGE', later, '-inf', text(now), 'BYSCORE', 'LIMIT', 0, moves)
   local due, bytes, next_run = { names = {}, elements = {} }, 0, few
@@ -28,6 +28,13 @@ local function read_due(later, delayed, now)
     next_run = math.max(math.min(2 * next_run, room), 1)
   end
   return due
+end
+
+-- The time at which the next message is due, or 0 if none waits. A foreign client may have added a time that no count
+-- could hold.
+local function read_soonest(later)
+  local soonest = redis.call('ZRANGE', later, 0, 0, 'WITHSCORES')[2]
+  return soonest and math.min(math.max(soonest, 1), 999999999999999) or 0
 end
 
 -- Moves what is `due` to the tail of the queue, and has the `postponed` messages wait. A message that waits for no time
@@ -50,5 +57,5 @@ local function change_later(queue, later, delayed, due, postponed, now)
   push_all('ZADD', later, times)
   push_all('HSET', delayed, elements)
   push(queue, at_once, 1, #at_once)
-  queue.soonest = tonumber(redis.call('ZRANGE', later, 0, 0, 'WITHSCORES')[2] or 0)
+  queue.soonest = read_soonest(later)
 end

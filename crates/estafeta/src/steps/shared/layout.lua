@@ -15,3 +15,14 @@ local function read_layout(schema, requires, oldest, newest, words)
   end
   return layout or nil
 end
+
+-- Reads the layout and the application of a ring. `ours` is the caller's application, or empty if it may use any ring.
+-- Returns both, and the answer to a caller that may not use the ring.
+local function admit(schema, requires, application, ours, oldest, newest, words)
+  local layout, refusal = read_layout(schema, requires, oldest, newest, words)
+  local theirs = not refusal and redis.call('GET', application)
+  if theirs and ours ~= '' and theirs ~= ours then
+    refusal = { 'application', theirs }
+  end
+  return layout, theirs, refusal
+end

@@ -1,10 +1,10 @@
 -- What a call of `turn` lets go of, beyond whole elements that were handled successfully.
 
--- Reads the outcomes other than done, which `turn` got from argument `first` on. Only reads. Returns false if the
--- member does not hold what they name. Otherwise returns which messages are postponed, by name and index.
-local function read_others(outcomes, messages_of, delayed, first)
+-- Reads the outcomes other than done, which are the arguments `first` to `last` of `turn`. Only reads. Returns false if
+-- the member does not hold what they name. Otherwise returns which messages are postponed, by name and index.
+local function read_others(outcomes, messages_of, delayed, first, last)
   local is_postponed, names = {}, {}
-  for i = first, #ARGV, 5 do
+  for i = first, last, 5 do
     local messages = messages_of(ARGV[i])
     local element = messages[ARGV[i + 1] + 1]
     if not element then
@@ -26,11 +26,11 @@ local function read_others(outcomes, messages_of, delayed, first)
       outcomes.failures[#outcomes.failures + 1] = { message = element, reason = reason }
     end
   end
-  -- Only an intruder can make two messages with one id. The second one cannot wait beside the first.
+  -- Only a foreign client can make two messages with one id. The second one cannot wait beside the first.
   local postponed, is_taken = {}, {}
   for from = 1, #names, 1000 do
-    local last = math.min(from + 999, #names)
-    for i, waits in ipairs(redis.call('HMGET', delayed, unpack(names, from, last))) do
+    local to = math.min(from + 999, #names)
+    for i, waits in ipairs(redis.call('HMGET', delayed, unpack(names, from, to))) do
       local one = outcomes.postponed[from + i - 1]
       if waits or is_taken[one.name] then
         local reason = 'another message with this id waits for its time'
@@ -45,7 +45,8 @@ local function read_others(outcomes, messages_of, delayed, first)
 end
 
 -- Reads the arguments of `turn` from `first` on. Only reads. Returns nil if the member does not hold what they name.
-local function read_outcomes(member, delayed, journal, first, whole, returns, parts)
+-- What follows them begins at the argument `after`.
+local function read_outcomes(member, delayed, journal, first, whole, returns, parts, others)
   local names, at = {}, first + whole + returns
   for i = journal and first or first + whole, at - 1 do
     names[#names + 1] = ARGV[i]
@@ -62,14 +63,15 @@ local function read_outcomes(member, delayed, journal, first, whole, returns, pa
     at = at + 3 + settled + back
   end
   local first_other = at
-  for i = first_other, #ARGV, 5 do
+  outcomes.after = first_other + 5 * others
+  for i = first_other, outcomes.after - 1, 5 do
     names[#names + 1] = ARGV[i]
   end
   local element_of, messages_of = read_hand(member, names)
   if not element_of then
     return nil
   end
-  local is_postponed = read_others(outcomes, messages_of, delayed, first_other)
+  local is_postponed = read_others(outcomes, messages_of, delayed, first_other, outcomes.after - 1)
   if not is_postponed then
     return nil
   end
@@ -115,16 +117,23 @@ end
 -- Removes elements of a hand that `count` arguments name, from `first` on. They hold `messages` messages. Returns how
 -- many messages there were.
 local function delete_elements(hash, first, count, messages)
-  local deleted = 0
-  -- Only if packs are among them, it matters which of them were there.
-  if messages > count then
-    for i = first, first + count - 1 do
-      deleted = deleted + redis.call('HDEL', hash, ARGV[i]) * (string.match(ARGV[i], '%*(%d+)$') or 1)
+  local deleted, last, names_of = 0, first + count - 1, {}
+  -- It matters which of them were there only if packs are among them.
+  if messages == count then
+    for from = first, last, 1000 do
+      deleted = deleted + redis.call('HDEL', hash, unpack(ARGV, from, math.min(from + 999, last)))
     end
     return deleted
   end
-  for from = first, first + count - 1, 1000 do
-    deleted = deleted + redis.call('HDEL', hash, unpack(ARGV, from, math.min(from + 999, first + count - 1)))
+  for i = first, last do
+    local size = tonumber(string.match(ARGV[i], '%*(%d+)$') or 1)
+    local names = names_of[size] or {}
+    names_of[size], names[#names + 1] = names, ARGV[i]
+  end
+  for size, names in pairs(names_of) do
+    for from = 1, #names, 1000 do
+      deleted = deleted + size * redis.call('HDEL', hash, unpack(names, from, math.min(from + 999, #names)))
+    end
   end
   return deleted
 end

@@ -9,7 +9,7 @@ local function read_memory(key, pattern)
   end
   local one, two, three = string.match(value, pattern)
   if not one then
-    error({ err = 'WRONGTYPE a value is not of this ring' })
+    error({ err = 'WRONGTYPE ' .. key .. ': the value is not of this ring' })
   end
   return one, two, three
 end

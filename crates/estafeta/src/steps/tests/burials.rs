@@ -226,7 +226,7 @@ async fn the_errors_that_a_dead_reader_held_return_to_the_head_of_the_errors() {
     }
     bench.ask::<()>(&["HSET", "{estafeta}:ledger", "published", "4", "failed", "4"]);
     let reader = bench.join(MemberKind::Reader, 1).await;
-    let take = |cursor, count, want| Shown { cursor, count, want };
+    let take = |cursor, count, want| ShownLetters { cursor, count, want };
     let Take::Holds { held, .. } = bench.store.take(reader.identity(), &take(0, 0, 2)).await.unwrap() else {
         panic!("lost")
     };
@@ -333,7 +333,7 @@ async fn the_errors_of_a_dead_reader_return_unchanged_and_in_order_even_if_one_l
         "!1 1 2 no 4 1 1 0 0 0 0 0 d",
     ];
     bench.ask::<()>(&[&["RPUSH", "{estafeta}:errors"][..], &errors].concat());
-    let take = Shown { want: 3, ..Shown::default() };
+    let take = ShownLetters { want: 3, ..ShownLetters::default() };
     let Take::Holds { held, .. } = bench.store.take(reader.identity(), &take).await.unwrap() else {
         panic!("lost")
     };
@@ -372,4 +372,46 @@ async fn an_office_whose_holder_is_no_longer_a_member_can_be_taken_over() {
     };
     assert_eq!(report.office, Office::Held { by: gone.incarnation, health: Health::Expired });
     assert_eq!(bench.lead(heir).await.predecessor, Some(gone.number));
+}
+
+/// If one of several messages kills its members, the others must not die with it until they are errors.
+#[tokio::test]
+async fn a_member_holds_one_suspect_at_a_time_and_gets_what_waits_behind_the_others() {
+    let bench = TestBench::new().await;
+    let generator = bench.join(MemberKind::Node, 1).await;
+    let term = bench.lead(generator).await;
+    for (n, body) in (0..).zip(["a", "b", "c", "d"]) {
+        bench.publish(generator, &term, n, &[body]).await;
+    }
+    for _ in 0..2 {
+        let victim = bench.join(MemberKind::Node, 4).await;
+        let asks = Settlement { want: 3, each: 1, ..bench.settlement(victim, 0, &[]) };
+        assert_eq!(bench.make(victim, &asks).await.unwrap().held().len(), 3, "one death makes no suspect");
+        bench.expire(victim);
+        bench.bury(victim).await;
+    }
+    let deaths = |message: &Message| (message.id, message.deaths);
+    let (one, other) = (bench.join(MemberKind::Node, 4).await, bench.join(MemberKind::Node, 4).await);
+    let asks = |has_suspect| Settlement { want: 4, each: 1, has_suspect, ..bench.settlement(one, 0, &[]) };
+    let first = bench.make(one, &asks(false)).await.unwrap();
+    assert_eq!(first.held().iter().map(|held| deaths(&held.message)).collect::<Vec<_>>(), [(1, 2), (4, 0)]);
+    assert!(first.waits);
+    let more = Settlement { has_suspect: true, ..bench.settlement(one, 0, &[]) };
+    let more = bench.make(one, &Settlement { want: 4, each: 1, ..more }).await.unwrap();
+    assert!(more.held().is_empty() && more.waits, "it holds a suspect");
+    assert_eq!(bench.claim(other, 1).await.iter().map(deaths).collect::<Vec<_>>(), [(2, 2)]);
+    bench.publish(generator, &term, 4, &["e"]).await;
+    let again =
+        Settlement { want: 4, each: 2, reserve: 9, has_suspect: true, ..bench.settlement(one, 0, &[]) };
+    let again = bench.make(one, &again).await.unwrap();
+    assert_eq!(again.held().iter().map(|held| deaths(&held.message)).collect::<Vec<_>>(), [(5, 0)]);
+    bench.publish(generator, &term, 5, &["f"]).await;
+    bench.publish(generator, &term, 6, &["g"]).await;
+    let again = Settlement { want: 1, each: 1, has_suspect: true, ..bench.settlement(one, 0, &[]) };
+    let again = bench.make(one, &again).await.unwrap();
+    assert_eq!(again.held().iter().map(|held| deaths(&held.message)).collect::<Vec<_>>(), [(6, 0)]);
+    let left: Vec<_> =
+        bench.ready().iter().map(|element| element.split(' ').next().unwrap().to_owned()).collect();
+    assert_eq!(left, ["3", "7"], "what was skipped is where it was");
+    bench.assert_balanced().await;
 }

@@ -34,18 +34,30 @@ struct PreparedRing {
 
 const ERROR: &str = "!1 1 2 no 9 1 1 0 0 0 0 0 body";
 
-const STEPS: [&str; 28] = [
+const STEPS: [&str; 40] = [
     "join",
     "turn",
     "turn that postpones",
     "turn that moves",
+    "turn after a pause",
+    "turn with effects",
+    "turn that begins a single",
     "wake",
+    "pause",
+    "resume",
+    "limit",
+    "turn at a limit",
+    "bury at a limit",
     "take",
     "publish",
+    "publish after a pause",
+    "submit after a pause",
     "publish without interval",
     "publish again",
+    "publish that moves",
     "submit",
     "submit for later",
+    "submit a single",
     "cancel",
     "lead again",
     "renew",
@@ -78,7 +90,11 @@ impl PreparedRing {
             assert_eq!(bench.claim(actor, 1).await.len(), 1);
         }
         bench.ask::<()>(&["RPUSH", "{estafeta}:errors", ERROR, ERROR]);
-        bench.store.take(reader.identity(), &Shown { want: 1, ..Shown::default() }).await.unwrap();
+        bench
+            .store
+            .take(reader.identity(), &ShownLetters { want: 1, ..ShownLetters::default() })
+            .await
+            .unwrap();
         bench.expire(dead);
         for count in [
             "done",
@@ -108,8 +124,24 @@ impl PreparedRing {
                 bench.ask::<()>(&["HSET", "{estafeta}:ledger", "soonest", "1"]);
                 bench.ask::<()>(&["HSET", "{estafeta}:ledger", "idle", &format!("{} ", heir.incarnation)]);
             }
+            "turn that begins a single" | "submit a single" => {
+                bench.store.submit(&submission(1, &[single("e", "n")])).await.map(drop).unwrap();
+            }
             "cancel" => {
                 bench.store.submit(&submission(1, &[delayed("e", None, 9_999_999)])).await.map(drop).unwrap();
+            }
+            "turn after a pause" | "publish after a pause" | "submit after a pause" | "resume" => {
+                let end = if step == "resume" { NEVER } else { 1 };
+                bench.ask::<()>(&[
+                    "HSET",
+                    "{estafeta}:ledger",
+                    "brakes",
+                    &format!("{end} {end} 0 0 0 0 0 0"),
+                ]);
+                bench.ask::<()>(&["HSET", "{estafeta}:ledger", "idle", &format!("{} ", heir.incarnation)]);
+            }
+            "turn at a limit" | "bury at a limit" => {
+                bench.ask::<()>(&["HSET", "{estafeta}:ledger", "brakes", "0 0 2 2 50 1000 5000 1"]);
             }
             "take the vacant office" => bench.store.resign(leader.incarnation, term.epoch).await.unwrap(),
             _ => {}
@@ -120,10 +152,17 @@ impl PreparedRing {
 
     async fn make(&self, step: &str, bench: &TestBench) -> Result<()> {
         let (store, me, heir) = (&bench.store, self.leader.incarnation, self.heir.incarnation);
-        let shown = Shown { count: 1, want: 1, ..Shown::default() };
+        let shown = ShownLetters { count: 1, want: 1, ..ShownLetters::default() };
         let failing = bench.settlement(self.heir, 1, &[(0, "x")]);
         let postponing = bench.hand(self.heir).settlement(|_| Fate::Retries(1000));
         let moving = Settlement { want: 1, ..bench.settlement(self.heir, 0, &[]) };
+        let (ring, body) = (RingName::sample(), "f".into());
+        let effects = vec![Effect::Add { key: "n".into(), n: 1 }, Effect::Forward { ring, body }];
+        let affecting = Settlement {
+            application: Some("tests".into()),
+            ..bench.hand(self.heir).settlement(|_| Fate::Affects(effects.clone()))
+        };
+        let beginning = Settlement { want: 9, each: 9, ..moving.clone() };
         let next = messages(self.term.epoch, 5, &["e"]);
         let publish = batch(self.term.epoch, 1, &next);
         let renewal = Candidacy { replaces: Some(self.term.epoch), known: self.known, ..candidacy() };
@@ -132,17 +171,35 @@ impl PreparedRing {
                 let another = introduction(Incarnation::random(), MemberKind::Node, 1, false);
                 store.join(&another).await.map(drop)
             }
-            "turn" => store.turn(self.heir.identity(), &failing, true).await.map(drop),
-            "turn that postpones" => store.turn(self.heir.identity(), &postponing, true).await.map(drop),
-            "turn that moves" => store.turn(self.heir.identity(), &moving, true).await.map(drop),
-            "wake" => store.wake().await,
-            "take" => store.take(self.reader.identity(), &shown).await.map(drop),
-            "publish" => store.publish(me, &publish).await.map(drop),
-            "publish without interval" => {
-                store.publish(me, &Batch { interval: Duration::ZERO, ..publish }).await.map(drop)
+            "limit" => {
+                let change = LimitChange { in_flight: Some(Some(5)), rate: Some(Some(Rate::per_second(5))) };
+                store.limit(&change).await
             }
-            "publish again" => store.publish(me, &Batch { n: 0, ..publish }).await.map(drop),
-            "submit" => store.submit(&submission(1, &[draft("e", Some("k"))])).await.map(drop),
+            "turn" | "turn at a limit" => store.turn(self.heir.identity(), &failing, true).await.map(drop),
+            "turn that postpones" => store.turn(self.heir.identity(), &postponing, true).await.map(drop),
+            "turn that moves" | "turn after a pause" => {
+                store.turn(self.heir.identity(), &moving, true).await.map(drop)
+            }
+            "turn with effects" => store.turn(self.heir.identity(), &affecting, true).await.map(drop),
+            "turn that begins a single" => store.turn(self.heir.identity(), &beginning, true).await.map(drop),
+            "submit a single" => store.submit(&submission(2, &[single("f", "m")])).await.map(drop),
+            "wake" => store.wake().await,
+            "pause" => store.pause(Activity::Both, None).await,
+            "resume" => store.resume(Activity::Both).await,
+            "take" => store.take(self.reader.identity(), &shown).await.map(drop),
+            "publish" | "publish after a pause" => store.publish(me, &publish).await.map(drop),
+            "publish without interval" => {
+                store.publish(me, &Dispatch { interval: Duration::ZERO, ..publish }).await.map(drop)
+            }
+            "publish again" => store.publish(me, &Dispatch { n: 0, ..publish }).await.map(drop),
+            "publish that moves" => {
+                let ticks = [("nightly".to_owned(), 7)];
+                let moving = Dispatch { checkpoint: Some(b"here"), ticks: &ticks, ..publish };
+                store.publish(me, &moving).await.map(drop)
+            }
+            "submit" | "submit after a pause" => {
+                store.submit(&submission(1, &[draft("e", Some("k"))])).await.map(drop)
+            }
             "submit for later" => store.submit(&submission(1, &[delayed("e", None, 1000)])).await.map(drop),
             "cancel" => store.cancel(&cancellation(2, MessageRef::Id(5))).await.map(drop),
             "lead again" => store.lead(me, LEASE, &candidacy()).await.map(drop),
@@ -155,10 +212,12 @@ impl PreparedRing {
             "beat that counts a loss" => store.beat(heir, LEASE, self.known).await.map(drop),
             "leave of the leader" => store.leave(me).await.map(drop),
             "leave of the reader" => store.leave(self.reader.incarnation).await.map(drop),
-            "bury" | "bury, giving up" => store.bury(self.dead.incarnation, 0, GRACE, None).await.map(drop),
+            "bury" | "bury, giving up" | "bury at a limit" => {
+                store.bury(self.dead.incarnation, 0, GRACE, None).await.map(drop)
+            }
             "bury the leader" => store.bury(me, 0, GRACE, None).await.map(drop),
-            "retry" => store.resolve("retry", &[ERROR.as_bytes()]).await.map(drop),
-            "drop" => store.resolve("drop", &[ERROR.as_bytes()]).await.map(drop),
+            "retry" => store.resolve("retry", &[(0, ERROR.as_bytes())]).await.map(drop),
+            "drop" => store.resolve("drop", &[(0, ERROR.as_bytes())]).await.map(drop),
             _ => unreachable!("{step}"),
         }
     }
@@ -217,10 +276,16 @@ async fn a_step_that_a_damaged_field_stops_writes_nothing() {
         "turn",
         "turn that postpones",
         "turn that moves",
+        "turn after a pause",
+        "turn with effects",
+        "turn that begins a single",
         "wake",
+        "limit",
+        "turn at a limit",
         "take",
         "publish",
         "submit",
+        "submit a single",
         "submit for later",
         "cancel",
         "bury",
@@ -230,6 +295,8 @@ async fn a_step_that_a_damaged_field_stops_writes_nothing() {
     ] {
         assert!(refused.get(step).is_some_and(|times| *times >= 6), "{step} was hardly refused: {refused:?}");
     }
+    // These two need only one count, and the three worst damages of it stop them.
+    assert_eq!(["pause", "resume"].map(|step| refused[step]), [3, 3]);
 }
 
 /// Beyond 15 digits the next epoch would not be greater than the last one.
@@ -279,7 +346,7 @@ async fn the_errors_of_a_reader_whose_hash_was_deleted_stay_errors() {
         bench.ask::<()>(&["FLUSHALL"]);
         bench.ask::<()>(&["RPUSH", "{estafeta}:errors", ERROR]);
         let reader = bench.join(MemberKind::Reader, 1).await;
-        let shown = Shown { want: 1, ..Shown::default() };
+        let shown = ShownLetters { want: 1, ..ShownLetters::default() };
         bench.store.take(reader.identity(), &shown).await.unwrap();
         bench.forget(reader);
         bench.expire(reader);
@@ -351,7 +418,7 @@ async fn a_member_that_is_missing_from_the_member_list_is_lost_even_if_its_hash_
     let ring = PreparedRing::before("bury", &bench).await;
     bench.ask::<()>(&["DEL", "{estafeta}:members"]);
     let before = bench.everything();
-    let want = Shown { want: 1, ..Shown::default() };
+    let want = ShownLetters { want: 1, ..ShownLetters::default() };
     assert!(matches!(
         bench.store.beat(ring.heir.incarnation, LEASE, Known::default()).await.unwrap(),
         Beat::Lost

@@ -115,3 +115,32 @@ async fn a_generator_without_heirs_keeps_the_office() {
     let in_a_row: Vec<&str> = failed.map(|(_, fields)| fields[5].as_str()).collect();
     assert_eq!(in_a_row, ["1", "2", "3", "4", "5", "10", "20", "30", "40"]);
 }
+
+#[tokio::test]
+async fn a_source_that_fails_now_and_then_gets_an_event_for_every_tenth_failure() {
+    let bench = TestBench::new().await;
+    let one = bench.join(MemberKind::Node, 1).await;
+    let term = bench.lead(one).await;
+    let events = || -> Vec<String> {
+        let events: Vec<(String, Vec<String>)> = bench.ask(&["XRANGE", "{estafeta}:events", "-", "+"]);
+        let failed = events.into_iter().filter(|(_, fields)| fields[1] == "source-failed");
+        failed.map(|(_, fields)| fields[5].clone()).collect()
+    };
+    for n in 1..=42 {
+        assert_eq!(bench.report(one, &term, n, 1).await, Reported::Noted);
+    }
+    assert_eq!(events(), ["1"; 9], "1 to 5, 10, 20, 30 and 40");
+    for n in 43..=62 {
+        assert_eq!(bench.report(one, &term, n, n - 42).await, Reported::Noted);
+    }
+    assert_eq!(
+        events()[9..],
+        ["5", "10", "20"],
+        "the fifth failure in a row is the one that costs the office"
+    );
+    let renewal = Candidacy { replaces: Some(term.epoch), ..candidacy() };
+    let renewed = bench.store.lead(one.incarnation, LEASE, &renewal).await;
+    let Lead::Leads(term) = renewed.unwrap() else { panic!("it leads") };
+    assert_eq!(bench.report(one, &term, 1, 21).await, Reported::Noted);
+    assert_eq!(events().len(), 12, "a new term does not begin the row anew");
+}

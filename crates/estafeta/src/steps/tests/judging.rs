@@ -1,7 +1,7 @@
 //! Tests of the [`FailureDetector`]: which members it considers dead.
 //!
 //! It buries a member only after an absence without a break, or after the end of the member's lease. It must have seen
-//! that through a settled connection. If it runs in a member, that member's own lease must not be over.
+//! that through a trusted connection. If it runs in a member, that member's own lease must not be over.
 
 use tokio::sync::watch;
 
@@ -13,12 +13,12 @@ use crate::node::sweeper::{Burial, FailureDetector};
 const LONG_GRACE: Duration = Duration::from_millis(300);
 
 impl TestBench {
-    /// A failure detector that runs in `member`, or outside the ring, on a connection that has settled.
+    /// A failure detector that runs in `member`, or outside the ring, on a trusted connection.
     async fn detector(&self, member: Option<Actor>) -> FailureDetector {
         let mut config = Config::new(self.redis.url().parse().unwrap(), RingName::sample());
         config.grace = LONG_GRACE;
-        let settling = config.settling();
-        until("the connection has settled", async || self.store.connection().is_settled(settling)).await;
+        let trust_delay = config.trust_delay();
+        until("the connection is trusted", async || self.store.connection().is_trusted(trust_delay)).await;
         let state = member.map(|member| watch::channel(MemberState::Handler(member.identity())).1);
         FailureDetector::new(self.store.clone(), config.into(), state)
     }
@@ -62,7 +62,7 @@ async fn an_absence_with_a_break_counts_only_from_the_break_on() {
 }
 
 #[tokio::test]
-async fn nothing_seen_through_an_unsettled_connection_leads_to_a_burial() {
+async fn nothing_seen_through_an_untrusted_connection_leads_to_a_burial() {
     let bench = TestBench::new().await;
     bench.join_with_presence().await;
     let expired = bench.join(MemberKind::Node, 1).await;
@@ -70,7 +70,7 @@ async fn nothing_seen_through_an_unsettled_connection_leads_to_a_burial() {
     let mut detector = bench.detector(None).await;
     for _ in 0..2 {
         // From now on the connection needs half a second to settle, which is longer than the grace period.
-        bench.store.connection().unsettle();
+        bench.store.connection().distrust();
         assert_eq!(detector.look().await.unwrap(), (vec![], true));
         let seen_at = bench.store.suspects(LEASE).await.unwrap().now_ms;
         bench.wait_for_redis_time(seen_at + 310).await;

@@ -1,4 +1,7 @@
-//! Tests of messages that wait for a time: retries, snoozes and delays, what moves them to the queue, and who is told.
+//! Tests of messages that wait for a time: retries and snoozes, what moves them to the queue, and who is told.
+
+mod cancelling;
+mod delays;
 
 use super::*;
 
@@ -32,6 +35,10 @@ impl TestBench {
             Submit::Submitted(ids) => ids.iter().map(|it| it.id).collect(),
             other => panic!("{other:?}"),
         }
+    }
+
+    async fn cancel(&self, sequence: u64, which: MessageRef<'_>) -> bool {
+        self.store.cancel(&cancellation(sequence, which)).await.unwrap()
     }
 
     fn delayed(&self, id: u64) -> String {
@@ -441,198 +448,4 @@ async fn a_turn_of_a_ring_without_delayed_messages_costs_nothing_more() {
     // Two turns read the member, the ledger and the queue, and write the member and the ledger. The first one keeps a
     // journal, and the second one settles.
     assert_eq!(new, ["1 hdel", "1 xlen", "2 evalsha", "2 llen", "4 hmget", "4 hset"]);
-}
-
-#[tokio::test]
-async fn a_delayed_message_is_published_at_once_and_waits_for_its_time() {
-    let bench = TestBench::new().await;
-    let batch = [
-        draft("a", None),
-        draft("b", None),
-        delayed("c", None, 2 * HOUR),
-        delayed("d", Some("k"), HOUR),
-        draft("e", None),
-        delayed("f", None, HOUR),
-    ];
-    for _ in 0..2 {
-        assert_eq!(bench.submit_all(1, &batch).await, [1, 2, 3, 4, 5, 6], "the second call is a repeat");
-    }
-    let later = bench.later();
-    assert_eq!(later.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [4, 6, 3]);
-    let wait = |ms: u64| ms as i64 - 60_000..=ms as i64;
-    assert!(wait(HOUR).contains(&later[0].1) && wait(2 * HOUR).contains(&later[2].1), "{later:?}");
-    assert_eq!(bench.ready().len(), 2, "a pack of two and a message between two delayed ones");
-    assert!(bench.delayed(4).ends_with(" 0 0 0 0 0 d"), "{}", bench.delayed(4));
-    let snapshot = bench.snapshot().await;
-    assert_eq!((snapshot.published, snapshot.waiting, snapshot.later), (6, 3, 3));
-    assert_eq!((bench.ledger("submitted"), snapshot.balanced), (6, true));
-    // The delay is no part of what makes messages equal.
-    assert_eq!(bench.submit_all(2, &[draft("d", Some("k")), delayed("d", Some("k"), 1)]).await, [4, 4]);
-    assert_eq!(bench.later().len(), 3);
-    let handler = bench.join(MemberKind::Node, 1).await;
-    let ids = |messages: Vec<Message>| messages.iter().map(|message| message.id).collect::<Vec<_>>();
-    assert_eq!(ids(bench.claim(handler, 9).await), [1, 2, 5]);
-    bench.pass();
-    let claimed = bench.claim(handler, 9).await;
-    assert!(claimed.iter().all(|message| facts(message) == [1, 0, 0, 0]), "{claimed:?}");
-    assert_eq!(ids(claimed), [4, 6, 3]);
-    assert_eq!((bench.later(), bench.soonest()), (vec![], 0));
-    bench.assert_balanced().await;
-}
-
-#[tokio::test]
-async fn a_full_ring_accepts_delayed_messages() {
-    let bench = TestBench::new().await;
-    bench.submit_all(1, &vec![draft("x", None); 10]).await;
-    assert_eq!(bench.submit_all(2, &vec![delayed("y", None, HOUR); 20]).await.len(), 20);
-    let before = bench.everything();
-    let mixed = [delayed("y", None, HOUR), draft("x", None)];
-    assert_eq!(bench.store.submit(&submission(3, &mixed)).await.unwrap(), Submit::Full);
-    assert_eq!(bench.everything(), before);
-    // What is due goes to the queue however many messages wait.
-    let handler = bench.join(MemberKind::Node, 1).await;
-    bench.pass();
-    bench.claim(handler, 0).await;
-    assert_eq!((bench.ready().len(), bench.later().len()), (21, 0));
-    bench.assert_balanced().await;
-}
-
-#[tokio::test]
-async fn the_first_in_line_is_told_of_a_delayed_message_if_it_is_the_earliest() {
-    let bench = TestBench::new().await;
-    let (.., [idle, other]) = bench.three_nodes().await;
-    let mut calls = bench.ears(&[idle, other]);
-    bench.stand_in_line(idle).await;
-    bench.stand_in_line(other).await;
-    let expected = [(2 * HOUR, true), (3 * HOUR, false), (HOUR, true)];
-    for (sequence, (ms, is_told)) in (1..).zip(expected) {
-        bench.submit_all(sequence, &[delayed("a", None, ms)]).await;
-        let told = calls.told();
-        assert_eq!(
-            told.iter().map(|(who, _)| *who).collect::<Vec<_>>(),
-            [idle.incarnation][..is_told.into()]
-        );
-        assert!(told.iter().all(|(_, wait)| (ms - 60_000..=ms).contains(wait)), "{told:?} instead of {ms}");
-    }
-    assert_eq!(calls.all(), [], "nobody is called to work");
-    assert_eq!(bench.line(), bench.names(&[idle, other]));
-}
-
-/// Only an intruder, or one who deletes counts, can make two messages with one id.
-#[tokio::test]
-async fn a_publish_never_takes_the_place_of_a_delayed_message() {
-    let bench = TestBench::new().await;
-    bench.submit_all(1, &[delayed("a", None, HOUR)]).await;
-    bench.ask::<()>(&["HDEL", "{estafeta}:ledger", "published"]);
-    let before = bench.everything();
-    assert!(bench.store.submit(&submission(2, &[delayed("b", None, HOUR)])).await.is_err());
-    assert_eq!(bench.everything(), before);
-}
-
-#[tokio::test]
-async fn foreign_values_stop_a_publish_that_needs_them_and_no_other() {
-    for (key, kind) in [("{estafeta}:later", "zset"), ("{estafeta}:delayed", "hash")] {
-        let bench = TestBench::new().await;
-        bench.submit_all(1, &[draft("a", None)]).await;
-        bench.plant_foreign(key, kind);
-        bench.submit_all(2, &[draft("b", None)]).await;
-        let before = bench.everything();
-        assert!(bench.store.submit(&submission(3, &[delayed("c", None, HOUR)])).await.is_err(), "{key}");
-        assert_eq!(bench.everything(), before);
-    }
-}
-
-impl TestBench {
-    async fn cancel(&self, sequence: u64, which: MessageRef<'_>) -> bool {
-        self.store.cancel(&cancellation(sequence, which)).await.unwrap()
-    }
-}
-
-#[tokio::test]
-async fn a_delayed_message_can_be_cancelled_by_its_id_or_its_key() {
-    let bench = TestBench::new().await;
-    let batch = [
-        delayed("a", None, HOUR),
-        delayed("b", Some("k"), 2 * HOUR),
-        delayed("c", Some("l"), 3 * HOUR),
-        delayed("d", None, 4 * HOUR),
-    ];
-    bench.submit_all(1, &batch).await;
-    let soonest = bench.soonest();
-    assert!(bench.cancel(2, MessageRef::Key("k")).await);
-    assert_eq!(bench.soonest(), soonest, "it was not the earliest");
-    assert!(bench.cancel(3, MessageRef::Id(1)).await && bench.cancel(4, MessageRef::Id(3)).await);
-    assert_eq!(bench.later().iter().map(|(id, _)| *id).collect::<Vec<_>>(), [4]);
-    assert_eq!(bench.soonest(), bench.ask::<u64>(&["ZSCORE", "{estafeta}:later", "000000000000004"]));
-    let snapshot = bench.snapshot().await;
-    assert_eq!((snapshot.published, snapshot.later, snapshot.cancelled), (4, 1, 3));
-    assert!(snapshot.balanced && snapshot.balance().contains(&("cancelled", 3)), "{snapshot:?}");
-    // Only a cancel by its key frees a key.
-    assert_eq!(bench.submit_all(5, &[draft("b", Some("k")), draft("c", Some("l"))]).await, [5, 3]);
-    assert!(bench.cancel(6, MessageRef::Id(4)).await);
-    assert_eq!((bench.later(), bench.soonest()), (vec![], 0));
-    let one = bench.join(MemberKind::Node, 1).await;
-    assert_eq!(
-        bench.beat(one, Known::default()).await.outstanding,
-        1,
-        "a cancelled message needs no outcome"
-    );
-    bench.assert_balanced().await;
-}
-
-#[tokio::test]
-async fn only_what_no_handler_has_seen_is_cancelled() {
-    let bench = TestBench::new().await;
-    let (.., [handler, _]) = bench.claimed(&["retried", "snoozed", "held"]).await;
-    let fates = [Fate::Retries(HOUR), Fate::Snoozes(HOUR, Vec::new()), Fate::Stays];
-    bench.let_go(handler, |at| fates[at].clone()).await;
-    bench.submit_all(1, &[draft("waits", Some("k"))]).await;
-    for (sequence, id) in [(2, 1), (3, 2), (4, 3), (5, 4), (6, 5), (7, 0), (8, u64::MAX)] {
-        assert!(!bench.cancel(sequence, MessageRef::Id(id)).await, "{id}");
-    }
-    assert!(!bench.cancel(9, MessageRef::Key("k")).await && !bench.cancel(10, MessageRef::Key("free")).await);
-    assert_eq!((bench.later().len(), bench.ready().len(), bench.ledger("cancelled")), (2, 1, 0));
-    assert_eq!(bench.submit_all(11, &[draft("waits", Some("k"))]).await, [4], "its key is still taken");
-    bench.assert_balanced().await;
-}
-
-#[tokio::test]
-async fn a_cancel_that_is_repeated_has_the_same_answer_and_a_late_one_does_nothing() {
-    let bench = TestBench::new().await;
-    bench.submit_all(1, &[delayed("a", Some("k"), HOUR)]).await;
-    assert!(!bench.cancel(2, MessageRef::Key("l")).await);
-    assert!(bench.cancel(3, MessageRef::Key("k")).await);
-    let other = Incarnation::random();
-    let message = [delayed("a", Some("k"), HOUR), delayed("a", Some("l"), HOUR)];
-    let again = Submission { publisher: other, ..submission(1, &message) };
-    assert!(matches!(bench.store.submit(&again).await.unwrap(), Submit::Submitted(ids) if ids[0].id == 2));
-    let before = bench.everything();
-    assert!(bench.cancel(3, MessageRef::Key("k")).await, "it was cancelled by the first try");
-    let late = bench.store.cancel(&cancellation(2, MessageRef::Key("l"))).await;
-    assert!(matches!(late, Err(Error::Answer(_))), "{late:?}");
-    assert_eq!(bench.everything(), before);
-    let memory: i64 = bench.ask(&["PTTL", "{estafeta}:publisher:00000000000000ff"]);
-    assert!((1..=600_000).contains(&memory), "{memory}");
-}
-
-#[tokio::test]
-async fn a_cancel_begins_no_ring_and_leaves_those_of_others_alone() {
-    let bench = TestBench::new().await;
-    assert!(!bench.cancel(1, MessageRef::Id(1)).await && !bench.cancel(2, MessageRef::Key("k")).await);
-    assert_eq!(bench.ask::<u64>(&["DBSIZE"]), 0);
-    bench.submit_all(1, &[delayed("a", Some("k"), HOUR)]).await;
-    let before = bench.everything();
-    let stranger = Cancellation { application: "another", ..cancellation(2, MessageRef::Id(1)) };
-    assert!(matches!(bench.store.cancel(&stranger).await, Err(Error::Application { .. })));
-    assert_eq!(bench.everything(), before);
-    // A key that a deleted ring left behind names no message of this one.
-    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "born", "1"]);
-    assert!(!bench.cancel(3, MessageRef::Key("k")).await);
-    let anybody = Cancellation { application: "", ..cancellation(4, MessageRef::Id(1)) };
-    assert!(bench.store.cancel(&anybody).await.unwrap());
-    bench.ask::<()>(&["SET", "{estafeta}:schema", "1"]);
-    assert!(matches!(
-        bench.store.cancel(&cancellation(5, MessageRef::Id(1))).await,
-        Err(Error::Layout { .. })
-    ));
 }

@@ -107,7 +107,7 @@ async fn a_member_stands_in_line_only_if_it_listens_and_found_the_queue_empty() 
     assert!(bench.line().is_empty());
     let more = Settlement { want: 5, each: 1, listens: true, ..bench.settlement(one, 0, &[]) };
     let applied = bench.make(one, &more).await.unwrap();
-    assert_eq!((applied.claims.len(), applied.waits), (2, false));
+    assert_eq!((applied.held().len(), applied.waits), (2, false));
     assert_eq!(bench.line(), bench.names(&[one]), "it wanted five and got two");
 }
 
@@ -175,7 +175,7 @@ async fn retried_errors_and_a_sweep_call_an_idle_member() {
     assert_eq!(calls.all(), [], "nothing waits");
     let error = "!1 1 2 no 9 1 1 0 0 0 0 0 body";
     bench.ask::<()>(&["RPUSH", "{estafeta}:errors", error]);
-    bench.store.resolve("retry", &[error.as_bytes()]).await.unwrap();
+    bench.store.resolve("retry", &[(0, error.as_bytes())]).await.unwrap();
     assert_eq!(calls.all(), [one.incarnation]);
     // The member that was called does not come.
     assert!(bench.store.suspects(LEASE).await.unwrap().needs_wakeup);
@@ -205,7 +205,9 @@ async fn a_generator_that_was_idle_leaves_the_line_and_passes_its_call_on() {
 async fn claims_are_shown_again_until_they_were_seen() {
     let bench = TestBench::new().await;
     let (generator, term, [handler, _]) = bench.three_nodes().await;
-    bench.publish(generator, &term, 0, &["a", "b", "c", "d"]).await;
+    for (n, body) in (0..).zip(["a", "b", "c", "d"]) {
+        bench.publish(generator, &term, n, &[body]).await;
+    }
     let asks = Settlement { want: 2, each: 1, ..Settlement::default() };
     let first = bench.turn(handler, &asks).await.unwrap();
     assert_eq!((first.names(), first.claimed, first.waits), (vec!["1", "2"], 2, true));
@@ -290,7 +292,7 @@ async fn a_reserve_is_claimed_only_if_more_than_four_times_as_much_waits() {
         let (generator, term, [handler, _]) = bench.three_nodes().await;
         for n in 0..waiting {
             let messages = messages(term.epoch, n + 1, &["x"]);
-            let batch = Batch { max_waiting: 100, ..batch(term.epoch, n, &messages) };
+            let batch = Dispatch { max_waiting: 100, ..batch(term.epoch, n, &messages) };
             bench.store.publish(generator.incarnation, &batch).await.unwrap();
         }
         let asks = Settlement { want: 2, each: 1, reserve: 3, ..Settlement::default() };
@@ -305,7 +307,7 @@ async fn a_message_with_deaths_is_never_in_a_reserve_and_brings_none_along() {
         let (generator, term, [busy, free]) = bench.three_nodes().await;
         for n in 0..60 {
             let messages = messages(term.epoch, n + 1, &["x"]);
-            let batch = Batch { max_waiting: 100, ..batch(term.epoch, n, &messages) };
+            let batch = Dispatch { max_waiting: 100, ..batch(term.epoch, n, &messages) };
             bench.store.publish(generator.incarnation, &batch).await.unwrap();
         }
         bench.ask::<()>(&["LSET", "{estafeta}:ready", "1", "2 9 7 1 0 1 0 0 x"]);

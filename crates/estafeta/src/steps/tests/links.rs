@@ -48,37 +48,37 @@ async fn reconnect(bench: &TestBench, connection: &Arc<ManagedConnection>) {
 const SETTLING: Duration = Duration::from_millis(900);
 
 #[tokio::test]
-async fn a_replaced_session_counts_as_settled_only_after_the_settling_time() {
+async fn a_replaced_session_is_trusted_only_after_the_trust_delay() {
     let bench = TestBench::new().await;
     let (connection, end) = kept_connection(&bench).await;
-    assert!(connection.is_settled(SETTLING), "the first connection to a server that has been up for longer");
-    assert!(!connection.is_settled(Duration::from_secs(3600)), "and not if the server is young");
+    assert!(connection.is_trusted(SETTLING), "the first connection to a server that has been up for longer");
+    assert!(!connection.is_trusted(Duration::from_secs(3600)), "and not if the server is young");
     let start = Instant::now();
     reconnect(&bench, &connection).await;
-    // The settling time is over already if this machine stood still for that long.
-    let is_believed = connection.is_settled(SETTLING) && start.elapsed() < SETTLING;
+    // The trust delay is over already if this machine stood still for that long.
+    let is_believed = connection.is_trusted(SETTLING) && start.elapsed() < SETTLING;
     assert!(!is_believed, "everybody else may still be on the way back");
-    assert!(connection.is_settled(Duration::ZERO));
+    assert!(connection.is_trusted(Duration::ZERO));
     end.cancel();
 }
 
 #[tokio::test]
-async fn a_connection_without_a_session_is_not_settled() {
+async fn a_connection_without_a_session_is_not_trusted() {
     let bench = TestBench::new().await;
     let (connection, end) = kept_connection(&bench).await;
     bench.redis.kill();
     until("the connection is lost", async || connection.current().is_none()).await;
-    assert!(!connection.is_settled(Duration::ZERO));
+    assert!(!connection.is_trusted(Duration::ZERO));
     end.cancel();
 }
 
 #[tokio::test]
-async fn an_outage_is_reported_once_until_the_last_waiting_call_is_served_and_then_unsettles() {
+async fn an_outage_is_reported_once_until_the_last_waiting_call_is_served_and_then_ends_trust() {
     let bench = TestBench::new().await;
     let (connection, end) = kept_connection(&bench).await;
     let outage = || connection.outage().borrow().as_ref().map(ToString::to_string);
     drop(connection.wait_along());
-    assert!(connection.is_settled(SETTLING), "a wait without an outage means nothing");
+    assert!(connection.is_trusted(SETTLING), "a wait without an outage means nothing");
 
     let (one, other) = (connection.wait_along(), connection.wait_along());
     connection.report_outage(CallError::Broken("first".into()));
@@ -87,12 +87,12 @@ async fn an_outage_is_reported_once_until_the_last_waiting_call_is_served_and_th
     assert!(first.contains("first"), "{first}");
     drop(one);
     assert_eq!(outage(), Some(first), "a caller still waits");
-    assert!(connection.is_settled(SETTLING));
+    assert!(connection.is_trusted(SETTLING));
     let start = Instant::now();
     drop(other);
     assert_eq!(outage(), None);
-    // The settling time is over already if this machine stood still for that long.
-    assert!(!connection.is_settled(SETTLING) || start.elapsed() >= SETTLING);
+    // The trust delay is over already if this machine stood still for that long.
+    assert!(!connection.is_trusted(SETTLING) || start.elapsed() >= SETTLING);
     end.cancel();
 }
 

@@ -40,7 +40,10 @@ async fn a_member_that_is_replaced_while_a_snapshot_reads_the_members_makes_the_
     let members = [stays.incarnation, leaves.incarnation];
     bench.store.leave(leaves.incarnation).await.unwrap();
     bench.join(MemberKind::Node, 1).await;
-    assert!(bench.store.snapshot(members.len(), &members, 1).await.unwrap().is_none(), "as many, but others");
+    assert!(
+        bench.store.snapshot(&Roll::new(members.len(), &members), 1).await.unwrap().is_none(),
+        "as many, but others"
+    );
 }
 
 #[tokio::test]
@@ -188,19 +191,25 @@ async fn a_snapshot_with_an_outdated_list_of_members_is_refused() {
     let bench = TestBench::new().await;
     let (one, gone) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
     let roll = [one.incarnation, gone.incarnation];
-    assert!(bench.store.snapshot(2, &roll, 0).await.unwrap().is_some());
-    assert!(bench.store.snapshot(3, &roll, 0).await.unwrap().is_none(), "there are not three");
+    assert!(bench.store.snapshot(&Roll::new(2, &roll), 0).await.unwrap().is_some());
+    assert!(bench.store.snapshot(&Roll::new(3, &roll), 0).await.unwrap().is_none(), "there are not three");
     bench.join(MemberKind::Node, 1).await;
     // First only its entry in the member list is gone, then also its hash.
     bench.ask::<()>(&["ZREM", "{estafeta}:members", &gone.incarnation.to_string()]);
     for _ in 0..2 {
-        assert!(bench.store.snapshot(2, &roll, 0).await.unwrap().is_none(), "as many, and not the same");
+        assert!(
+            bench.store.snapshot(&Roll::new(2, &roll), 0).await.unwrap().is_none(),
+            "as many, and not the same"
+        );
         bench.ask::<()>(&["DEL", &bench.store.keys().member(gone.incarnation)]);
     }
     bench.ask::<()>(&["HDEL", &bench.store.keys().member(one.incarnation), "number"]);
     let names: Vec<Incarnation> =
         bench.store.members().await.unwrap().iter().map(|it| it.parse().unwrap()).collect();
-    assert!(bench.store.snapshot(2, &names, 0).await.unwrap().is_some(), "one of them is not whole");
+    assert!(
+        bench.store.snapshot(&Roll::new(2, &names), 0).await.unwrap().is_some(),
+        "one of them is not whole"
+    );
     assert_eq!(bench.snapshot().await.members.len(), 1, "it is not shown");
 }
 
@@ -209,6 +218,6 @@ async fn an_error_that_a_reader_holds_counts_as_one_even_if_it_looks_like_a_pack
     let bench = TestBench::new().await;
     let reader = bench.join(MemberKind::Reader, 1).await;
     bench.ask::<()>(&["RPUSH", "{estafeta}:errors", "*1 2 4 2 1:a1:b"]);
-    bench.store.take(reader.identity(), &Shown { want: 1, ..Shown::default() }).await.unwrap();
+    bench.store.take(reader.identity(), &ShownLetters { want: 1, ..ShownLetters::default() }).await.unwrap();
     assert_eq!(bench.snapshot().await.errors_kept, 1);
 }

@@ -14,6 +14,7 @@ use redis::FromRedisValue;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::effects::{Effect, Effects};
 use crate::error::{Error, Result};
 use crate::headers::Headers;
 use crate::identity::{Epoch, Identity, Incarnation, MemberId};
@@ -24,18 +25,23 @@ use crate::message::{DeadLetter, Message};
 use crate::redis::{CallError, Keeper, ManagedConnection, Reply, Store};
 
 mod burials;
+mod checkpoints;
 mod damage;
+mod effects;
 mod giving_way;
 mod headers;
 mod judging;
 mod later;
+mod limits;
 mod lines;
 mod links;
 mod looks;
 mod packs;
+mod pauses;
 mod publishing;
 mod refusals;
 mod rollbacks;
+mod singles;
 mod sizes;
 mod stories;
 mod submitting;
@@ -80,6 +86,8 @@ struct HeldMessage {
 enum Fate {
     Stays,
     Done,
+    /// It is done, and has these effects.
+    Affects(Vec<Effect>),
     Fails(String),
     /// It comes again after this number of milliseconds, with one more failure.
     Retries(u64),
@@ -96,7 +104,9 @@ struct Applied {
     claimed: u64,
     waits: bool,
     due: Option<Duration>,
+    paused: bool,
     claims: Vec<(String, Vec<u8>)>,
+    bad: Vec<BadEffects>,
 }
 
 impl Applied {
@@ -129,11 +139,12 @@ impl Hand {
         let mut at = 0;
         for element in elements {
             let HeldMessage { name, size, .. } = &element[0];
-            let fates: Vec<(usize, Fate)> =
-                element.iter().enumerate().map(|(i, held)| (held.index, fate(at + i))).collect();
+            let fates: Vec<(&HeldMessage, Fate)> =
+                element.iter().enumerate().map(|(i, held)| (held, fate(at + i))).collect();
             at += element.len();
             let mut part = Part { name: name.clone(), ..Part::default() };
-            for (index, fate) in fates {
+            for (held, fate) in fates {
+                let index = held.index;
                 let ms = Duration::from_millis;
                 let disposition = match fate {
                     Fate::Stays => continue,
@@ -142,6 +153,11 @@ impl Hand {
                         continue;
                     }
                     Fate::Done => None,
+                    Fate::Affects(effects) => {
+                        let (name, id, effects) = (name.clone(), held.message.id, Effects(effects).into());
+                        settlement.effects.push(MessageEffects { name, index, id, effects });
+                        None
+                    }
                     Fate::Fails(reason) => Some(Disposition::Fail { reason }),
                     Fate::Retries(after) => {
                         Some(Disposition::Retry { after: ms(after), reason: "again".into() })
@@ -237,8 +253,8 @@ impl TestBench {
     /// Makes a turn that the test has built. What the member knows of its hand stays as it is.
     async fn turn(&self, actor: Actor, settlement: &Settlement) -> Option<Applied> {
         match self.store.turn(actor.identity(), settlement, true).await.unwrap() {
-            Turn::Applied { cursor, claimed, waits, due, claims } => {
-                Some(Applied { cursor, claimed, waits, due, claims })
+            Turn::Applied { cursor, claimed, waits, due, paused, claims, bad } => {
+                Some(Applied { cursor, claimed, waits, due, paused, claims, bad })
             }
             Turn::Lost => None,
         }
@@ -422,6 +438,15 @@ fn draft(body: &str, key: Option<&str>) -> NewMessage {
     NewMessage { message, key, delay: Duration::ZERO }
 }
 
+/// A message for `submit` with this single name.
+fn single(body: &str, name: &str) -> NewMessage {
+    let mut headers = Headers::new();
+    headers.insert("estafeta-single", name).unwrap();
+    headers.insert("other", "1").unwrap();
+    let plain = draft(body, None);
+    NewMessage { message: plain.message.with_headers(headers), ..plain }
+}
+
 /// A message for `submit` that waits for a time.
 fn delayed(body: &str, key: Option<&str>, ms: u64) -> NewMessage {
     NewMessage { delay: Duration::from_millis(ms), ..draft(body, key) }
@@ -437,12 +462,17 @@ fn cancellation(sequence: u64, which: MessageRef<'_>) -> Cancellation<'_> {
     Cancellation { application: "tests", publisher, sequence, which }
 }
 
-fn batch(epoch: Epoch, n: u64, messages: &[Message]) -> Batch<'_> {
+fn batch(epoch: Epoch, n: u64, messages: &[Message]) -> Dispatch<'_> {
     let interval = Duration::from_millis(500);
-    Batch {
+    Dispatch {
         epoch,
         n,
+        first_id: messages.first().map_or(0, |message| message.id),
         messages,
+        pack: crate::pack::MOST,
+        checkpoint: None,
+        ticks: &[],
+        intervals: messages.len(),
         interval,
         catch_up: false,
         max_waiting: 10,

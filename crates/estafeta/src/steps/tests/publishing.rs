@@ -97,12 +97,132 @@ async fn a_publish_that_knows_more_than_redis_or_is_beyond_a_limit_changes_nothi
     let full = bench.publish(one, &term, 1, &["9", "10", "11"]).await;
     assert!(matches!(full, Publish::Full { .. }), "{full:?}");
     let last = messages(term.epoch, 9, &["9"]);
-    let limited = Batch { limit: 8, ..batch(term.epoch, 1, &last) };
+    let limited = Dispatch { limit: 8, ..batch(term.epoch, 1, &last) };
     assert_eq!(
         bench.store.publish(one.incarnation, &limited).await.unwrap(),
         Publish::Limit { published: 8 }
     );
     assert_eq!(bench.everything(), before);
+}
+
+/// A publish that moves a checkpoint and a tick, with these messages from the id `first` on.
+fn moving<'a>(
+    term: &Term,
+    n: u64,
+    first: u64,
+    messages: &'a [Message],
+    ticks: &'a [(String, u64)],
+    checkpoint: &'a str,
+) -> Dispatch<'a> {
+    let checkpoint = Some(checkpoint.as_bytes());
+    Dispatch { first_id: first, checkpoint, ticks, intervals: 1, ..batch(term.epoch, n, messages) }
+}
+
+impl TestBench {
+    /// The checkpoint, and the last tick of the entry `nightly`.
+    fn progress(&self) -> (Option<String>, Option<u64>) {
+        let checkpoint = self.ask(&["GET", "{estafeta}:checkpoint"]);
+        (checkpoint, self.ask(&["HGET", "{estafeta}:ticks", "nightly"]))
+    }
+}
+
+fn nightly(ms: u64) -> [(String, u64); 1] {
+    [("nightly".to_owned(), ms)]
+}
+
+#[tokio::test]
+async fn a_checkpoint_and_ticks_move_with_their_messages_and_once() {
+    let bench = TestBench::new().await;
+    let one = bench.join(MemberKind::Node, 1).await;
+    let term = bench.lead(one).await;
+    let three = messages(term.epoch, 1, &["a", "b", "c"]);
+    let (first, second) = (nightly(1), nightly(2));
+    let answer = bench.store.publish(one.incarnation, &moving(&term, 0, 1, &three, &first, "c")).await;
+    let Publish::Published { first_id: 1, due_ms, .. } = answer.unwrap() else { panic!("not published") };
+    assert_eq!(due_ms, term.due_ms + 500, "a batch takes one tick");
+    assert_eq!((bench.progress(), bench.ledger("published")), ((Some("c".into()), Some(1)), 3));
+    // A publish without either leaves both as they are.
+    bench.publish(one, &term, 1, &["d"]).await;
+    assert_eq!(bench.progress(), (Some("c".into()), Some(1)));
+    // Without messages, both may move. The next id is the same as before.
+    let answer = bench.store.publish(one.incarnation, &moving(&term, 2, 5, &[], &second, "e")).await.unwrap();
+    assert!(matches!(answer, Publish::Published { first_id: 5, .. }), "{answer:?}");
+    assert_eq!((bench.progress(), bench.ledger("published")), ((Some("e".into()), Some(2)), 4));
+    let before = bench.everything();
+    let late = moving(&term, 0, 1, &three, &first, "c");
+    let answer = bench.store.publish(one.incarnation, &late).await.unwrap();
+    assert!(matches!(answer, Publish::Published { first_id: 1, .. }), "{answer:?}");
+    assert_eq!(bench.everything(), before, "a repeat moves nothing back");
+    assert_eq!(bench.ready().len(), 2, "a pack and a message");
+}
+
+#[tokio::test]
+async fn a_refused_publish_moves_neither_checkpoint_nor_ticks() {
+    let bench = TestBench::new().await;
+    let (old, new) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
+    let former = bench.lead(old).await;
+    bench.expire(old);
+    let term = bench.lead(new).await;
+    bench.publish(new, &term, 0, &["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"]).await;
+    let (more, ticks) = (messages(term.epoch, 11, &["11"]), nightly(7));
+    let next = || moving(&term, 1, 11, &more, &ticks, "here");
+    let before = bench.everything();
+    let answer =
+        async |me: Actor, call: Dispatch<'_>| bench.store.publish(me.incarnation, &call).await.unwrap();
+    assert!(matches!(answer(new, next()).await, Publish::Full { .. }));
+    assert_eq!(answer(new, Dispatch { limit: 10, ..next() }).await, Publish::Limit { published: 10 });
+    assert_eq!(answer(new, Dispatch { first_id: 42, ..next() }).await, Publish::Behind);
+    assert_eq!(answer(new, Dispatch { first_id: 42, messages: &[], ..next() }).await, Publish::Behind);
+    assert_eq!(bench.everything(), before);
+    assert_eq!(answer(old, Dispatch { epoch: former.epoch, messages: &[], ..next() }).await, Publish::Fenced);
+    assert_eq!(bench.progress(), (None, None));
+    // What has no messages needs neither room nor limit.
+    let none = Dispatch { messages: &[], limit: 1, max_waiting: 5, ..next() };
+    assert!(matches!(answer(new, none).await, Publish::Published { first_id: 11, .. }));
+    assert_eq!(bench.progress(), (Some("here".into()), Some(7)));
+    bench.assert_balanced().await;
+}
+
+/// Publishers outside the ring have taken the ids, so the messages are numbered anew.
+#[tokio::test]
+async fn a_publish_that_is_numbered_anew_moves_its_checkpoint_and_no_argument_becomes_a_message() {
+    let bench = TestBench::new().await;
+    let one = bench.join(MemberKind::Node, 1).await;
+    let term = bench.lead(one).await;
+    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "published", "50"]);
+    let (two, ticks) =
+        (messages(term.epoch, 1, &["a", "b"]), [("1 2".to_owned(), 3), ("*4 5".to_owned(), 6)]);
+    let call = moving(&term, 0, 1, &two, &ticks, "7 8 9");
+    for _ in 0..2 {
+        let answer = bench.store.publish(one.incarnation, &call).await.unwrap();
+        assert!(matches!(answer, Publish::Published { first_id: 51, .. }), "{answer:?}");
+    }
+    assert_eq!(bench.ready(), [format!("*51 {} 7 2 1:a1:b", term.epoch)]);
+    assert_eq!(bench.progress().0, Some("7 8 9".into()));
+    let stored: Vec<(String, u64)> = bench.ask(&["HGETALL", "{estafeta}:ticks"]);
+    assert_eq!(stored, ticks);
+    // Nothing is left to number, and the answer still names the next id.
+    let none = Dispatch { messages: &[], ..moving(&term, 1, 1, &[], &ticks, "") };
+    let answer = bench.store.publish(one.incarnation, &none).await.unwrap();
+    assert!(matches!(answer, Publish::Published { first_id: 53, .. }), "{answer:?}");
+    assert_eq!(bench.progress().0, Some(String::new()));
+}
+
+#[tokio::test]
+async fn the_largest_batch_is_one_publish() {
+    let bench = TestBench::new().await;
+    let one = bench.join(MemberKind::Node, 1).await;
+    let term = bench.lead(one).await;
+    let bodies = vec!["x"; 1000];
+    let all = messages(term.epoch, 1, &bodies);
+    let ticks: Vec<_> = (0..1000).map(|n| (format!("{n:0512}"), n)).collect();
+    let checkpoint = "c".repeat(64 * 1024);
+    let call = Dispatch { max_waiting: 1000, limit: 0, ..moving(&term, 0, 1, &all, &ticks, &checkpoint) };
+    let answer = bench.store.publish(one.incarnation, &call).await.unwrap();
+    assert!(matches!(answer, Publish::Published { first_id: 1, .. }), "{answer:?}");
+    assert_eq!(bench.snapshot().await.waiting, 1000);
+    assert_eq!(bench.ask::<u64>(&["HLEN", "{estafeta}:ticks"]), 1000);
+    assert_eq!(bench.progress().0, Some(checkpoint));
 }
 
 #[tokio::test]
@@ -138,7 +258,7 @@ async fn ticks_that_are_only_a_little_late_are_not_skipped() {
     let messages = messages(term.epoch, 1, &["a", "b", "c"]);
     let interval = Duration::from_millis(10);
     let late = Duration::from_secs(10);
-    let batch = Batch { interval, late, ..batch(term.epoch, 0, &messages) };
+    let batch = Dispatch { interval, late, ..batch(term.epoch, 0, &messages) };
     let answer = bench.store.publish(one.incarnation, &batch).await.unwrap();
     assert!(matches!(answer, Publish::Published { due_ms, .. } if due_ms == due + 30), "{answer:?}");
 }
@@ -196,15 +316,15 @@ async fn a_limit_of_one_message_and_an_interval_of_one_millisecond_are_respected
     let term = bench.lead(one).await;
     let messages = messages(term.epoch, 1, &["a", "b"]);
     let interval = Duration::from_millis(1);
-    let first = Batch { limit: 1, interval, late: LEASE, ..batch(term.epoch, 0, &messages[..1]) };
+    let first = Dispatch { limit: 1, interval, late: LEASE, ..batch(term.epoch, 0, &messages[..1]) };
     let answer = bench.store.publish(one.incarnation, &first).await.unwrap();
     assert!(matches!(answer, Publish::Published { due_ms, .. } if due_ms == term.due_ms + 1), "{answer:?}");
-    let second = Batch { limit: 1, interval, ..batch(term.epoch, 1, &messages[1..]) };
+    let second = Dispatch { limit: 1, interval, ..batch(term.epoch, 1, &messages[1..]) };
     assert_eq!(bench.store.publish(one.incarnation, &second).await.unwrap(), Publish::Limit { published: 1 });
     // A tick too far ahead is brought back to one interval from now.
     let far = term.now_ms + 3_600_000;
     bench.ask::<()>(&["HSET", "{estafeta}:ledger", "due", &far.to_string()]);
-    let answer = bench.store.publish(one.incarnation, &Batch { limit: 0, ..second }).await.unwrap();
+    let answer = bench.store.publish(one.incarnation, &Dispatch { limit: 0, ..second }).await.unwrap();
     assert!(
         matches!(answer, Publish::Published { due_ms, now_ms, .. } if due_ms == now_ms + 2),
         "{answer:?}"

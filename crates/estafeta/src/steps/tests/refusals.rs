@@ -25,7 +25,7 @@ async fn a_join_that_finds_a_key_of_another_type_names_it_and_writes_nothing() {
 async fn a_step_that_fails_on_a_key_of_another_type_writes_nothing() {
     let keys = Keys::new(&RingName::sample());
     let bench = TestBench::new().await;
-    let mut failed = [0; 14];
+    let mut failed = [0; 20];
     for (key, expected) in keys.fixed() {
         for (step, times) in failed.iter_mut().enumerate() {
             bench.ask::<()>(&["FLUSHALL"]);
@@ -41,16 +41,24 @@ async fn a_step_that_fails_on_a_key_of_another_type_writes_nothing() {
             let reader = bench.join(MemberKind::Reader, 1).await;
             let element = b"!1 1 2 no 9 1 1 0 0 0 0 0 body".as_slice();
             bench.ask::<()>(&["RPUSH", "{estafeta}:errors", "!1 1 2 no 9 1 1 0 0 0 0 0 body"]);
-            let take = Shown { want: 1, ..Shown::default() };
+            let take = ShownLetters { want: 1, ..ShownLetters::default() };
             if step == 12 {
                 let late = [delayed("d", Some("k"), 9_999_999)];
                 bench.store.submit(&submission(1, &late)).await.unwrap();
+            }
+            if step == 14 {
+                bench.store.submit(&submission(1, &[single("d", "n")])).await.unwrap();
             }
             bench.plant_foreign(key, expected);
 
             let (mut before, me) = (bench.everything(), leader.incarnation);
             let settlement = Settlement { want: 1, ..bench.settlement(handler, 1, &[(0, "x")]) };
             let next = messages(term.epoch, 4, &["d"]);
+            let forward = Effect::Forward { ring: RingName::sample(), body: "f".into() };
+            let affecting = Settlement {
+                application: Some("tests".into()),
+                ..bench.hand(handler).settlement(|_| Fate::Affects(vec![forward.clone()]))
+            };
             let outcome = match step {
                 0 => bench.store.turn(handler.identity(), &settlement, true).await.map(drop),
                 1 => bench.store.publish(me, &batch(term.epoch, 1, &next)).await.map(drop),
@@ -62,13 +70,30 @@ async fn a_step_that_fails_on_a_key_of_another_type_writes_nothing() {
                 3 => bench.store.leave(me).await.map(drop),
                 4 => bench.store.bury(dead.incarnation, 0, GRACE, None).await.map(drop),
                 5 => bench.store.resign(me, term.epoch).await,
-                6 => bench.store.resolve("retry", &[element]).await.map(drop),
+                6 => bench.store.resolve("retry", &[(0, element)]).await.map(drop),
                 7 => bench.store.take(reader.identity(), &take).await.map(drop),
                 8 => bench.store.beat(me, LEASE, Known::default()).await.map(drop),
                 9 => bench.store.submit(&submission(1, &[draft("d", Some("k"))])).await.map(drop),
                 11 => bench.store.submit(&submission(1, &[delayed("d", None, 9)])).await.map(drop),
                 12 => bench.store.cancel(&cancellation(2, MessageRef::Key("k"))).await.map(drop),
+                16 => bench.store.turn(handler.identity(), &affecting, true).await.map(drop),
+                13 => {
+                    let ticks = [("nightly".to_owned(), 7)];
+                    let moving =
+                        Dispatch { checkpoint: Some(b"here"), ticks: &ticks, ..batch(term.epoch, 1, &next) };
+                    bench.store.publish(me, &moving).await.map(drop)
+                }
+                14 => {
+                    let claims = Settlement { want: 9, each: 9, ..bench.settlement(handler, 0, &[]) };
+                    bench.store.turn(handler.identity(), &claims, true).await.map(drop)
+                }
+                15 => bench.store.submit(&submission(1, &[single("d", "n")])).await.map(drop),
                 10 => bench.store.report(me, &failure(term.epoch, 1, 5)).await.map(drop),
+                17 => bench.store.pause(Activity::Both, None).await,
+                18 => {
+                    let change = LimitChange { in_flight: Some(Some(5)), ..LimitChange::default() };
+                    bench.store.limit(&change).await
+                }
                 _ => {
                     // This burial returns one message and gives up another one.
                     let hand = bench.store.keys().member(dead.incarnation);
@@ -84,6 +109,7 @@ async fn a_step_that_fails_on_a_key_of_another_type_writes_nothing() {
         }
     }
     assert!(failed[0] >= 4, "a turn meets ready, errors, ledger and journal: {failed:?}");
+    assert!(failed[13] >= failed[1] + 2, "a publish that moves meets ticks and checkpoint: {failed:?}");
     let all: usize = failed.iter().sum();
     assert!(all > 30, "only {all} steps failed, are the keys still the right ones? {failed:?}");
 }
@@ -135,7 +161,13 @@ async fn nothing_is_claimed_from_a_set_in_place_of_a_list() {
     }
     let (before, claim) = (bench.everything(), Settlement { want: 2, ..Settlement::default() });
     assert!(bench.store.turn(handler.identity(), &claim, false).await.is_err());
-    assert!(bench.store.take(reader.identity(), &Shown { want: 2, ..Shown::default() }).await.is_err());
+    assert!(
+        bench
+            .store
+            .take(reader.identity(), &ShownLetters { want: 2, ..ShownLetters::default() })
+            .await
+            .is_err()
+    );
     assert_eq!(bench.everything(), before);
 }
 
@@ -146,19 +178,50 @@ async fn each_element_resolves_one_error_and_a_foreign_one_can_be_dropped_but_no
     const ERROR: &str = "!1 1 2 no 7 1 1 0 0 0 0 0 body";
     bench.ask::<()>(&["RPUSH", "{estafeta}:errors", "drop", ERROR, "retry", ERROR, "what is this"]);
     let left = || -> Vec<String> { bench.ask(&["LRANGE", "{estafeta}:errors", "0", "-1"]) };
-    assert_eq!(bench.store.resolve("retry", &[ERROR.as_bytes()]).await.unwrap(), 1);
+    assert_eq!(bench.store.resolve("retry", &[(1, ERROR.as_bytes())]).await.unwrap(), 1);
     assert_eq!(left(), ["drop", "retry", ERROR, "what is this"]);
-    assert_eq!(bench.store.resolve("retry", &[b"what is this", b"retry"]).await.unwrap(), 0);
+    assert_eq!(bench.store.resolve("retry", &[(3, b"what is this"), (1, b"retry")]).await.unwrap(), 0);
     assert_eq!(left(), ["drop", "retry", ERROR, "what is this"], "nobody knows what to retry");
-    assert_eq!(bench.store.resolve("drop", &[b"what is this", b"not there"]).await.unwrap(), 1);
+    assert_eq!(bench.store.resolve("drop", &[(3, b"what is this"), (9, b"not there")]).await.unwrap(), 1);
     assert_eq!(left(), ["drop", "retry", ERROR]);
     assert_eq!(bench.ready(), ["7 1 1 1 0 0 0 0 body"]);
     assert_eq!(["retried", "dropped", "taken"].map(|count| bench.ledger(count)), [1, 1, 1]);
     let before = bench.everything();
     for verb in ["retry", "drop"] {
-        assert_eq!(bench.store.resolve(verb, &[b"!1 1 2 no 7 1 1 0 0 0 0 0 such"]).await.unwrap(), 0);
+        assert_eq!(bench.store.resolve(verb, &[(2, b"!1 1 2 no 7 1 1 0 0 0 0 0 such")]).await.unwrap(), 0);
     }
+    assert_eq!(bench.store.resolve("drop", &[(1, ERROR.as_bytes())]).await.unwrap(), 0, "it is not there");
     assert_eq!(bench.everything(), before, "what did nothing writes nothing");
+}
+
+#[tokio::test]
+async fn errors_that_have_moved_are_found_nearby_and_others_stay() {
+    let bench = TestBench::new().await;
+    let error = |id: u64| format!("!1 1 2 no {id} 1 1 0 0 0 0 0 body");
+    let push = |command: &str, ids: std::ops::RangeInclusive<u64>| {
+        for id in ids {
+            bench.ask::<()>(&[command, "{estafeta}:errors", &error(id)]);
+        }
+    };
+    let left = || -> Vec<u64> {
+        let errors: Vec<String> = bench.ask(&["LRANGE", "{estafeta}:errors", "0", "-1"]);
+        errors.iter().map(|error| error.split(' ').nth(4).unwrap().parse().unwrap()).collect()
+    };
+    push("RPUSH", 1..=20);
+    let (nine, ten, twelve) = (error(9), error(10), error(12));
+    let seen = || vec![(8, nine.as_bytes()), (9, ten.as_bytes()), (11, twelve.as_bytes())];
+    // A reader takes three.
+    bench.ask::<()>(&["LTRIM", "{estafeta}:errors", "3", "-1"]);
+    assert_eq!(bench.store.resolve("drop", &seen()).await.unwrap(), 0);
+    assert_eq!(bench.store.resolve_nearby("drop", seen(), 3).await.unwrap(), 3);
+    assert_eq!(left(), [4, 5, 6, 7, 8, 11, 13, 14, 15, 16, 17, 18, 19, 20]);
+    push("LPUSH", 21..=24);
+    let (eleven, twenty) = (error(11), error(20));
+    // One of these is in its place, and one was never there.
+    let seen = vec![(5, eleven.as_bytes()), (7, nine.as_bytes()), (17, twenty.as_bytes())];
+    assert_eq!(bench.store.resolve_nearby("retry", seen, 4).await.unwrap(), 2);
+    assert_eq!(left(), [24, 23, 22, 21, 4, 5, 6, 7, 8, 13, 14, 15, 16, 17, 18, 19]);
+    assert_eq!(["retried", "dropped", "taken"].map(|count| bench.ledger(count)), [2, 3, 3]);
 }
 
 #[tokio::test]

@@ -25,7 +25,7 @@ async fn long_queue(bench: &TestBench) -> (Vec<Message>, Actor) {
     let (generator, handler) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 3).await);
     let term = bench.lead(generator).await;
     let messages = singles(term.epoch, MANY);
-    let batch = Batch { max_waiting: 5000, limit: 0, ..batch(term.epoch, 0, &messages) };
+    let batch = Dispatch { max_waiting: 5000, limit: 0, ..batch(term.epoch, 0, &messages) };
     assert!(matches!(
         bench.store.publish(generator.incarnation, &batch).await.unwrap(),
         Publish::Published { .. }
@@ -112,7 +112,7 @@ async fn many_errors_are_retried_in_one_step_and_in_order() {
     push.extend(elements.iter().map(String::as_str));
     bench.ask::<()>(&push);
     bench.ask::<()>(&["HSET", "{estafeta}:ledger", "published", "1203", "failed", "1203"]);
-    let chosen: Vec<&[u8]> = elements.iter().map(String::as_bytes).collect();
+    let chosen: Vec<(u64, &[u8])> = (0..).zip(elements.iter().map(String::as_bytes)).collect();
     assert_eq!(bench.store.resolve("retry", &chosen).await.unwrap(), MANY as u64);
     bench.assert_balanced().await;
     let held = bench.claim(handler, 5000).await;
@@ -176,7 +176,7 @@ async fn a_long_reason_is_kept_whole_and_leaves_the_body_intact() {
     bench.settle(handler, 2, &failures, 0).await;
     let errors = bench.store.errors(0, 9).await.unwrap();
     assert_eq!(errors.iter().map(|error| error.reason.clone()).collect::<Vec<_>>(), reasons);
-    let elements: Vec<&[u8]> = errors.iter().map(DeadLetter::element).collect();
+    let elements: Vec<(u64, &[u8])> = (0..).zip(errors.iter().map(DeadLetter::element)).collect();
     assert_eq!(bench.store.resolve("retry", &elements).await.unwrap(), 2);
     let again = bench.claim(handler, 2).await;
     assert_eq!(
@@ -212,7 +212,7 @@ async fn a_claim_of_large_messages_ends_when_the_budget_is_used_up() {
         let term = bench.lead(generator).await;
         let large = "x".repeat(bytes);
         let messages = messages(term.epoch, 1, &[large.as_str(); 40]);
-        let batch = Batch { max_waiting: 100, ..batch(term.epoch, 0, &messages) };
+        let batch = Dispatch { max_waiting: 100, ..batch(term.epoch, 0, &messages) };
         bench.store.publish(generator.incarnation, &batch).await.unwrap();
         let claimed = bench.claim_for(handler, want, 1).await;
         assert_eq!(ids(&claimed), (1..=expected).collect::<Vec<_>>(), "{want} of {bytes} bytes");
@@ -228,7 +228,7 @@ async fn a_claim_of_a_pack_and_large_messages_is_measured() {
     let large = "x".repeat(20_900);
     let bodies = [vec!["a", "b"], vec![large.as_str(); 120]].concat();
     let messages = messages(term.epoch, 1, &bodies);
-    let batch = Batch { max_waiting: 500, limit: 0, ..batch(term.epoch, 0, &messages) };
+    let batch = Dispatch { max_waiting: 500, limit: 0, ..batch(term.epoch, 0, &messages) };
     bench.store.publish(generator.incarnation, &batch).await.unwrap();
     let claimed = bench.claim(handler, 1000).await;
     assert!((95..=106).contains(&claimed.len()), "{}", claimed.len());
@@ -244,7 +244,7 @@ async fn a_reader_gets_as_many_errors_as_it_wants() {
     push.extend(errors.iter().map(String::as_str));
     bench.ask::<()>(&push);
     let reader = bench.join(MemberKind::Reader, 1).await;
-    let take = Shown { want: 1000, ..Shown::default() };
+    let take = ShownLetters { want: 1000, ..ShownLetters::default() };
     let Take::Holds { held, .. } = bench.store.take(reader.identity(), &take).await.unwrap() else {
         panic!("lost")
     };

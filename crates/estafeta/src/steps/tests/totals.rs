@@ -35,7 +35,7 @@ async fn every_member_is_credited_once_with_what_it_published_and_settled() {
     assert_eq!(totals(&bench, generator).await, [5, 0, 0]);
 
     let reader = bench.join(MemberKind::Reader, 1).await;
-    let take = |count, want| Shown { count, want, ..Shown::default() };
+    let take = |count, want| ShownLetters { count, want, ..ShownLetters::default() };
     bench.store.take(reader.identity(), &take(0, 2)).await.unwrap();
     bench.store.take(reader.identity(), &take(2, 0)).await.unwrap();
     assert_eq!(totals(&bench, reader).await, [0, 2, 0]);

@@ -135,7 +135,7 @@ async fn a_reader_that_is_buried_before_it_reads_its_list_is_lost_but_no_error_i
     for script in [&take::SCRIPT, &bury::SCRIPT] {
         bench.ask::<()>(&["SCRIPT", "LOAD", script.code()]);
     }
-    let (keys, shown) = (bench.store.keys(), Shown { want: 2, ..Shown::default() });
+    let (keys, shown) = (bench.store.keys(), ShownLetters { want: 2, ..ShownLetters::default() });
     let tries = std::cell::Cell::new(0);
     let build = || {
         tries.set(tries.get() + 1);
@@ -163,7 +163,7 @@ async fn a_list_that_never_matches_the_answer_is_an_error() {
     let bench = TestBench::new().await;
     let reader = bench.join(MemberKind::Reader, 1).await;
     let build = || {
-        let mut take = take::call(bench.store.keys(), reader.identity(), &Shown::default());
+        let mut take = take::call(bench.store.keys(), reader.identity(), &ShownLetters::default());
         take.command = redis::cmd("EVAL");
         take.command.arg("return { 'took', 0, 2 }").arg(0);
         take
@@ -199,7 +199,7 @@ async fn large_messages_are_claimed_a_few_at_a_time_however_many_the_node_wants(
         for message in messages.iter_mut().filter(|message| alone && message.id % 2 == 0) {
             message.published_ms += 1;
         }
-        let batch = Batch { max_waiting: 5000, limit: 0, ..batch(term.epoch, n, &messages) };
+        let batch = Dispatch { max_waiting: 5000, limit: 0, ..batch(term.epoch, n, &messages) };
         bench.store.publish(generator.incarnation, &batch).await.unwrap();
         let mut ids = Vec::new();
         let mut claimed = bench.claim(handler, 600).await;
@@ -242,7 +242,7 @@ async fn a_reader_releases_as_many_errors_as_it_settles_and_keeps_the_others() {
     let reader = bench.join(MemberKind::Reader, 1).await;
     let take = async |cursor, count, want| match bench
         .store
-        .take(reader.identity(), &Shown { cursor, count, want })
+        .take(reader.identity(), &ShownLetters { cursor, count, want })
         .await
         .unwrap()
     {
@@ -253,7 +253,7 @@ async fn a_reader_releases_as_many_errors_as_it_settles_and_keeps_the_others() {
     };
     assert_eq!(take(0, 0, 3).await, (0, vec![1, 2, 3]));
     // The test looks at the first answer. The store would repeat the call if the list did not match it.
-    let shown = Shown { count: 1, want: 3, ..Shown::default() };
+    let shown = ShownLetters { count: 1, want: 3, ..ShownLetters::default() };
     let call = take::call(bench.store.keys(), reader.identity(), &shown);
     let reply = bench.store.run(&take::SCRIPT, &call).await.unwrap();
     assert_eq!(take::read(reply).unwrap(), Some((1, 2)));
@@ -290,7 +290,7 @@ async fn headers_travel_with_their_message() {
     bench.settle(handler, 3, &[(1, "no")], 0).await;
     let errors = bench.store.errors(0, 9).await.unwrap();
     assert_eq!(errors[0].message, counted(&sent[1], 2, 1));
-    assert_eq!(bench.store.resolve("retry", &[errors[0].element()]).await.unwrap(), 1);
+    assert_eq!(bench.store.resolve("retry", &[(0, errors[0].element())]).await.unwrap(), 1);
     let next = bench.join(MemberKind::Node, 1).await;
     let held = bench.claim(next, 9).await;
     assert_eq!(held, [counted(&sent[1], 3, 0)]);

@@ -92,7 +92,7 @@ async fn an_upgrade_ends_every_membership_and_loses_nothing() {
     bench.make(idle, &more).await.unwrap();
     assert_eq!(bench.line().len(), 1);
     let reader = bench.join(MemberKind::Reader, 1).await;
-    let take = Shown { want: 1, ..Shown::default() };
+    let take = ShownLetters { want: 1, ..ShownLetters::default() };
     bench.store.take(reader.identity(), &take).await.unwrap();
     for member in [generator, handler, idle, reader] {
         bench.ask::<()>(&["HSET", &bench.store.keys().member(member.incarnation), "layouts", "4 5"]);
@@ -130,7 +130,7 @@ async fn members_that_the_caller_did_not_name_make_it_ask_again() {
     bench.join(MemberKind::Node, 1).await;
     let before = bench.everything();
     for members in [vec![], vec![one], vec![one, Incarnation::random()]] {
-        let call = upgrade::call(bench.store.keys(), 5, members.len(), &members);
+        let call = upgrade::call(bench.store.keys(), 5, &Roll::new(members.len(), &members));
         let mut reply = bench.store.run(&upgrade::SCRIPT, &call).await.unwrap();
         let expected = if members.len() == 2 { "holds" } else { "changed" };
         // The first of two members does not know the layout, and the script looks at it first.
@@ -139,7 +139,24 @@ async fn members_that_the_caller_did_not_name_make_it_ask_again() {
     }
     bench.ask::<()>(&["HSET", &bench.store.keys().member(one), "layouts", "4 5"]);
     let before = bench.everything();
-    let call = upgrade::call(bench.store.keys(), 5, 2, &[one, Incarnation::random()]);
+    let call = upgrade::call(bench.store.keys(), 5, &Roll::new(2, &[one, Incarnation::random()]));
     assert_eq!(bench.store.run(&upgrade::SCRIPT, &call).await.unwrap().text().unwrap(), "changed");
     assert_eq!(bench.everything(), before);
+}
+
+/// The members that could take over are gone, even if one of them had left the office to others.
+#[tokio::test]
+async fn after_an_upgrade_the_next_election_is_a_first_one() {
+    let bench = TestBench::new().await;
+    let (former, other) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
+    let term = bench.lead(former).await;
+    bench.store.resign(former.incarnation, term.epoch).await.unwrap();
+    for member in [former, other] {
+        bench.ask::<()>(&["HSET", &bench.store.keys().member(member.incarnation), "layouts", "4 5"]);
+    }
+    assert_eq!(bench.ask::<Option<u64>>(&["HGET", "{estafeta}:ledger", "last"]), Some(former.number.0));
+    assert_eq!(bench.store.upgrade_to(5).await.unwrap(), Some(4));
+    bench.ask::<()>(&["SET", "{estafeta}:schema", "4"]);
+    let again = bench.join(MemberKind::Node, 1).await;
+    assert_eq!(bench.lead(again).await.predecessor, None, "no take-over");
 }

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use estafeta::{Failure, Handler, Message};
+use estafeta::{Failure, Message};
 use estafeta_testbed::RedisServer;
 use tokio::sync::Notify;
+
+use super::Handler;
 
 /// Never returns.
 pub struct Hang;

@@ -5,9 +5,10 @@ mod faults;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use estafeta::{
-    Config, Endpoint, Error, Failure, Handler, Message, Node, Notice, Observer, Outcome, Postponed, Ring,
-    Snapshot, Source,
+    Config, Endpoint, Error, Failure, Feed, Generate, Job, Message, Node, Notice, Outcome, Postponed, Ring,
+    Snapshot, every,
 };
 use estafeta_testbed::RedisServer;
 use tokio::sync::watch;
@@ -27,6 +28,12 @@ pub fn endpoint(redis: &RedisServer) -> Endpoint {
 pub fn config(redis: &RedisServer) -> Config {
     let mut config = Config::new(endpoint(redis), "estafeta".parse().unwrap());
     (config.interval, config.generator_handles) = (Duration::from_millis(20), false);
+    config
+}
+
+/// The same settings with a change.
+pub fn changed(mut config: Config, change: impl FnOnce(&mut Config)) -> Config {
+    change(&mut config);
     config
 }
 
@@ -64,9 +71,10 @@ impl Notices {
     }
 }
 
-impl Observer for Notices {
-    fn notice(&self, notice: Notice<'_>) {
-        let lines = match notice {
+impl Notices {
+    /// Adds the lines of a notice.
+    pub fn add(&self, notice: &Notice<'_>) {
+        let lines = match *notice {
             Notice::Generated { messages } => {
                 vec![format!("generated {} from #{}", messages.len(), messages[0].id)]
             }
@@ -90,6 +98,25 @@ impl Observer for Notices {
         };
         self.0.send_modify(|all| all.extend(lines));
     }
+}
+
+/// Makes the messages of a node in a test, one after another.
+pub trait Source: Send + 'static {
+    fn next(&mut self) -> impl Future<Output = Result<Vec<u8>, Failure>> + Send;
+}
+
+/// Handles the messages of a node in a test.
+pub trait Handler<T: Into<Outcome> = ()>: Send + Sync + 'static {
+    fn handle(&self, message: &Message) -> impl Future<Output = Result<T, Failure>> + Send;
+}
+
+/// Asks a source once per interval.
+pub fn generate(interval: Duration, source: impl Source) -> impl Generate {
+    let source = Arc::new(tokio::sync::Mutex::new(source));
+    every(interval, move || {
+        let source = Arc::clone(&source);
+        async move { source.lock().await.next().await.map(Bytes::from) }
+    })
 }
 
 /// Makes the bodies 1, 2, 3 and so on.
@@ -123,36 +150,60 @@ impl Handler for Keep {
     }
 }
 
+/// Lets a node handle its messages with this handler.
+pub fn handle<T: Into<Outcome> + 'static>(node: Node, handler: impl Handler<T>) -> Node {
+    node.handle_with(Arc::new(handler), async |handler, job: Job<Bytes>| handler.handle(job.message()).await)
+}
+
 /// A node that runs in the background until the test stops it.
-pub struct Running {
+pub struct RunningNode {
     stop: CancellationToken,
     task: JoinHandle<Result<(), Error>>,
     pub notices: Notices,
 }
 
-impl Running {
-    pub fn start<S: Source, H: Handler<T>, T>(config: Config, source: S, handler: H) -> Self
-    where
-        T: Into<Outcome> + 'static,
-    {
-        let notices = Notices::new();
-        Self::start_with(config, source, handler, notices.clone(), notices)
+impl RunningNode {
+    pub fn start<T: Into<Outcome> + 'static>(
+        config: Config,
+        source: impl Source,
+        handler: impl Handler<T>,
+    ) -> Self {
+        let source = generate(config.interval, source);
+        Self::start_node(Node::with(config).generate(source), handler)
     }
 
-    /// Starts a node with this observer, which passes its notices on to `notices`.
-    pub fn start_with<S: Source, H: Handler<T>, O: Observer, T>(
+    /// Runs a node in this process until it is killed.
+    pub async fn for_ever<T: Into<Outcome> + 'static>(
         config: Config,
-        source: S,
-        handler: H,
-        observer: O,
-        notices: Notices,
-    ) -> Self
-    where
-        T: Into<Outcome> + 'static,
-    {
+        source: impl Source,
+        handler: impl Handler<T>,
+    ) {
+        let source = generate(config.interval, source);
+        let node = handle(Node::with(config).generate(source), handler);
+        node.until(std::future::pending()).await.unwrap();
+    }
+
+    /// Starts a node with a feed. The interval of the settings is its pace.
+    pub fn start_feed<T: Into<Outcome> + 'static>(
+        config: Config,
+        feed: impl Feed,
+        handler: impl Handler<T>,
+    ) -> Self {
+        let interval = config.interval;
+        let node = Node::with(config).generate(feed).configure(|config| config.interval = interval);
+        Self::start_node(node, handler)
+    }
+
+    fn start_node<T: Into<Outcome> + 'static>(node: Node, handler: impl Handler<T>) -> Self {
+        let notices = Notices::new();
+        let heard = notices.clone();
+        Self::spawn(handle(node, handler).observe(move |notice| heard.add(notice)), notices)
+    }
+
+    /// Starts a node whose observer passes its notices on to `notices`.
+    pub fn spawn(node: Node, notices: Notices) -> Self {
         let stop = CancellationToken::new();
-        let node = Node::new(config, source, handler, observer);
-        let task = tokio::spawn(node.run(stop.clone().cancelled_owned()));
+        let task = tokio::spawn(node.until(stop.clone().cancelled_owned()));
         Self { stop, task, notices }
     }
 
@@ -166,12 +217,21 @@ impl Running {
     }
 }
 
-/// Waits until the ring looks as described.
+/// Waits until the ring looks as described. Until then, every snapshot must add up.
 pub async fn eventually(ring: &Ring, what: &str, mut fits: impl FnMut(&Snapshot) -> bool) -> Snapshot {
+    let balanced_and_fits = |snapshot: &Snapshot| {
+        assert!(snapshot.balanced, "{snapshot:?}");
+        fits(snapshot)
+    };
+    after_damage(ring, what, balanced_and_fits).await
+}
+
+/// Waits until the ring looks as described. Until then, its snapshots may not add up, because the test changed Redis by
+/// hand.
+pub async fn after_damage(ring: &Ring, what: &str, mut fits: impl FnMut(&Snapshot) -> bool) -> Snapshot {
     let start = std::time::Instant::now();
     loop {
         let snapshot = ring.snapshot(100).await.unwrap();
-        assert!(snapshot.balanced, "{snapshot:?}");
         if fits(&snapshot) {
             return snapshot;
         }

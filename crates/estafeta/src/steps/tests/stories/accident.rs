@@ -6,7 +6,7 @@ use redis::Cmd;
 
 use super::super::*;
 use super::call::Persona;
-use super::model::{ModelRing, Span};
+use super::model::{ModelRate, ModelRing, Span};
 
 #[derive(Clone, Debug)]
 pub(super) enum Accident {
@@ -28,9 +28,16 @@ pub(super) enum Accident {
     KeyEnded(&'static str),
     /// Time passes until these delayed messages are due. They are the earliest ones, in their order.
     Passed(Vec<u64>),
+    /// Time passes until a pause is over. These are the brakes before.
+    PauseOver { handling: bool, brakes: Vec<u64> },
+    /// Time passes until the rate allows the next message.
+    RateOpens(Vec<u64>),
     /// The ring has another version.
     Schema(Option<&'static str>),
 }
+
+/// A time to which no story lasts. What was saved up of a rate does not grow before.
+const LATER: u64 = 9_999_999_999_999;
 
 /// Makes messages due at the times 1, 2, 3 ..., in their order.
 const PASS: &str = "
@@ -63,6 +70,16 @@ impl Accident {
                 call.arg("EVAL").arg(PASS).arg(2).arg(&keys.later).arg(&keys.ledger);
                 ids.iter().fold(&mut call, |call, id| call.arg(format!("{id:015}")))
             }
+            Self::PauseOver { handling, brakes } => {
+                let mut brakes = brakes.clone();
+                brakes[usize::from(*handling)] = 1;
+                call.arg("HSET").arg(&keys.ledger).arg("brakes").arg(joined(&brakes))
+            }
+            Self::RateOpens(brakes) => {
+                let mut brakes = brakes.clone();
+                (brakes[6], brakes[7]) = (brakes[5], LATER);
+                call.arg("HSET").arg(&keys.ledger).arg("brakes").arg(joined(&brakes))
+            }
             Self::Schema(schema) => return set(&keys.schema, schema.map(Into::into)),
         };
         call
@@ -89,6 +106,11 @@ impl Accident {
                     ring.later.get_mut(id).expect("it waits").due = Span::exactly(at);
                 }
             }
+            Self::RateOpens(_) => {
+                ring.rate_limit = Some(ModelRate { is_open: true, since: Span::exactly(LATER) });
+            }
+            Self::PauseOver { handling: true, .. } => ring.handling_end = Some(1),
+            Self::PauseOver { handling: false, .. } => ring.producing_end = Some(1),
             Self::Schema(schema) => ring.schema = *schema,
         }
     }
@@ -105,6 +127,8 @@ impl Accident {
             Self::Due(_) => "due moved",
             Self::KeyEnded(_) => "key ended",
             Self::Passed(_) => "time passed",
+            Self::PauseOver { .. } => "pause over",
+            Self::RateOpens(_) => "rate opens",
             Self::Schema(_) => "schema",
         }
     }
@@ -129,7 +153,19 @@ impl fmt::Display for Accident {
             Self::Due(due) => write!(f, "the next tick is now at {due}"),
             Self::KeyEnded(key) => write!(f, "the window of key '{key}' ends"),
             Self::Passed(ids) => write!(f, "time passes, and {ids:?} are due"),
+            Self::RateOpens(_) => f.write_str("time passes, and the rate allows a message"),
+            Self::PauseOver { handling: true, .. } => {
+                f.write_str("time passes, and the pause of handling is over")
+            }
+            Self::PauseOver { handling: false, .. } => {
+                f.write_str("time passes, and the pause of producing is over")
+            }
             Self::Schema(schema) => write!(f, "the ring's version is {}", schema.unwrap_or("unsaid")),
         }
     }
+}
+
+/// The field that holds these brakes.
+fn joined(brakes: &[u64]) -> String {
+    brakes.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")
 }

@@ -1,12 +1,12 @@
 //! Turns the steps of a story into calls, according to what the simulated nodes know at that point.
 
-use super::super::{Duties, MemberKind, MessageRef};
+use super::super::{Duties, MemberKind, MessageRef, NEVER};
 use super::accident::Accident;
 use super::call::{GRACE_MS, Persona, StoryCall};
 use super::simulated_node::SimulatedNode;
 use super::simulated_publisher::{KEYS, PUBLISHERS};
 use super::step::{SeenAbsent, StoryStep};
-use super::world::{Outcome, StoryRun};
+use super::world::{StoryResult, StoryRun};
 
 /// With more nodes, most of them would never affect each other.
 const MAX_NODES: usize = 6;
@@ -15,7 +15,7 @@ const STRETCH: usize = 5;
 
 impl StoryRun<'_> {
     /// Makes one step. A step that no node can make at this point is skipped.
-    pub fn step(&mut self, step: &StoryStep) -> Outcome {
+    pub fn step(&mut self, step: &StoryStep) -> StoryResult {
         match *step {
             StoryStep::Join { reader, foreign, lanes, max_deaths, presence, duties } => {
                 if self.nodes.iter().filter(|node| !node.gone).count() >= MAX_NODES {
@@ -45,9 +45,9 @@ impl StoryRun<'_> {
             StoryStep::Report { node, in_a_row, answered } => {
                 self.by_leader(node, |node| node.report(in_a_row), answered)
             }
-            StoryStep::Publish { node, count, room, flaw, answered } => self.by_leader(
+            StoryStep::Publish { node, count, moves, room, flaw, answered } => self.by_leader(
                 node,
-                |node| node.publish(count, room, flaw, interval(room)),
+                |node| node.publish(count, moves, room, flaw, interval(room)),
                 answered && flaw.is_none(),
             ),
             StoryStep::Submit { publisher, count, choices, room, answered } => {
@@ -86,6 +86,8 @@ impl StoryRun<'_> {
                 self.by(node, |node| StoryCall::Leave(node.persona), answered)
             }
             StoryStep::Wake => self.send(StoryCall::Wake, true),
+            StoryStep::Pause { what, hours } => self.pause(what, hours),
+            StoryStep::Limit { in_flight, rate, stale } => self.limit(in_flight, rate, stale),
             StoryStep::Resolve { drops, which } => self.resolve(drops, which),
             StoryStep::Snapshot { stale } => {
                 let mut roll: Vec<_> = self.model.members.values().map(|member| member.persona).collect();
@@ -107,7 +109,7 @@ impl StoryRun<'_> {
         }
     }
 
-    fn late_stretch(&mut self, node: u8, from: u8) -> Outcome {
+    fn late_stretch(&mut self, node: u8, from: u8) -> StoryResult {
         let Some(sender) = self.nodes.get(usize::from(node) % self.nodes.len().max(1)) else {
             return Ok(());
         };
@@ -149,7 +151,7 @@ impl StoryRun<'_> {
         node: u8,
         make: impl FnOnce(&mut SimulatedNode) -> StoryCall,
         answered: bool,
-    ) -> Outcome {
+    ) -> StoryResult {
         self.by_one(node, |node| !node.gone, make, answered)
     }
 
@@ -159,7 +161,7 @@ impl StoryRun<'_> {
         kind: MemberKind,
         make: impl FnOnce(&mut SimulatedNode) -> StoryCall,
         answered: bool,
-    ) -> Outcome {
+    ) -> StoryResult {
         self.by_one(node, |node| !node.gone && node.persona.kind == kind, make, answered)
     }
 
@@ -169,7 +171,7 @@ impl StoryRun<'_> {
         node: u8,
         make: impl FnOnce(&mut SimulatedNode) -> StoryCall,
         answered: bool,
-    ) -> Outcome {
+    ) -> StoryResult {
         if node % 16 == 15 {
             return self.by_kind(node, MemberKind::Node, make, answered);
         }
@@ -182,7 +184,7 @@ impl StoryRun<'_> {
         fits: impl Fn(&SimulatedNode) -> bool,
         make: impl FnOnce(&mut SimulatedNode) -> StoryCall,
         answered: bool,
-    ) -> Outcome {
+    ) -> StoryResult {
         let mut fitting: Vec<_> = self.nodes.iter_mut().filter(|node| fits(node)).collect();
         if fitting.is_empty() {
             return Ok(());
@@ -192,7 +194,7 @@ impl StoryRun<'_> {
         self.send(call, answered)
     }
 
-    fn bury(&mut self, victim: u8, detector: Option<u8>, missed: SeenAbsent) -> Outcome {
+    fn bury(&mut self, victim: u8, detector: Option<u8>, missed: SeenAbsent) -> StoryResult {
         let absent_since = self.since(missed);
         // In three cases of four the victim is dead, or few members would ever be buried. Otherwise it is any node,
         // even one that is long gone.
@@ -216,19 +218,49 @@ impl StoryRun<'_> {
         }
     }
 
+    /// In three cases of eight it resumes.
+    fn pause(&mut self, what: u8, hours: u8) -> StoryResult {
+        let end = match hours % 8 {
+            0..3 => 0,
+            3 => NEVER,
+            hours => self.env.now() + u64::from(hours) * 3_600_000,
+        };
+        let (producing, handling) = match what % 3 {
+            0 => (Some(end), None),
+            1 => (None, Some(end)),
+            _ => (Some(end), Some(end)),
+        };
+        self.send(StoryCall::Pause { producing, handling }, true)
+    }
+
+    /// In half of the cases, a limit is removed or stays as it is.
+    fn limit(&mut self, in_flight: u8, rate: u8, stale: bool) -> StoryResult {
+        let in_flight = match in_flight % 8 {
+            0..2 => None,
+            2..4 => Some(0),
+            most => Some(u64::from(most) - 3),
+        };
+        let rate = match rate % 8 {
+            0..2 => None,
+            2..6 => Some(0),
+            _ => Some(1),
+        };
+        let mut roll: Vec<_> = self.model.members.values().map(|member| member.persona).collect();
+        if stale {
+            roll.pop();
+        }
+        self.send(StoryCall::Limit { in_flight, rate, roll }, true)
+    }
+
     /// Retries or drops some of the errors, including those that readers hold.
-    fn resolve(&mut self, drops: bool, which: u8) -> Outcome {
+    fn resolve(&mut self, drops: bool, which: u8) -> StoryResult {
         let shown = self.model.members.values().flat_map(|member| &member.shows);
         let all = self.model.errors.iter().chain(shown).map(|error| error.element());
-        let elements: Vec<_> = all
-            .enumerate()
-            .filter(|(at, _)| which >> (at % 8) & 1 == 1)
-            .map(|(_, element)| element)
-            .collect();
+        let elements: Vec<_> = (0..).zip(all).filter(|(at, _)| which >> (at % 8) & 1 == 1).collect();
         if elements.is_empty() { Ok(()) } else { self.send(StoryCall::Resolve { drops, elements }, true) }
     }
 
-    fn accident(&mut self, step: &StoryStep) -> Outcome {
+    fn accident(&mut self, step: &StoryStep) -> StoryResult {
         let living: Vec<_> = self.model.members.values().map(|member| member.persona).collect();
         let one = |node: u8| living.get(usize::from(node) % living.len().max(1)).copied();
         let now = self.env.now();
@@ -255,6 +287,13 @@ impl StoryRun<'_> {
             StoryStep::Pass { count } => {
                 let waiting = self.model.later.len();
                 (waiting > 0).then(|| Accident::Passed(self.model.earliest(usize::from(count) % waiting + 1)))
+            }
+            StoryStep::PauseOver { handling } => {
+                let end = if handling { self.model.handling_end } else { self.model.producing_end };
+                end.map(|_| Accident::PauseOver { handling, brakes: self.brakes() })
+            }
+            StoryStep::RateOpens => {
+                self.model.rate_limit.filter(|rate| !rate.is_open).map(|_| Accident::RateOpens(self.brakes()))
             }
             StoryStep::OtherVersion => {
                 let before = self.model.schema;

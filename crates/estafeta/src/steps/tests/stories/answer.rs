@@ -73,12 +73,30 @@ pub(super) enum Answer {
         published: u64,
     },
     Fenced,
+    /// Producing is paused until then.
+    Paused {
+        end: u64,
+    },
+    /// When the pauses end that are in force now.
+    Pauses {
+        producing: u64,
+        handling: u64,
+    },
+    /// The limits from now on (0: none).
+    Limited {
+        in_flight: u64,
+        rate: u64,
+    },
+    Missing,
     /// `due` is exact in an answer of Redis. The model knows it only as far as it knows Redis' time.
     Turn {
         cursor: u64,
         claimed: u64,
         waits: bool,
         due: Option<Span>,
+        paused: bool,
+        /// Which messages have bad effects, as Redis tells it.
+        bad: String,
         claims: Vec<(String, Vec<u8>)>,
     },
     Took {
@@ -125,6 +143,10 @@ pub(super) struct Overview {
     pub in_flight: u64,
     pub errors_kept: u64,
     pub balanced: bool,
+    /// When producing and handling resume.
+    pub pauses: [Option<u64>; 2],
+    /// The limits on messages in flight and on the rate of claims.
+    pub limits: [Option<u64>; 2],
     /// Newest first.
     pub events: Vec<EventKind>,
 }
@@ -210,6 +232,20 @@ impl Answer {
                 now = Some(count(&mut reply)?);
                 if word == "already" { Self::Already { first, due } } else { Self::Published { first, due } }
             }
+            "paused" => {
+                now = Some(count(&mut reply)?);
+                let first = count(&mut reply)?;
+                if script == "pause" {
+                    Self::Pauses { producing: first, handling: count(&mut reply)? }
+                } else {
+                    Self::Paused { end: first }
+                }
+            }
+            "limited" => {
+                let (in_flight, rate) = (count(&mut reply)?, count(&mut reply)?);
+                Self::Limited { in_flight, rate }
+            }
+            "missing" => Self::Missing,
             "behind" => Self::Behind,
             "full" => {
                 now = Some(count(&mut reply)?);
@@ -217,14 +253,16 @@ impl Answer {
             }
             "limit" => Self::Limit { published: count(&mut reply)? },
             "fenced" => Self::Fenced,
-            "turn" => {
+            word @ ("turn" | "bad") => {
+                let bad = if word == "bad" { reply.text()? } else { String::new() };
                 let (cursor, claimed, waits) = (count(&mut reply)?, count(&mut reply)?, flag(&mut reply)?);
                 let due = u64::try_from(reply.integer()?).ok().map(Span::exactly);
+                let paused = flag(&mut reply)?;
                 let mut claims = Vec::new();
                 while !reply.is_empty() {
                     claims.push((reply.text()?, reply.bytes()?));
                 }
-                Self::Turn { cursor, claimed, waits, due, claims }
+                Self::Turn { cursor, claimed, waits, due, paused, bad, claims }
             }
             "took" => {
                 let (cursor, count) = (count(&mut reply)?, count(&mut reply)? as usize);
@@ -278,6 +316,7 @@ impl Answer {
             | Self::Reused { .. }
             | Self::Behind => true,
             Self::Full | Self::Limit { .. } | Self::Fenced | Self::Late | Self::Lost => true,
+            Self::Paused { .. } | Self::Missing => true,
             Self::Alive | Self::Gone | Self::Changed => true,
             // These only read.
             Self::Suspects { .. } | Self::Snapshot(_) => true,
@@ -311,6 +350,14 @@ impl Answer {
             Self::Full => "full",
             Self::Limit { .. } => "limit",
             Self::Fenced => "fenced",
+            Self::Turn { bad, .. } if !bad.is_empty() => "bad effects",
+            Self::Paused { .. } => "paused",
+            Self::Pauses { producing: 0, handling: 0 } => "resumed",
+            Self::Pauses { .. } => "paused",
+            Self::Limited { in_flight: 0, rate: 0 } => "unlimited",
+            Self::Limited { .. } => "limited",
+            Self::Missing => "missing",
+            Self::Turn { paused: true, claims, .. } if claims.is_empty() => "paused",
             Self::Turn { claims, .. } if claims.is_empty() => "idle",
             Self::Turn { .. } => "claims",
             Self::Took { held, .. } if held.is_empty() => "idle",
@@ -387,6 +434,9 @@ impl Overview {
             in_flight: seen.in_flight,
             errors_kept: seen.errors_kept,
             balanced: seen.balanced,
+            pauses: [seen.producing_pause, seen.handling_pause]
+                .map(|pause| pause.map(|pause| pause.left_ms.map_or(NEVER, |left| seen.time_ms + left))),
+            limits: [seen.in_flight_limit, seen.rate_limit.map(|rate| rate.messages)],
             events: seen.events.iter().map(|event| event.kind.clone()).collect(),
         };
         Ok((overview, seen.time_ms))
@@ -416,8 +466,16 @@ impl fmt::Display for Answer {
             }
             Self::Reused { position } => write!(f, "the key of message {position} is reused"),
             Self::Limit { published } => write!(f, "limit, {published} published"),
-            Self::Turn { cursor, claimed, waits, due, claims } => {
-                write!(f, "cursor {cursor}, claimed {claimed}, waits {waits}, due {due:?}")?;
+            Self::Paused { end } => write!(f, "paused until {end}"),
+            Self::Limited { in_flight, rate } => write!(f, "limited to {in_flight} in flight, rate {rate}"),
+            Self::Pauses { producing, handling } => {
+                write!(f, "producing paused until {producing}, handling until {handling}")
+            }
+            Self::Turn { cursor, claimed, waits, due, paused, bad, claims } => {
+                write!(f, "cursor {cursor}, claimed {claimed}, waits {waits}, due {due:?}, paused {paused}")?;
+                if !bad.is_empty() {
+                    write!(f, ", bad effects: {bad}")?;
+                }
                 for (name, element) in claims {
                     write!(f, ", {name} is {}", listed(std::slice::from_ref(element)))?;
                 }

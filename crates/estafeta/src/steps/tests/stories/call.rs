@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::super::*;
+use super::model::ModelRate;
 use super::simulated_publisher::{StoryCancellation, StorySubmission};
 use crate::steps::Call;
 
@@ -72,21 +73,70 @@ pub(super) const PUBLISHED_MS: u64 = 7;
 #[derive(Clone, Debug)]
 pub(super) enum StoryCall {
     Join(Persona),
-    Beat { me: Persona, known: Known },
-    Lead { me: Persona, replaces: u64, known: Known, interval: u64, silence: u64, absent_since: u64 },
-    Resign { me: Persona, epoch: u64 },
-    Report { me: Persona, epoch: u64, n: u64, in_a_row: u64, reason: &'static str },
+    Beat {
+        me: Persona,
+        known: Known,
+    },
+    Lead {
+        me: Persona,
+        replaces: u64,
+        known: Known,
+        interval: u64,
+        silence: u64,
+        absent_since: u64,
+    },
+    Resign {
+        me: Persona,
+        epoch: u64,
+    },
+    Report {
+        me: Persona,
+        epoch: u64,
+        n: u64,
+        in_a_row: u64,
+        reason: &'static str,
+    },
     Publish(Publication),
     Submit(StorySubmission),
     Cancel(StoryCancellation),
-    Turn { me: Persona, number: u64, this_try: u64, asks: Asks },
-    Take { me: Persona, number: u64, settles: Settles },
-    Suspects { lease_ms: u64 },
-    Bury { victim: Persona, detector: Option<Persona>, absent_since: u64 },
+    Turn {
+        me: Persona,
+        number: u64,
+        this_try: u64,
+        asks: Asks,
+    },
+    Take {
+        me: Persona,
+        number: u64,
+        settles: Settles,
+    },
+    Suspects {
+        lease_ms: u64,
+    },
+    Bury {
+        victim: Persona,
+        detector: Option<Persona>,
+        absent_since: u64,
+    },
     Leave(Persona),
     Wake,
-    Resolve { drops: bool, elements: Vec<Vec<u8>> },
-    Snapshot { roll: Vec<Persona> },
+    Pause {
+        producing: Option<u64>,
+        handling: Option<u64>,
+    },
+    /// The rate is one message per hour, or 0.
+    Limit {
+        in_flight: Option<u64>,
+        rate: Option<u64>,
+        roll: Vec<Persona>,
+    },
+    Resolve {
+        drops: bool,
+        elements: Vec<(u64, Vec<u8>)>,
+    },
+    Snapshot {
+        roll: Vec<Persona>,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -96,6 +146,10 @@ pub(super) struct Publication {
     pub n: u64,
     pub first: u64,
     pub bodies: Vec<Vec<u8>>,
+    /// What moves with the messages.
+    pub checkpoint: Option<String>,
+    pub ticks: Vec<(String, u64)>,
+    pub intervals: usize,
     pub interval: u64,
     pub catch_up: bool,
     pub max_waiting: u64,
@@ -123,8 +177,8 @@ pub(super) struct Settles {
 }
 
 impl Settles {
-    fn shown(&self) -> Shown {
-        Shown { cursor: self.cursor, count: self.count, want: self.wants }
+    fn shown(&self) -> ShownLetters {
+        ShownLetters { cursor: self.cursor, count: self.count, want: self.wants }
     }
 }
 
@@ -179,14 +233,19 @@ impl StoryCall {
             }
             Self::Leave(me) => leave::call(keys, me.incarnation()),
             Self::Wake => wake::call(keys),
+            Self::Pause { producing, handling } => pause::call(keys, *producing, *handling),
+            Self::Limit { in_flight, rate, roll } => {
+                let per_ms = ModelRate::PER_MS;
+                let rate = rate.map(|messages| (messages > 0).then_some(Rate { messages, per_ms }));
+                let in_flight = in_flight.map(|most| Some(most).filter(|most| *most > 0));
+                limit::call(keys, &LimitChange { in_flight, rate }, &named(roll))
+            }
             Self::Resolve { drops, elements } => {
-                let elements: Vec<&[u8]> = elements.iter().map(Vec::as_slice).collect();
+                let elements: Vec<(u64, &[u8])> =
+                    elements.iter().map(|(place, element)| (*place, element.as_slice())).collect();
                 resolve::call(keys, if *drops { "drop" } else { "retry" }, &elements)
             }
-            Self::Snapshot { roll } => {
-                let roll: Vec<_> = roll.iter().map(|who| who.incarnation()).collect();
-                snapshot::call(keys, roll.len(), &roll, 1000)
-            }
+            Self::Snapshot { roll } => snapshot::call(keys, &named(roll), 1000),
         }
     }
 
@@ -207,6 +266,8 @@ impl StoryCall {
             Self::Bury { .. } => &bury::SCRIPT,
             Self::Leave(_) => &leave::SCRIPT,
             Self::Wake => &wake::SCRIPT,
+            Self::Pause { .. } => &pause::SCRIPT,
+            Self::Limit { .. } => &limit::SCRIPT,
             Self::Resolve { .. } => &resolve::SCRIPT,
             Self::Snapshot { .. } => &snapshot::SCRIPT,
         }
@@ -229,7 +290,7 @@ impl StoryCall {
             Self::Report { me, .. } | Self::Turn { me, .. } | Self::Take { me, .. } => Some(*me),
             Self::Publish(publication) => Some(publication.me),
             Self::Bury { detector, .. } => *detector,
-            Self::Submit(_) | Self::Cancel(_) => None,
+            Self::Submit(_) | Self::Cancel(_) | Self::Pause { .. } | Self::Limit { .. } => None,
             Self::Suspects { .. } | Self::Wake | Self::Resolve { .. } | Self::Snapshot { .. } => None,
         }
     }
@@ -242,10 +303,15 @@ impl Publication {
             Message::new(&RingName::sample(), id, epoch, PUBLISHED_MS, body.clone())
         };
         let messages: Vec<Message> = (self.first..).zip(&self.bodies).map(message).collect();
-        let batch = Batch {
+        let dispatch = Dispatch {
             epoch,
             n: self.n,
+            first_id: self.first,
             messages: &messages,
+            pack: crate::pack::MOST,
+            checkpoint: self.checkpoint.as_ref().map(String::as_bytes),
+            ticks: &self.ticks,
+            intervals: self.intervals,
             interval: Duration::from_millis(self.interval),
             catch_up: self.catch_up,
             max_waiting: self.max_waiting,
@@ -253,7 +319,7 @@ impl Publication {
             lease: self.me.lease(),
             late: Duration::from_millis(LATE_MS),
         };
-        publish::call(keys, self.me.incarnation(), &batch)
+        publish::call(keys, self.me.incarnation(), &dispatch)
     }
 }
 
@@ -274,9 +340,16 @@ impl fmt::Display for StoryCall {
             Self::Report { me, epoch, n, in_a_row, .. } => {
                 write!(f, "{me} reports failure {n} of its source in epoch {epoch}, {in_a_row} in a row")
             }
-            Self::Publish(Publication { me, epoch, n, first, bodies, max_waiting, limit, .. }) => {
+            Self::Publish(publication) => {
+                let Publication { me, epoch, n, first, bodies, max_waiting, limit, .. } = publication;
                 let messages = several(bodies.len(), "message");
                 write!(f, "{me} sends publish(epoch {epoch}, n {n}, {messages} from #{first}")?;
+                if let Some(checkpoint) = &publication.checkpoint {
+                    write!(f, ", checkpoint {checkpoint}")?;
+                }
+                for (name, ms) in &publication.ticks {
+                    write!(f, ", tick {ms} of '{name}'")?;
+                }
                 write!(f, ", room {max_waiting}, limit {limit})")
             }
             Self::Submit(submission) => write!(f, "{submission}"),
@@ -290,8 +363,15 @@ impl fmt::Display for StoryCall {
             Self::Bury { victim, detector: None, .. } => write!(f, "cleanTemp buries {victim}"),
             Self::Leave(me) => write!(f, "{me} leaves"),
             Self::Wake => f.write_str("a sweeper calls an idle member"),
+            Self::Limit { in_flight, rate, .. } => {
+                write!(f, "a user limits the ring to {in_flight:?} in flight and the rate {rate:?}")
+            }
+            Self::Pause { producing, handling } => {
+                write!(f, "a user pauses producing until {producing:?} and handling until {handling:?}")
+            }
             Self::Resolve { drops, elements } => {
-                write!(f, "a user {} {}", if *drops { "drops" } else { "retries" }, listed(elements))
+                let elements: Vec<_> = elements.iter().map(|(_, element)| element.clone()).collect();
+                write!(f, "a user {} {}", if *drops { "drops" } else { "retries" }, listed(&elements))
             }
             Self::Snapshot { roll } => {
                 write!(f, "a user takes a snapshot of {}", several(roll.len(), "member"))
@@ -325,6 +405,9 @@ impl fmt::Display for Asks {
                 }
             }
         }
+        for MessageEffects { name, index, effects, .. } in &self.settlement.effects {
+            write!(f, ", {name} at {index} has {:?}", effects.0)?;
+        }
         let Settlement { want, each, reserve, listens, both, .. } = self.settlement;
         write!(f, ", wants {want}, {each} each, reserve {reserve}, listens {listens}, both {both}")
     }
@@ -356,6 +439,12 @@ pub(super) fn listed(elements: &[Vec<u8>]) -> String {
     let ids: Vec<_> =
         elements.iter().flat_map(|element| ids_in(element)).map(|id| format!("#{id}")).collect();
     ids.join(" ")
+}
+
+/// The members that a call names.
+fn named(roll: &[Persona]) -> Roll {
+    let members: Vec<_> = roll.iter().map(|who| who.incarnation()).collect();
+    Roll::new(members.len(), &members)
 }
 
 fn several(count: usize, what: &str) -> String {

@@ -124,6 +124,14 @@ pub(super) fn list<'a>(keyspace: &'a Keyspace, key: &str) -> &'a [Vec<u8>] {
     }
 }
 
+/// The fields of a hash, or the members of a sorted set with their scores. Empty if the key does not exist.
+pub(super) fn table(keyspace: &Keyspace, key: &str) -> BTreeMap<String, String> {
+    match keyspace.get(key) {
+        Some(Content::Table(pairs)) => pairs.clone(),
+        _ => BTreeMap::new(),
+    }
+}
+
 /// One value of the hash or sorted set at `key`.
 pub(super) fn field<'a>(keyspace: &'a Keyspace, key: &str, name: &str) -> Option<&'a str> {
     match keyspace.get(key) {
@@ -135,4 +143,10 @@ pub(super) fn field<'a>(keyspace: &'a Keyspace, key: &str, name: &str) -> Option
 /// The same value as a number, or 0 if there is none.
 pub(super) fn number(keyspace: &Keyspace, key: &str, name: &str) -> u64 {
     field(keyspace, key, name).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// The sum of a count over the hashes of all members.
+pub(super) fn sum_over_members(keyspace: &Keyspace, name: &str) -> u64 {
+    let members = keyspace.keys().filter(|key| key.contains(":member:"));
+    members.map(|member| number(keyspace, member, name)).sum()
 }

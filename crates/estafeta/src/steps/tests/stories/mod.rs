@@ -16,7 +16,7 @@
 //!   error, if an answer or a key differs from the model, or if a law is broken.
 //! - [`keyspace`] reads all of Redis as plain values.
 //!
-//! Each story is made from a number. `cargo test` runs the same stories every time, until they have made 200,000 calls
+//! Each story is made from a number. `cargo test` runs the same stories every time, until they have made 300,000 calls
 //! or as many as `ESTAFETA_STORIES_CALLS` requests. With `ESTAFETA_STORIES_FOR=10m` (`make soak`) it runs new stories
 //! for that long. `ESTAFETA_STORY=17` runs only story 17.
 
@@ -42,12 +42,12 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, Test
 use step::{Flaw, SeenAbsent, Story, StoryStep};
 use world::{Coverage, StoryEnv};
 
-const CALLS: u64 = 200_000;
+const CALLS: u64 = 300_000;
 const WORKERS: u64 = 2;
 /// How often each kind in [`ANSWERS`] must occur.
 const OFTEN: u64 = 50;
 /// Every answer that a script can give, and the effects and accidents that must occur.
-const ANSWERS: [(&str, &str); 81] = [
+const ANSWERS: [(&str, &str); 106] = [
     ("join", "joined"),
     ("join", "schema"),
     ("join", "application"),
@@ -66,12 +66,14 @@ const ANSWERS: [(&str, &str); 81] = [
     ("publish", "behind"),
     ("publish", "full"),
     ("publish", "limit"),
+    ("publish", "paused"),
     ("publish", "fenced"),
     ("submit", "submitted"),
     ("submit", "submitted, duplicates"),
     ("submit", "already"),
     ("submit", "reused"),
     ("submit", "full"),
+    ("submit", "paused"),
     ("submit", "late"),
     ("submit", "schema"),
     ("submit", "application"),
@@ -84,6 +86,8 @@ const ANSWERS: [(&str, &str); 81] = [
     ("cancel", "application"),
     ("turn", "claims"),
     ("turn", "idle"),
+    ("turn", "paused"),
+    ("turn", "bad effects"),
     ("turn", "late"),
     ("turn", "lost"),
     ("take", "holds"),
@@ -98,6 +102,13 @@ const ANSWERS: [(&str, &str); 81] = [
     ("leave", "left"),
     ("leave", "left, returned"),
     ("wake", "woken"),
+    ("pause", "paused"),
+    ("pause", "resumed"),
+    ("pause", "missing"),
+    ("limit", "limited"),
+    ("limit", "unlimited"),
+    ("limit", "changed"),
+    ("limit", "missing"),
     ("resolve", "resolved"),
     ("resolve", "resolved none"),
     ("snapshot", "snapshot"),
@@ -110,16 +121,30 @@ const ANSWERS: [(&str, &str); 81] = [
     ("effect", "passed over"),
     ("effect", "claims shown again"),
     ("effect", "part of a pack"),
+    ("effect", "divided pack"),
     ("effect", "unstarted messages returned"),
     ("effect", "reserve"),
     ("effect", "numbered anew"),
+    ("effect", "checkpoint moved"),
+    ("effect", "ticks moved"),
+    ("effect", "published without messages"),
     ("effect", "published for later"),
+    ("effect", "effects applied"),
+    ("effect", "bad effect"),
+    ("effect", "bad effects shown again"),
+    ("effect", "forwarded"),
+    ("effect", "forwarded to itself"),
+    ("effect", "single name freed"),
+    ("effect", "single duplicate"),
     ("effect", "retry"),
     ("effect", "snooze"),
     ("effect", "delayed message moved"),
     ("effect", "first in line told"),
     ("effect", "caller told"),
     ("accident", "time passed"),
+    ("accident", "pause over"),
+    ("accident", "rate opens"),
+    ("effect", "limited"),
     ("accident", "connected"),
     ("accident", "disconnected"),
     ("accident", "expired"),
@@ -144,7 +169,7 @@ fn every_story_ends_well() {
         .map(|time| humantime::parse_duration(&time).expect("ESTAFETA_STORIES_FOR is a time such as 10m"));
     let start = if soak.is_some() { rand::random::<u64>() >> 16 } else { 0 };
     let sample = setting("ESTAFETA_STORIES_CALLS").map(|calls| calls.parse().expect("a number of calls"));
-    let workers = Workers::new(start, soak, sample.unwrap_or(CALLS));
+    let workers = StoryThreads::new(start, soak, sample.unwrap_or(CALLS));
     std::thread::scope(|scope| {
         for _ in 0..WORKERS {
             scope.spawn(|| workers.run_stories());
@@ -184,7 +209,7 @@ fn an_older_error_does_not_date_a_step_of_the_same_millisecond() {
         StoryStep::Lead { node: 0, renew: false, more_known: false, missed: SeenAbsent::Never, answered },
     ];
     for _ in 0..200 {
-        let publish = StoryStep::Publish { node: 0, count: 1, room: 1, flaw, answered };
+        let publish = StoryStep::Publish { node: 0, count: 1, moves: 0, room: 1, flaw, answered };
         let bury = StoryStep::Bury { victim: 0, detector: None, missed: SeenAbsent::Never };
         steps.extend([publish, turn(0), turn(7), StoryStep::Ahead { node: 0 }, bury]);
     }
@@ -194,7 +219,7 @@ fn an_older_error_does_not_date_a_step_of_the_same_millisecond() {
 }
 
 /// Threads that run one story after another, each on its own Redis.
-struct Workers {
+struct StoryThreads {
     next: AtomicU64,
     calls: AtomicU64,
     enough: u64,
@@ -206,7 +231,7 @@ struct Workers {
     last_report: Mutex<Instant>,
 }
 
-impl Workers {
+impl StoryThreads {
     fn new(start: u64, soak: Option<Duration>, enough: u64) -> Self {
         let now = Instant::now();
         Self {

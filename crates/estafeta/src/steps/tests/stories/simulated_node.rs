@@ -1,12 +1,15 @@
 //! A simulated node: what it knows about itself from the answers that it received, and what it sends because of that.
 //! If an answer is lost, the node sends the same call again until it receives one, as the store does.
 
+use bytes::Bytes;
+
 use super::super::{Applied, Fate, Hand};
 use super::answer::Answer;
 use super::call::{Asks, Persona, Publication, Settles, StoryCall, ids_in};
 use super::step::Flaw;
+use crate::effects::Effect;
 use crate::identity::Epoch;
-use crate::steps::{Known, Settlement};
+use crate::steps::{Known, SUSPICIOUS, Settlement};
 
 pub(super) struct SimulatedNode {
     pub persona: Persona,
@@ -46,7 +49,54 @@ pub(super) const BODIES: [&[u8]; 6] =
 const HEADERS: [&[u8]; 3] = [b"", b"14:estafeta-carry3:abc", b"1:a5: 1 2 "];
 /// How long messages wait. None of them is due while a story lasts, unless time passes.
 const WAITS: [u64; 4] = [0, 3_600_000, 7_200_000, 5_000_000];
+/// The names of schedule entries.
+const ENTRIES: [&str; 2] = ["nightly", "0 1"];
 const REASONS: [&str; 4] = ["no good", "", "2 no good", "!1 1 2 no body"];
+
+/// A choice for the message at this place that says nothing about the fates of its neighbours.
+fn mixed(fates: u64, at: usize) -> u64 {
+    (fates ^ (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 40
+}
+
+/// The ring to which some messages are forwarded.
+pub(super) const NEXT_RING: &str = "estafeta/next";
+
+/// The effects of one message. Few keys, so that effects meet values of other types, texts that are no numbers, and sums
+/// that are too large. The laws find a message by its id in a stream, in its result and in what it forwards.
+fn effects(choice: u64, id: u64) -> Vec<Effect> {
+    let add = |key: &str, n| Effect::Add { key: key.into(), n };
+    let set =
+        |key: &str, value: &'static str| Effect::Set { key: key.into(), value: value.into(), ttl: None };
+    let append = |stream: &str| {
+        let field = ("id".into(), Bytes::from(id.to_string()));
+        Effect::Append { stream: stream.into(), fields: vec![field], maxlen: Some(10_000) }
+    };
+    let forward = |ring: &str| {
+        let (ring, body) = (ring.parse().expect("a name"), format!("f{id}").into());
+        Effect::Forward { ring, body }
+    };
+    let ttl = std::time::Duration::from_secs(24 * 3600);
+    let result = || Effect::Result { value: format!("r{id}").into(), ttl };
+    match choice % 16 {
+        0 => vec![add("n", 1)],
+        1 => vec![add("n", -3), result()],
+        2 => vec![set("n", "41"), add("n", 1), append("log")],
+        3 => vec![append("log"), append("log")],
+        4 => vec![set("text", "some text"), append("log")],
+        5 => vec![append("log"), add("text", 1)],
+        6 => vec![set("n", "999999999999999"), append("log"), result()],
+        7 => vec![append("log"), add("n", 999_999_999_999_999), add("n", -999_999_999_999_999)],
+        8 => vec![set("n", "007"), append("log")],
+        // What the first effect would have written must not count, because the second one is always bad.
+        9 => vec![set("n", ""), append("n")],
+        10 => vec![forward(NEXT_RING)],
+        11 => vec![result(), forward(NEXT_RING), add("text", 5), forward("estafeta")],
+        12 => vec![forward("estafeta"), append("log")],
+        13 => vec![forward(NEXT_RING), append("n")],
+        14 => vec![set("log", "x"), forward(NEXT_RING)],
+        _ => vec![set("text", "7"), add("text", -8), append("log"), forward(NEXT_RING)],
+    }
+}
 
 impl SimulatedNode {
     pub fn new(persona: Persona) -> Self {
@@ -93,7 +143,8 @@ impl SimulatedNode {
         StoryCall::Report { me: self.persona, epoch, n, in_a_row: in_a_row.into(), reason }
     }
 
-    pub fn publish(&mut self, count: u8, room: u8, flaw: Flaw, interval: u64) -> StoryCall {
+    /// `moves` has a bit for the checkpoint, and one for each tick.
+    pub fn publish(&mut self, count: u8, moves: u8, room: u8, flaw: Flaw, interval: u64) -> StoryCall {
         let me = self.persona;
         // A node that was never in office has no epoch. It may try to publish all the same.
         let (epoch, n, first) =
@@ -105,12 +156,17 @@ impl SimulatedNode {
             let body = BODIES[usize::from(room.wrapping_add(index)) % BODIES.len()];
             [body, format!("#{}", first + u64::from(index)).as_bytes()].concat()
         };
+        let ticks = (1..).zip(ENTRIES).filter(|(bit, _)| moves >> bit & 1 == 1);
         let fresh = Publication {
             me,
             epoch,
             n,
             first,
             bodies: (0..count).map(body).collect(),
+            // No two publishes of a story leave the same values.
+            checkpoint: (moves & 1 == 1).then(|| format!("{epoch}.{n}.{first}.{count}")),
+            ticks: ticks.map(|(bit, name)| (name.to_owned(), 1000 * (first + n) + bit)).collect(),
+            intervals: if moves == 0 { count.into() } else { 1 },
             interval,
             catch_up: room.is_multiple_of(2),
             max_waiting: 4 + u64::from(room % 12),
@@ -140,24 +196,29 @@ impl SimulatedNode {
         if let Some(same) = &self.unanswered {
             return same.clone();
         }
+        let held = &self.hand.held;
         let fate = |at: usize| match fates >> (4 * (at % 16)) & 15 {
             0..=2 => Fate::Stays,
-            3..=6 => Fate::Done,
+            3 => Fate::Done,
+            4..=6 => Fate::Affects(effects(mixed(fates, at), held[at].message.id)),
             7..=10 => Fate::Fails(REASONS[at % 4].into()),
             11..=12 => Fate::Retries(WAITS[(at + fates as usize) % 4]),
             13..=14 => Fate::Snoozes(WAITS[(at + fates as usize) % 4], HEADERS[at % 3].into()),
             _ => Fate::Returns,
         };
         let gone = |at: &usize| !matches!(fate(*at), Fate::Stays);
-        let held = &self.hand.held;
         let means = (0..held.len()).filter(gone).map(|at| held[at].message.id).collect();
+        let has_suspect = (0..held.len()).any(|at| !gone(&at) && held[at].message.deaths >= SUSPICIOUS);
         let wishes = |settlement| Settlement {
+            has_suspect,
             want: lanes * each,
             each,
             reserve,
             listens: self.persona.presence,
             both: fates >> 63 == 1,
             stuck: (fates >> 60 & 7 == 7).then_some(lanes),
+            // In one case of 16, messages are forwarded for another application.
+            application: Some(if fates >> 56 & 15 == 9 { "third" } else { self.persona.application }.into()),
             ..settlement
         };
         let fresh = wishes(self.hand.settlement(fate));
@@ -219,7 +280,8 @@ impl SimulatedNode {
             (StoryCall::Lead { .. }, Answer::Lost) if !self.persona.is_candidate() => {}
             (StoryCall::Turn { asks, .. }, Answer::Turn { cursor, claimed, waits, claims, .. }) => {
                 let (cursor, claimed, waits, claims) = (*cursor, *claimed, *waits, claims.clone());
-                let applied = Applied { cursor, claimed, waits, due: None, claims };
+                let applied =
+                    Applied { cursor, claimed, waits, due: None, paused: false, claims, bad: Vec::new() };
                 self.hand.apply(&asks.settlement, &applied);
                 self.unanswered = None;
             }

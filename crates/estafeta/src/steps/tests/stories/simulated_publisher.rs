@@ -13,6 +13,9 @@ const APPLICATIONS: [&str; PUBLISHERS] = ["", "ours", "theirs"];
 /// With few keys, most of them are taken.
 pub(super) const KEYS: [&str; 2] = ["a", "b: c"];
 
+/// Single names. A choice of a message decides which of them it has.
+const SINGLES: [(u32, &str); 2] = [(10, "s"), (6, "1 2:t")];
+
 /// One publisher. The first may use any ring, and the last runs another application than most nodes.
 #[derive(Default)]
 pub(super) struct SimulatedPublisher {
@@ -34,6 +37,7 @@ pub(super) struct StoryDraft {
     pub body: Vec<u8>,
     pub headers: Headers,
     pub key: Option<&'static str>,
+    pub single: Option<&'static str>,
     pub delay_ms: u64,
 }
 
@@ -56,7 +60,11 @@ impl SimulatedPublisher {
                     [body, format!("@{publisher}.{}.{at}", self.sequence).as_bytes()].concat()
                 }
             };
+            let single = SINGLES.iter().find(|(its, _)| *its == choice).map(|(_, name)| *name);
             let mut headers = Headers::new();
+            if let Some(name) = single {
+                headers.insert("estafeta-single", name).expect("a short header");
+            }
             if choice == 7 {
                 headers.insert("h", "1").expect("a short header");
             }
@@ -65,7 +73,7 @@ impl SimulatedPublisher {
                 9 | 11 | 13 => 10_000 * u64::from(room % 4 + 1),
                 _ => 0,
             };
-            StoryDraft { body, headers, key, delay_ms }
+            StoryDraft { body, headers, key, single, delay_ms }
         };
         let submission = StorySubmission {
             publisher,
@@ -162,7 +170,9 @@ impl fmt::Display for StorySubmission {
                 Some(key) => write!(f, ", {:?} with key '{key}'", draft.body)?,
                 None => write!(f, ", a message")?,
             }
-            if !draft.headers.is_empty() {
+            if let Some(name) = draft.single {
+                write!(f, " with the single name '{name}'")?;
+            } else if !draft.headers.is_empty() {
                 f.write_str(" with headers")?;
             }
             if draft.delay_ms > 0 {

@@ -53,6 +53,8 @@ pub(super) enum StoryStep {
     Publish {
         node: u8,
         count: u8,
+        /// What moves with the messages: one bit for the checkpoint, and one for each tick.
+        moves: u8,
         room: u8,
         flaw: Flaw,
         answered: bool,
@@ -103,6 +105,17 @@ pub(super) enum StoryStep {
         answered: bool,
     },
     Wake,
+    /// Pauses or resumes something: for how many hours, for ever, or not at all.
+    Pause {
+        what: u8,
+        hours: u8,
+    },
+    /// Sets or removes the limits.
+    Limit {
+        in_flight: u8,
+        rate: u8,
+        stale: bool,
+    },
     Resolve {
         drops: bool,
         which: u8,
@@ -150,6 +163,12 @@ pub(super) enum StoryStep {
     Pass {
         count: u8,
     },
+    /// Time passes, and a pause is over.
+    PauseOver {
+        handling: bool,
+    },
+    /// Time passes, and the rate allows the next message.
+    RateOpens,
     /// A node and a publisher find a ring of another version.
     OtherVersion,
 }
@@ -204,9 +223,9 @@ fn step() -> impl Strategy<Value = StoryStep> {
         4 => (one(), 1..=10_u8, answered()).prop_map(|(node, in_a_row, answered)| {
             StoryStep::Report { node, in_a_row, answered }
         }),
-        22 => (one(), 1..=4_u8, one(), flaw(), answered()).prop_map(
-            |(node, count, room, flaw, answered)| {
-                StoryStep::Publish { node, count, room, flaw, answered }
+        22 => (one(), 0..=4_u8, moves(), one(), flaw(), answered()).prop_map(
+            |(node, count, moves, room, flaw, answered)| {
+                StoryStep::Publish { node, count, moves, room, flaw, answered }
             }
         ),
         14 => (one(), 1..=4_u8, any::<u32>(), one(), answered()).prop_map(
@@ -232,6 +251,9 @@ fn step() -> impl Strategy<Value = StoryStep> {
             .prop_map(|(victim, detector, missed)| StoryStep::Bury { victim, detector, missed }),
         3 => (one(), answered()).prop_map(|(node, answered)| StoryStep::Leave { node, answered }),
         1 => Just(StoryStep::Wake),
+        4 => (one(), one()).prop_map(|(what, hours)| StoryStep::Pause { what, hours }),
+        4 => (one(), one(), seldom())
+            .prop_map(|(in_flight, rate, stale)| StoryStep::Limit { in_flight, rate, stale }),
         8 => (any::<bool>(), one()).prop_map(|(drops, which)| StoryStep::Resolve { drops, which }),
         2 => seldom().prop_map(|stale| StoryStep::Snapshot { stale }),
         12 => one().prop_map(|back| StoryStep::Late { back }),
@@ -244,8 +266,15 @@ fn step() -> impl Strategy<Value = StoryStep> {
         1 => any::<bool>().prop_map(|ahead| StoryStep::MoveDue { ahead }),
         2 => one().prop_map(|which| StoryStep::EndKey { which }),
         6 => one().prop_map(|count| StoryStep::Pass { count }),
+        3 => any::<bool>().prop_map(|handling| StoryStep::PauseOver { handling }),
+        6 => Just(StoryStep::RateOpens),
         1 => Just(StoryStep::OtherVersion),
     ]
+}
+
+/// Most publishes move nothing besides their messages.
+fn moves() -> impl Strategy<Value = u8> {
+    prop_oneof![2 => Just(0), 1 => 0..8_u8]
 }
 
 fn missed() -> impl Strategy<Value = SeenAbsent> {

@@ -44,7 +44,7 @@ struct StoryLine {
 }
 
 enum Action {
-    StoryCall(StoryCall),
+    StoryCall(Box<StoryCall>),
     Accident(Accident),
 }
 
@@ -194,10 +194,10 @@ impl StoryEnv {
 }
 
 /// What was broken, if anything.
-pub(super) type Outcome = Result<(), Vec<String>>;
+pub(super) type StoryResult = Result<(), Vec<String>>;
 
 impl StoryRun<'_> {
-    pub fn inject(&mut self, accident: Accident) -> Outcome {
+    pub fn inject(&mut self, accident: Accident) -> StoryResult {
         match accident {
             Accident::Connected(who) => self.env.connect(who, true),
             Accident::Disconnected(who) => self.env.connect(who, false),
@@ -219,18 +219,24 @@ impl StoryRun<'_> {
         Ok(())
     }
 
-    pub fn send(&mut self, call: StoryCall, answered: bool) -> Outcome {
+    /// The brakes as Redis stores them.
+    pub fn brakes(&self) -> Vec<u64> {
+        laws::brakes(&self.env.keys, &self.found).to_vec()
+    }
+
+    pub fn send(&mut self, call: StoryCall, answered: bool) -> StoryResult {
         self.sent.push(call.clone());
         self.call(call, false, answered)
     }
 
     /// Makes a step in Redis and in the model, and compares the results.
-    pub fn call(&mut self, call: StoryCall, late: bool, answered: bool) -> Outcome {
+    pub fn call(&mut self, call: StoryCall, late: bool, answered: bool) -> StoryResult {
         let script = call.script();
         let time = || redis::cmd("TIME");
         let keys = &self.env.keys;
         let calls = [time(), call.build(keys).command, call.build_reading(keys), time(), info()];
-        let line = |answer| StoryLine { action: Action::StoryCall(call.clone()), late, answered, answer };
+        let line =
+            |answer| StoryLine { action: Action::StoryCall(call.clone().into()), late, answered, answer };
         let [before, value, list, after, info] = match self.env.try_to_ask(calls) {
             Ok(values) => values,
             Err(error) => {
@@ -276,9 +282,11 @@ impl StoryRun<'_> {
             let heirs = called.iter().filter(|(channel, _)| channel.starts_with(&keys.channels));
             *self.tally.entry(("effect", "heir called")).or_default() += heirs.count() as u64;
             let waits = !keyspace::list(&self.found, &keys.ready).is_empty();
+            let is_closed = laws::is_closed(keys, &self.found, span.to);
             let idle = keyspace::field(&self.found, &keys.ledger, "idle").is_some();
             if waits
                 && idle
+                && !is_closed
                 && laws::must_wake(keys, &call, &answer, before)
                 && !called.iter().any(|(_, message)| message == "work")
             {
@@ -345,6 +353,10 @@ impl StoryRun<'_> {
             ));
             broken.extend(laws::settled_unseen(keys, call, before, &self.found));
             broken.extend(laws::reused_claims(before, &self.found));
+            broken.extend(laws::worked_in_pause(keys, call, before, &self.found, span.to));
+            broken.extend(laws::beyond_limits(keys, before, &self.found));
+            broken.extend(laws::effects_without_settle(keys, call, before, &self.found, done));
+            broken.extend(laws::moved_apart(keys, call, answer, before, &self.found));
             if answer.refuses() {
                 broken.extend(laws::written_by_refusal(keys, call, answer, before, &self.found));
             }
@@ -361,13 +373,13 @@ impl StoryRun<'_> {
         broken
     }
 
-    /// The time that a step wrote into the errors it made, if it made any. An older error does not show that time, even
+    /// The time that a step wrote into the errors it made, or into what effects wrote, if it made any. An older error does not show that time, even
     /// if it is from the millisecond in which this step began.
     fn stamp(&self, before: &Keyspace) -> Option<u64> {
         let keys = &self.env.keys;
         let made = |keyspace| keyspace::number(keyspace, &keys.ledger, "failed");
         if made(&self.found) == made(before) {
-            return None;
+            return laws::time_of_effects(keys, before, &self.found);
         }
         let newest = keyspace::list(&self.found, &keys.errors).last()?;
         Some(DeadLetter::parse(&RingName::sample(), newest.clone()).failed_ms)

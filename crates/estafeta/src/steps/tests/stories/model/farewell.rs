@@ -23,7 +23,9 @@ impl ModelRing {
             members.iter().filter_map(|member| Some((member.persona.name(), state(member)?.to_owned())));
         let list = suspects.collect();
         let waits = !self.ready.is_empty() || self.is_due(clock);
-        Answer::Suspects { needs_wakeup: waits && !self.idle.is_empty(), list }
+        let is_paused = self.handling_end.is_some_and(|end| end > clock.now());
+        let is_closed = is_paused || self.limited_room() == Some(0);
+        Answer::Suspects { needs_wakeup: waits && !is_closed && !self.idle.is_empty(), list }
     }
 
     /// Removes a member whose lease ran out, or that was missed for the grace period. A detector whose own lease ran out
@@ -82,12 +84,15 @@ impl ModelRing {
             self.vacate(number, clock);
         }
         let member = self.members.remove(&who.index).expect("it was there before");
+        let held = if member.is_forgotten { 0 } else { member.held() };
         if self.office.holder.is_none() && self.succession().is_empty() {
             // No member is left that could take over from the last leader.
             self.office.last = None;
         }
         self.errors.splice(..0, member.shows);
         self.idle.retain(|idle| *idle != who.index);
+        self.end_pause(clock);
+        self.count_hands(0, held, clock);
 
         let mut held: Vec<ModelMessage> = member.hand.into_iter().flat_map(|claim| claim.messages).collect();
         held.sort_by_key(|message| message.id);

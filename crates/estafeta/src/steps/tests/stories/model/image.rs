@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use super::super::call::HOST;
 use super::super::keyspace::{Content, Keyspace, field, number, without_zeros};
+use super::super::simulated_node::NEXT_RING;
 use super::super::simulated_publisher::StorySubmission;
 use super::queue::packs;
-use super::{Failed, Member, ModelClaim, ModelMessage, ModelRing, Span};
+use super::{Failed, Member, ModelClaim, ModelMessage, ModelRate, ModelRing, Span, UserValue};
 use crate::keys::Keys;
 use crate::steps::MemberKind;
 
@@ -26,6 +27,10 @@ impl ModelRing {
         for (id, delayed) in &mut self.later {
             let text = field(found, &keys.later, &format!("{id:015}"));
             learn(&mut delayed.due, text.and_then(|text| text.parse().ok()));
+        }
+        if let Some(rate) = &mut self.rate_limit {
+            let brakes = field(found, &keys.ledger, "brakes").unwrap_or_default();
+            learn(&mut rate.since, brakes.split(' ').nth(7).and_then(|ms| ms.parse().ok()));
         }
         if let Some(vacated) = &mut self.office.vacated {
             learn(vacated, Some(number(found, &keys.ledger, "vacated")));
@@ -51,6 +56,9 @@ impl ModelRing {
         let text = |message| String::from_utf8_lossy(&element(std::slice::from_ref(message))).into_owned();
         let delayed = self.later.iter().map(|(id, delayed)| (format!("{id:015}"), text(&delayed.message)));
         put(&keys.delayed, Content::table(delayed));
+        put(&keys.checkpoint, Content::row(self.checkpoint.as_deref()));
+        put(&keys.ticks, Content::table(&self.ticks));
+        put(&keys.singles, Content::table(&self.singles));
         put(&keys.errors, Content::row(self.errors.iter().map(Failed::element)));
         put(&keys.events, Content::row(self.events.iter().map(String::as_str)));
         put(&keys.journal, Content::row(self.journal.iter().map(String::as_str)));
@@ -63,6 +71,26 @@ impl ModelRing {
             let text = format!("{} {} {}", taken.id, taken.born, taken.fingerprint);
             put(&keys.message_key(key), Content::row([text]));
         }
+        for (name, value) in &self.written.keys {
+            let content = match value {
+                UserValue::Text(text) => Content::row([text.clone()]),
+                UserValue::Entries(entries) => Content::row(entries.iter().cloned()),
+            };
+            put(&keys.user_key(name), content);
+        }
+        for (id, (epoch, time, value)) in &self.written.results {
+            put(&keys.result(*id), Content::row([[format!("{epoch} {time} ").as_bytes(), value].concat()]));
+        }
+        let next = &self.written.next;
+        if let Some(born) = next.born {
+            let keys = Keys::new(&NEXT_RING.parse().expect("a name"));
+            put(&keys.schema, Content::row([Self::LAYOUT]));
+            put(&keys.application, Content::row(next.application.clone()));
+            put(&keys.ready, Content::row(elements(&next.ready)));
+            let published = next.ready.len() as u64;
+            let counts = [("published", published), ("submitted", published), ("born", born)];
+            put(&keys.ledger, Content::table(counts));
+        }
         for member in members() {
             let who = member.persona.incarnation();
             if !member.is_forgotten {
@@ -72,8 +100,19 @@ impl ModelRing {
         }
         let mut fields = self.leader();
         fields.extend(self.ledger.iter().map(|(name, count)| (*name, count.to_string())));
+        fields.push(("singles", self.singles.len().to_string()));
         fields.push(("packed", surplus(&self.ready).to_string()));
         fields.extend(self.soonest().map(|soonest| ("soonest", soonest.text())));
+        let pauses = [self.producing_end, self.handling_end];
+        if pauses.iter().any(Option::is_some) || self.in_flight_limit.is_some() || self.rate_limit.is_some() {
+            let [producing, handling] = pauses.map(Option::unwrap_or_default);
+            let (most, held) = self.in_flight_limit.unwrap_or_default();
+            let rate = self.rate_limit.map_or("0 0 0 0".to_owned(), |rate| {
+                let per = ModelRate::PER_MS;
+                format!("1 {per} {} {}", if rate.is_open { per } else { 0 }, rate.since.text())
+            });
+            fields.push(("brakes", format!("{producing} {handling} {most} {held} {rate}")));
+        }
         let idle = self.idle.iter().map(|who| format!("{} ", self.members[who].persona.name()));
         fields.push(("idle", idle.collect()));
         let (ledger, counts) = without_zeros((keys.ledger.clone(), Content::table(fields)));
@@ -138,6 +177,8 @@ impl Member {
             let element = claim.element();
             fields.push((claim.name(), String::from_utf8_lossy(&element).into_owned()));
         }
+        let bad = self.bad.as_ref().map(|(cursor, told)| ("bad".to_owned(), format!("{cursor} {told}")));
+        fields.extend(bad);
         let totals = [
             ("cursor", self.cursor),
             ("generated", self.generated),

@@ -8,17 +8,26 @@
 //! exact time if the answer contains it. A time that Redis stamped in between is a [`Span`] until [`ModelRing::learn`] finds
 //! it in Redis.
 
+mod brakes;
+mod effects;
 mod farewell;
 mod image;
+mod line;
 mod office;
 mod queue;
 mod submission;
+mod time;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::answer::Answer;
 use super::call::{GRACE_MS, Persona, StoryCall};
+pub(super) use brakes::ModelRate;
+pub(super) use effects::UserValue;
+use effects::Written;
+pub(super) use line::Called;
 use submission::{LastCall, TakenKey};
+pub(super) use time::{ModelClock, Span};
 
 #[derive(Clone, Default)]
 pub(super) struct ModelRing {
@@ -33,13 +42,26 @@ pub(super) struct ModelRing {
     pub later: BTreeMap<u64, Delayed>,
     /// The idle members, by their number in the story. The longest idle member is the first.
     pub idle: Vec<usize>,
+    /// When producing and handling resume. A pause that is over may still be stored.
+    pub producing_end: Option<u64>,
+    pub handling_end: Option<u64>,
+    /// How many messages members may hold together, and how many they hold.
+    pub in_flight_limit: Option<(u64, u64)>,
+    pub rate_limit: Option<ModelRate>,
     pub errors: Vec<Failed>,
+    /// What the last generators left for the next one: where to continue, and the last tick of each schedule entry.
+    pub checkpoint: Option<String>,
+    pub ticks: BTreeMap<String, u64>,
     pub ledger: BTreeMap<&'static str, u64>,
     pub events: Vec<String>,
     pub journal: Vec<String>,
     pub publishers: BTreeMap<usize, LastCall>,
     /// The keys that are taken.
     pub keys: BTreeMap<&'static str, TakenKey>,
+    /// What effects have written.
+    pub written: Written,
+    /// The single names that are taken, and the message that waits with each.
+    pub singles: BTreeMap<&'static str, u64>,
     /// The ids of messages that were handled without an error. Redis only counts them.
     pub done: Vec<u64>,
     /// The ids of errors that were taken or dropped. Redis only counts them.
@@ -52,31 +74,8 @@ pub(super) struct ModelRing {
     pub called: Vec<(Persona, Called)>,
     /// What happened that no answer shows.
     pub effects: Vec<&'static str>,
-    /// What the first in line knew before this step: that it was the first, and the time of the next message.
+    /// What the first in line knew before this step: that it was the first, and when it has to make a turn.
     known: (Option<usize>, Option<Span>),
-}
-
-/// To what a node is called.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Called {
-    Office,
-    Work,
-    /// A turn after this number of milliseconds, as far as the model knows Redis' time.
-    Due(Span),
-}
-
-impl Called {
-    /// Whether this is the message that calls for it.
-    pub fn is_message(self, message: &str) -> bool {
-        match self {
-            Self::Office => message == "office",
-            Self::Work => message == "work",
-            Self::Due(span) => {
-                let ms = message.strip_prefix("due ").and_then(|ms| ms.parse().ok());
-                ms.is_some_and(|ms| span.covers(ms))
-            }
-        }
-    }
 }
 
 /// A message that waits for a time.
@@ -111,6 +110,8 @@ pub(super) struct Member {
     pub back: Option<u64>,
     /// How many of its lanes are stuck, if it ever said so.
     pub stuck: Option<u64>,
+    /// The last turn with bad effects: its cursor, and what Redis told of them.
+    pub bad: Option<(u64, String)>,
 }
 
 /// One element in a hand.
@@ -186,6 +187,15 @@ pub(super) struct ModelMessage {
     pub pack: Option<u64>,
 }
 
+impl ModelMessage {
+    /// A message that was just published, alone and without headers.
+    fn new(id: u64, epoch: u64, published_ms: u64, body: Vec<u8>) -> Self {
+        let (deliveries, failures, deaths, snoozes) = (0, 0, 0, 0);
+        let (headers, pack) = (Vec::new(), None);
+        Self { id, epoch, published_ms, deliveries, failures, deaths, snoozes, headers, body, pack }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Failed {
     pub message: ModelMessage,
@@ -194,55 +204,13 @@ pub(super) struct Failed {
     pub reason: String,
 }
 
-/// A time of Redis' clock, as far as it is known.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Span {
-    pub from: u64,
-    pub to: u64,
-}
-
-/// When a step was made.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ModelClock {
-    pub span: Span,
-    /// The exact time, if it is known.
-    pub now: Option<u64>,
-}
-
-impl Span {
-    pub fn exactly(ms: u64) -> Self {
-        Self { from: ms, to: ms }
-    }
-
-    fn plus(self, ms: u64) -> Self {
-        Self { from: self.from + ms, to: self.to + ms }
-    }
-
-    /// How long it takes from `now` to this time.
-    fn since(self, now: Self) -> Self {
-        Self { from: self.from.saturating_sub(now.to), to: self.to.saturating_sub(now.from) }
-    }
-
-    pub fn covers(self, ms: u64) -> bool {
-        (self.from..=self.to).contains(&ms)
-    }
-}
-
-impl ModelClock {
-    pub fn now(&self) -> u64 {
-        self.now.unwrap_or(self.span.from)
-    }
-
-    /// The time `ms` after this step, as far as it is known.
-    fn in_ms(&self, ms: u64) -> Span {
-        self.now.map_or(self.span, Span::exactly).plus(ms)
-    }
-}
-
 impl ModelRing {
     /// Makes one step and returns the answer that Redis must give.
     pub fn apply(&mut self, call: &StoryCall, clock: &ModelClock) -> Answer {
-        self.known = (self.idle.first().copied(), self.soonest());
+        // While there is a rate, the first in line is told every time, unless the ring is paused.
+        let is_paused = self.handling_end.is_some_and(|end| end > clock.now());
+        let known = self.known_alarm().filter(|_| is_paused || self.rate_limit.is_none());
+        self.known = (self.idle.first().copied(), known);
         match call {
             StoryCall::Join(me) => self.join(*me, clock),
             StoryCall::Beat { me, known } => self.beat(*me, *known, clock),
@@ -267,9 +235,12 @@ impl ModelRing {
             }
             StoryCall::Leave(me) => self.leave(*me, clock),
             StoryCall::Wake => {
+                self.end_pause(clock);
                 self.wake(None, self.is_due(clock), clock);
                 Answer::Woken
             }
+            StoryCall::Pause { producing, handling } => self.pause(*producing, *handling, clock),
+            StoryCall::Limit { in_flight, rate, roll } => self.limit(*in_flight, *rate, roll, clock),
             StoryCall::Resolve { drops, elements } => self.resolve(*drops, elements, clock),
             StoryCall::Snapshot { roll } => self.snapshot(roll, clock),
         }
@@ -287,7 +258,7 @@ impl ModelRing {
     pub fn forget(&mut self, who: Persona) {
         if let Some(member) = self.members.get_mut(&who.index) {
             (member.is_forgotten, member.generated, member.failed, member.back) = (true, None, None, None);
-            member.stuck = None;
+            (member.stuck, member.bad) = (None, None);
             (member.cursor, member.last_try, member.claimed) = (None, None, 0);
         }
     }
@@ -319,40 +290,6 @@ impl ModelRing {
         ids.sort_by_key(|id| (self.later[id].due.from, *id));
         ids.truncate(count);
         ids
-    }
-
-    /// Calls the longest idle member that is connected, if messages wait or are due. The others before it leave the line.
-    /// Then the first in line learns when the next delayed message is due, if it does not know. Returns that if the first
-    /// is `me`.
-    fn wake(&mut self, me: Option<usize>, is_due: bool, clock: &ModelClock) -> Option<Span> {
-        while (is_due || !self.ready.is_empty()) && !self.idle.is_empty() {
-            let first = self.idle.remove(0);
-            if self.connected.contains(&first) {
-                self.called.push((self.members[&first].persona, Called::Work));
-                self.effects.push("idle member called");
-                break;
-            }
-            self.effects.push("passed over");
-        }
-        let soonest = self.soonest()?;
-        let wait = soonest.since(clock.span);
-        let is_earlier = self.known.1.is_none_or(|known| soonest.from < known.from);
-        while let Some(&first) = self.idle.first() {
-            if me == Some(first) {
-                self.effects.push("caller told");
-                return Some(wait);
-            }
-            if self.known.0 == Some(first) && !is_earlier {
-                return None;
-            }
-            if self.connected.contains(&first) {
-                self.called.push((self.members[&first].persona, Called::Due(wait)));
-                self.effects.push("first in line told");
-                return None;
-            }
-            self.idle.remove(0);
-        }
-        None
     }
 
     /// Whether a node with presence is not connected.

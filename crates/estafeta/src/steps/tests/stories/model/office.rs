@@ -49,6 +49,7 @@ impl ModelRing {
             failed: None,
             back: None,
             stuck: None,
+            bad: None,
         };
         self.members.insert(me.index, member);
         let role = if me.kind == MemberKind::Reader { "reader" } else { "node" };
@@ -219,7 +220,8 @@ impl ModelRing {
         }
         self.office.reported = n;
         self.add("source-failed", 1);
-        if in_a_row <= 5 || in_a_row.is_multiple_of(10) {
+        let nth = if in_a_row > 5 { in_a_row } else { n };
+        if nth <= 5 || nth.is_multiple_of(10) || in_a_row == 5 {
             self.announce(format!("source-failed|member|{number}|in-a-row|{in_a_row}|reason|{reason}"));
         }
         if in_a_row < 5 || self.succession().len() < 2 {
@@ -321,6 +323,8 @@ impl ModelRing {
             in_flight: all - held_by_readers,
             errors_kept: self.errors.len() as u64 + held_by_readers,
             balanced,
+            pauses: [self.producing_end, self.handling_end].map(|end| end.filter(|end| *end > clock.now())),
+            limits: [self.in_flight_limit.map(|(most, _)| most), self.rate_limit.map(|_| 1)],
             events: self.events.iter().rev().map(|event| read_event(event)).collect(),
         }))
     }

@@ -3,7 +3,10 @@
 use super::super::answer::Answer;
 use super::super::call::{LATE_MS, PUBLISHED_MS, Persona, Publication, Settles};
 use super::{Delayed, Failed, ModelClaim, ModelClock, ModelMessage, ModelRing};
-use crate::steps::{Disposition, Part, Settlement};
+use crate::steps::{Disposition, Part, SUSPICIOUS, Settlement};
+
+/// How many messages of a divided pack share an element, if lanes want no more than that.
+const FEW: usize = 8;
 
 impl ModelRing {
     pub(super) fn publish(&mut self, call: &Publication, clock: &ModelClock) -> Answer {
@@ -23,10 +26,14 @@ impl ModelRing {
         if call.first > published + 1 {
             return Answer::Behind;
         }
-        if call.limit > 0 && published + count as u64 > call.limit {
+        if let Some(end) = self.producing_end.filter(|end| *end > now) {
+            return Answer::Paused { end };
+        }
+        // A publish without messages needs no room.
+        if count > 0 && call.limit > 0 && published + count as u64 > call.limit {
             return Answer::Limit { published };
         }
-        if (self.ready.len() + count) as u64 > call.max_waiting {
+        if count > 0 && (self.ready.len() + count) as u64 > call.max_waiting {
             return Answer::Full;
         }
 
@@ -40,30 +47,38 @@ impl ModelRing {
         }
         let pack = (count > 1).then_some(first);
         let message = |(id, body): (u64, &Vec<u8>)| ModelMessage {
-            id,
-            epoch: call.epoch,
-            published_ms: PUBLISHED_MS,
-            deliveries: 0,
-            failures: 0,
-            deaths: 0,
-            snoozes: 0,
-            headers: Vec::new(),
-            body: body.clone(),
             pack,
+            ..ModelMessage::new(id, call.epoch, PUBLISHED_MS, body.clone())
         };
         let was_empty = self.ready.is_empty();
         self.ready.extend((first..).zip(&call.bodies).map(message));
         self.add("published", count);
+        self.move_along(call);
         let generator = self.members.get_mut(&call.me.index).expect("whoever leads is a member");
         if !generator.is_forgotten {
             *generator.generated.get_or_insert(0) += count as u64;
         }
         self.extend_lease(call.me, clock);
-        // If messages waited before, a member was called for them.
-        if was_empty {
+        // If messages waited before, a member was called for them, unless handling was paused.
+        if self.end_pause(clock) || was_empty {
             self.wake(None, false, clock);
         }
         Answer::Published { first, due }
+    }
+
+    /// The checkpoint and the ticks move with the messages of their publish.
+    fn move_along(&mut self, call: &Publication) {
+        if let Some(checkpoint) = &call.checkpoint {
+            self.checkpoint = Some(checkpoint.clone());
+            self.effects.push("checkpoint moved");
+        }
+        if !call.ticks.is_empty() {
+            self.ticks.extend(call.ticks.iter().cloned());
+            self.effects.push("ticks moved");
+        }
+        if call.bodies.is_empty() {
+            self.effects.push("published without messages");
+        }
     }
 
     /// A fenced publish is counted, and changes nothing else.
@@ -104,8 +119,28 @@ impl ModelRing {
         member.stuck = asks.stuck.map(|stuck| stuck as u64).or(member.stuck);
         member.cursor = Some(stored + new as u64);
         let cursor = stored + new as u64;
-        let due = self.take_due(clock);
-        let postponed = if new > 0 { self.let_go(me, asks, clock) } else { Vec::new() };
+        self.end_pause(clock);
+        let paused = self.handling_end.is_some();
+        let due = if paused { Vec::new() } else { self.take_due(clock) };
+        let mut bad = String::new();
+        let postponed = if new > 0 {
+            let (postponed, told) = self.let_go(me, asks, clock);
+            bad = told;
+            postponed
+        } else {
+            // The answer of an earlier try was lost. It is told again.
+            let member = &self.members[&me.index];
+            let told = member.bad.as_ref().filter(|(at, _)| *at == cursor && !asks.effects.is_empty());
+            if let Some((_, told)) = told {
+                bad = told.clone();
+                self.effects.push("bad effects shown again");
+            }
+            Vec::new()
+        };
+        if !bad.is_empty() {
+            let member = self.members.get_mut(&me.index).expect("it was there before");
+            member.bad = Some((cursor, bad.clone()));
+        }
         self.ready.extend(due);
         for (after, message) in postponed {
             if after == 0 {
@@ -117,7 +152,14 @@ impl ModelRing {
         }
         // The generator claims only if it says so.
         let generates = self.office.holder.is_some_and(|(holder, _)| holder == me.index);
-        let (want, reserve) = if generates && !asks.both { (0, 0) } else { (asks.want, asks.reserve) };
+        let (asked, reserve) = if generates && !asks.both { (0, 0) } else { (asks.want, asks.reserve) };
+        // At a limit a member gets what is left, without a reserve. A pack that is larger is opened.
+        self.count_hands(0, new, clock);
+        let room = self.room();
+        let (want, reserve) = room.map_or((asked, reserve), |room| (asked.min(room), 0));
+        if !was_lost && want < asked && !paused && !self.ready.is_empty() {
+            self.effects.push("limited");
+        }
         let claims = if was_lost {
             self.effects.push("claims shown again");
             shown
@@ -126,15 +168,19 @@ impl ModelRing {
             if takes_reserve && reserve > 0 {
                 self.effects.push("reserve");
             }
-            let claims = self.claim(me, want, asks.each, if takes_reserve { reserve } else { 0 });
+            let reserve = if takes_reserve { reserve } else { 0 };
+            let claims = self.claim(me, want, asks.each, reserve, (room.is_some(), asks.has_suspect));
+            let taken = claims.iter().map(|claim| claim.messages.len()).sum();
+            self.count_hands(taken, 0, clock);
             if generates && !claims.is_empty() {
                 self.effects.push("generator claims");
             }
             claims
         };
         let taken: usize = claims.iter().map(|claim| claim.messages.len()).sum();
-        let is_due = self.is_due(clock);
-        let is_idle = asks.listens && taken < want && self.ready.is_empty() && !is_due;
+        let is_due = !paused && self.is_due(clock);
+        let waits = self.room() != Some(0) && (!self.ready.is_empty() || is_due);
+        let is_idle = asks.listens && taken < asked && !waits;
         match self.idle.iter().position(|idle| *idle == me.index) {
             None if is_idle => self.idle.push(me.index),
             Some(at) if !is_idle => {
@@ -146,8 +192,10 @@ impl ModelRing {
         Answer::Turn {
             cursor,
             claimed: self.members[&me.index].claimed,
-            waits: !self.ready.is_empty() || is_due,
+            waits,
             due,
+            paused,
+            bad,
             claims: claims.iter().map(|claim| (claim.name(), claim.element())).collect(),
         }
     }
@@ -164,8 +212,14 @@ impl ModelRing {
         due
     }
 
-    /// Takes out of a hand what its member lets go of. Returns the messages that come again, and after which time.
-    fn let_go(&mut self, me: Persona, asks: &Settlement, clock: &ModelClock) -> Vec<(u64, ModelMessage)> {
+    /// Takes out of a hand what its member lets go of. Returns the messages that come again, and after which time. Also
+    /// returns what Redis tells of bad effects.
+    fn let_go(
+        &mut self,
+        me: Persona,
+        asks: &Settlement,
+        clock: &ModelClock,
+    ) -> (Vec<(u64, ModelMessage)>, String) {
         let hand = std::mem::take(self.hand(me));
         let named = |names: &[String], claim: &ModelClaim| names.contains(&claim.name());
         let (mut settled, mut back, mut stays) = (Vec::new(), Vec::new(), Vec::new());
@@ -205,37 +259,63 @@ impl ModelRing {
         }
         let returned = back.len();
         self.ready.splice(..0, back);
-        let postponed = self.record(settled, asks, me, clock);
+        let (postponed, bad) = self.record(settled, asks, me, clock);
         // None of these has an outcome yet.
         if returned + postponed.len() > 0 {
             let member = self.members.get_mut(&me.index).expect("it was there before");
             *member.back.get_or_insert(0) += (returned + postponed.len()) as u64;
         }
-        postponed
+        (postponed, bad)
     }
 
     /// Takes what fits from the head of the queue. A message that a member died with takes the share of a whole lane,
-    /// and leaves no reserve. Lanes that want several messages get a pack whole, even if it is up to twice as large.
-    fn claim(&mut self, me: Persona, want: usize, each: usize, reserve: usize) -> Vec<ModelClaim> {
+    /// and leaves no reserve. Lanes that want several messages get a pack whole, even if it is up to twice as large,
+    /// unless a limit makes the number `exact`. A small pack is never divided for a reserve. A member takes a suspect
+    /// only if it has none.
+    fn claim(
+        &mut self,
+        me: Persona,
+        want: usize,
+        each: usize,
+        reserve: usize,
+        (exact, mut has_suspect): (bool, bool),
+    ) -> Vec<ModelClaim> {
         let (mut used, mut limit, mut claims) = (0, want + reserve, Vec::new());
-        while used < limit && !self.ready.is_empty() {
-            let size = packs(&self.ready).next().map_or(0, <[_]>::len);
+        // How many suspects at the head stay there.
+        let mut skipped = 0;
+        while used < limit && skipped < self.ready.len() {
+            let size = packs(&self.ready[skipped..]).next().map_or(0, <[_]>::len);
             let mut share = size;
-            if size == 1 && self.ready[0].deaths > 0 {
+            let is_suspect = self.ready[skipped].deaths >= SUSPICIOUS;
+            if is_suspect && has_suspect {
+                self.effects.push("suspect skipped");
+                skipped += 1;
+                continue;
+            }
+            if size == 1 && self.ready[skipped].deaths > 0 {
                 (share, limit) = (each, want);
                 if used >= limit {
                     break;
                 }
             }
             let room = limit - used;
-            let fits =
-                share <= room || (size == 1 && used == 0) || (size > 1 && each > 1 && size <= 2 * room);
+            let is_pack = size > 1;
+            let fits = share <= room
+                || (!is_pack && used == 0)
+                || (is_pack && each > 1 && !exact && size <= 2 * room)
+                || (is_pack && size <= FEW && limit > want);
             if fits {
-                claims.push(self.ready.drain(..size).collect::<Vec<_>>());
+                claims.push(self.ready.drain(skipped..skipped + size).collect::<Vec<_>>());
                 used += share;
+                has_suspect |= is_suspect;
             } else if size > 1 && (used == 0 || (each == 1 && 2 * used < limit)) {
-                open(&mut self.ready[..size]);
-                claims.extend(self.ready.drain(..room).map(|message| vec![message]));
+                regroup(&mut self.ready[skipped + room..skipped + size]);
+                let mut taken: Vec<_> = self.ready.drain(skipped..skipped + room).collect();
+                for part in taken.chunks_mut(each.max(FEW)) {
+                    regroup(part);
+                    claims.push(part.to_vec());
+                }
+                self.effects.push("divided pack");
                 used = limit;
             } else {
                 break;
@@ -247,6 +327,12 @@ impl ModelRing {
         let claim = |(number, messages)| ModelClaim { number, index: None, messages };
         let claims: Vec<ModelClaim> = (first..).zip(claims).map(claim).collect();
         member.hand.extend(claims.iter().cloned());
+        // A message that begins frees its name.
+        let begun: Vec<u64> =
+            claims.iter().flat_map(|claim| &claim.messages).map(|message| message.id).collect();
+        let taken = self.singles.len();
+        self.singles.retain(|_, id| !begun.contains(id));
+        self.effects.extend((self.singles.len()..taken).map(|_| "single name freed"));
         claims
     }
 
@@ -255,14 +341,14 @@ impl ModelRing {
     }
 
     /// Records the one outcome of each settled message. Each comes with the name of its element and its place there.
-    /// Returns the messages that come again instead, and after which time.
+    /// Returns the messages that come again instead, and after which time. Also returns what Redis tells of bad effects.
     fn record(
         &mut self,
         settled: Vec<(String, usize, ModelMessage)>,
         asks: &Settlement,
         me: Persona,
         clock: &ModelClock,
-    ) -> Vec<(u64, ModelMessage)> {
+    ) -> (Vec<(u64, ModelMessage)>, String) {
         let (number, mut failed_ids, mut postponed) =
             (self.members[&me.index].number, Vec::new(), Vec::new());
         for other in &asks.not_done {
@@ -294,6 +380,8 @@ impl ModelRing {
                 }
             }
         }
+        let (bad_ids, bad) = self.affect(&settled, asks, number, clock);
+        failed_ids.extend(bad_ids);
         let comes_again = |id: u64| postponed.iter().any(|(_, message)| message.id == id);
         let over: Vec<u64> =
             settled.iter().map(|(.., message)| message.id).filter(|id| !comes_again(*id)).collect();
@@ -310,7 +398,7 @@ impl ModelRing {
             let failed: Vec<_> = failed_ids.iter().map(ToString::to_string).collect();
             self.journal.push(format!("ids|{}|errors|{}|member|{number}", ids.join(" "), failed.join(" ")));
         }
-        postponed
+        (postponed, bad)
     }
 
     /// An error leaves Redis when the reader that holds it reports that it was shown.
@@ -335,15 +423,16 @@ impl ModelRing {
         Answer::Took { cursor, held }
     }
 
-    /// A retried error waits again without failures and deaths. A dropped error counts as taken. An error that a reader
-    /// holds stays as it is.
-    pub(super) fn resolve(&mut self, drops: bool, elements: &[Vec<u8>], clock: &ModelClock) -> Answer {
-        let mut resolved = Vec::new();
-        for element in elements {
-            if let Some(at) = self.errors.iter().position(|error| error.element() == *element) {
-                resolved.push(self.errors.remove(at).message);
-            }
-        }
+    /// A retried error waits again without failures and deaths. A dropped error counts as taken. An error that is not
+    /// where the caller saw it stays as it is. A reader may hold it.
+    pub(super) fn resolve(&mut self, drops: bool, elements: &[(u64, Vec<u8>)], clock: &ModelClock) -> Answer {
+        let in_place = |at: usize, error: &Failed| {
+            elements.iter().any(|(place, element)| *place == at as u64 && error.element() == *element)
+        };
+        let errors = std::mem::take(&mut self.errors).into_iter().enumerate();
+        let (resolved, left): (Vec<_>, Vec<_>) = errors.partition(|(at, error)| in_place(*at, error));
+        self.errors = left.into_iter().map(|(_, error)| error).collect();
+        let resolved: Vec<_> = resolved.into_iter().map(|(_, error)| error.message).collect();
         let count = resolved.len();
         if count == 0 {
             return Answer::Resolved { count: 0 };
@@ -363,6 +452,7 @@ impl ModelRing {
             }));
             self.add("retried", count);
             self.announce(format!("retried|count|{count}"));
+            self.end_pause(clock);
             self.wake(None, false, clock);
         }
         Answer::Resolved { count: count as u64 }
@@ -374,9 +464,10 @@ pub(super) fn packs(messages: &[ModelMessage]) -> impl Iterator<Item = &[ModelMe
     messages.chunk_by(|one, next| one.pack.is_some() && one.pack == next.pack)
 }
 
-/// Opens the packs of these messages. From now on each message has its own element.
-fn open(messages: &mut [ModelMessage]) {
-    messages.iter_mut().for_each(|message| message.pack = None);
+/// Makes one element of neighbours that were in one pack.
+fn regroup(messages: &mut [ModelMessage]) {
+    let pack = (messages.len() > 1).then(|| messages[0].id);
+    messages.iter_mut().for_each(|message| message.pack = pack);
 }
 
 /// How many messages are to be settled now. That is 0 if they were settled before, and `None` if the caller's view of
@@ -398,7 +489,7 @@ fn next_due(due: u64, call: &Publication, now: u64) -> u64 {
     if interval == 0 {
         return due;
     }
-    let due = due.min(now + interval) + interval * call.bodies.len() as u64;
+    let due = due.min(now + interval) + interval * call.intervals as u64;
     let was_missed = due + LATE_MS < now;
     if was_missed && !call.catch_up { due + interval * ((now - due) / interval + 1) } else { due }
 }

@@ -42,7 +42,7 @@ impl ModelRing {
         let born = self.ledger.get("born").copied().unwrap_or(now);
         let first = self.count("published") + 1;
         let (mut next_id, mut duplicates, mut taken) = (first, String::new(), BTreeMap::new());
-        let (mut added, mut delayed) = (Vec::new(), Vec::new());
+        let (mut added, mut delayed, mut singles) = (Vec::new(), Vec::new(), BTreeMap::new());
         for group in call.messages.chunk_by(|one, next| one.is_plain() && next.is_plain()) {
             let pack = (group.len() > 1).then_some(next_id);
             for draft in group {
@@ -59,6 +59,14 @@ impl ModelRing {
                     let fingerprint = draft.fingerprint();
                     taken.insert(key, TakenKey { id: next_id, born, fingerprint });
                 }
+                if let Some(name) = draft.single {
+                    if let Some(waiting) = singles.get(name).or(self.singles.get(name)) {
+                        duplicates.push_str(&format!("{position} {waiting} "));
+                        self.effects.push("single duplicate");
+                        continue;
+                    }
+                    singles.insert(name, next_id);
+                }
                 let message = new_message(draft, next_id, now, pack);
                 if draft.delay_ms > 0 {
                     delayed.push(Delayed { due: clock.in_ms(draft.delay_ms), message });
@@ -68,6 +76,11 @@ impl ModelRing {
                 next_id += 1;
             }
         }
+        if let Some(end) =
+            self.producing_end.filter(|end| *end > now && !(added.is_empty() && delayed.is_empty()))
+        {
+            return Answer::Paused { end };
+        }
         if !added.is_empty() && (self.ready.len() + added.len()) as u64 > call.max_waiting {
             return Answer::Full;
         }
@@ -76,6 +89,7 @@ impl ModelRing {
         self.application = self.application.or(Some(call.application).filter(|ours| !ours.is_empty()));
         self.ledger.entry("born").or_insert(now);
         self.keys.extend(taken);
+        self.singles.extend(singles);
         let last = LastCall { sequence: call.sequence, first, duplicates: duplicates.clone() };
         self.publishers.insert(call.publisher, last);
         let was_empty = self.ready.is_empty();
@@ -87,7 +101,7 @@ impl ModelRing {
             self.later.insert(one.message.id, one);
             self.effects.push("published for later");
         }
-        if was_empty || self.soonest() != soonest {
+        if self.end_pause(clock) || was_empty || self.soonest() != soonest {
             self.wake(None, false, clock);
         }
         Answer::Submitted { first, duplicates }
@@ -142,17 +156,5 @@ impl ModelRing {
 fn new_message(draft: &StoryDraft, id: u64, now: u64, pack: Option<u64>) -> ModelMessage {
     let mut headers = Vec::new();
     draft.headers.write(&mut headers);
-    let body = draft.body.clone();
-    ModelMessage {
-        id,
-        epoch: now,
-        published_ms: now,
-        deliveries: 0,
-        failures: 0,
-        deaths: 0,
-        snoozes: 0,
-        headers,
-        body,
-        pack,
-    }
+    ModelMessage { headers, pack, ..ModelMessage::new(id, now, now, draft.body.clone()) }
 }

@@ -1,4 +1,4 @@
-//! Performs the effects that the model returns: starts, signals and stops nodes, and sends requests to the feed.
+//! Performs the requests that the model returns: starts, signals and stops nodes, and sends requests to the feed.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 use nix::sys::signal::Signal;
 
 use super::App;
-use crate::model::effect::Effect;
+use crate::model::request::AppRequest;
 use estafeta_lab::child_process::this_program;
 
 /// How long nodes may take to stop before the app kills them: a little longer than they give their handlers.
@@ -32,41 +32,42 @@ impl App {
         Ok(())
     }
 
-    pub(super) fn perform(&mut self, effect: Effect) {
-        match effect {
-            Effect::Errors(request) => {
+    pub(super) fn perform(&mut self, request: AppRequest) {
+        match request {
+            AppRequest::Errors(request) => {
                 self.errors_requested = Instant::now();
                 let _ = self.requests.send(request);
                 return;
             }
-            Effect::Start { pause_ms } => {
+            AppRequest::Start { pause_ms } => {
                 if let Err(error) = self.start(pause_ms) {
                     self.model.not_started(self.clock.now_ms(), &format!("{error:#}"));
                 }
                 return;
             }
-            Effect::Quit => self.kill_at = Some(Instant::now() + STOP_TIMEOUT),
+            AppRequest::Quit => self.kill_at = Some(Instant::now() + STOP_TIMEOUT),
             _ => {}
         }
         self.stale = true;
         let fleet = &mut self.fleet;
-        match effect {
-            Effect::Stop(node) => fleet.stop(node),
-            Effect::Kill(node) => fleet.signal(node, Signal::SIGKILL),
-            Effect::Freeze(node) => fleet.signal(node, Signal::SIGSTOP),
-            Effect::Thaw(node) => fleet.signal(node, Signal::SIGCONT),
-            Effect::Quit => {
+        match request {
+            AppRequest::Stop(node) => fleet.stop(node),
+            AppRequest::Kill(node) => fleet.signal(node, Signal::SIGKILL),
+            AppRequest::Freeze(node) => fleet.signal(node, Signal::SIGSTOP),
+            AppRequest::Thaw(node) => fleet.signal(node, Signal::SIGCONT),
+            AppRequest::Quit => {
                 for node in fleet.keys().collect::<Vec<_>>() {
                     fleet.signal(node, Signal::SIGCONT);
                     fleet.stop(node);
                 }
             }
-            Effect::QuitNow => {
+            AppRequest::QuitNow => {
                 for node in fleet.keys().collect::<Vec<_>>() {
                     fleet.signal(node, Signal::SIGKILL);
                 }
             }
-            Effect::Start { .. } | Effect::Errors(_) | Effect::Suspend | Effect::Mouse(_) => {}
+            AppRequest::Start { .. } | AppRequest::Errors(_) | AppRequest::Suspend | AppRequest::Mouse(_) => {
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use estafeta_lab::fleet::NodeKey;
 
 /// What the model wants the app to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum AppRequest {
     /// Start a node. `pause_ms` is the pause before it is respawned if it ends soon.
     Start {
         pause_ms: u64,

@@ -1,0 +1,47 @@
+//! `estafeta pause` and `estafeta resume`: stop producing, handling or both for a while.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use estafeta::{Error, Ring};
+use serde_json::json;
+
+use super::{print_result, with_existing_ring};
+use crate::cli::{PauseArgs, ResumeArgs};
+use crate::failure::usage;
+use crate::settings::Reach;
+use estafeta_lab::text::paused;
+
+pub fn pause(reach: &Reach, args: &PauseArgs) -> Result<ExitCode> {
+    let (what, time) = (args.activity.activity(), args.time.map(|time| time.0));
+    with_existing_ring(reach, async |ring| {
+        match ring.pause(what, time).await {
+            Err(Error::Expected { what: "for", expected, got }) => {
+                return Err(usage(format!("--for: expected {expected}, got {got}")));
+            }
+            paused => paused?,
+        }
+        report(&ring, args.output.json).await
+    })
+}
+
+pub fn resume(reach: &Reach, args: &ResumeArgs) -> Result<ExitCode> {
+    with_existing_ring(reach, async |ring| {
+        ring.resume(args.activity.activity()).await?;
+        report(&ring, args.output.json).await
+    })
+}
+
+/// Prints what is paused now.
+async fn report(ring: &Ring, as_json: bool) -> Result<ExitCode> {
+    let snapshot = ring.snapshot(0).await?;
+    if as_json {
+        let (producing, handling) = (snapshot.producing_pause, snapshot.handling_pause);
+        let ring = &snapshot.ring;
+        print_result(json!({"ring": ring, "producingPause": producing, "handlingPause": handling}))?;
+    } else {
+        let state = paused(&snapshot).unwrap_or_else(|| "nothing is paused".to_owned());
+        print_result(format_args!("ring {}: {state}", snapshot.ring))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,48 @@
+//! What a run with this workload left behind.
+
+use std::collections::BTreeMap;
+
+use estafeta::Snapshot;
+
+use crate::record::RecordLine;
+
+/// What a run with this workload left behind, besides what every run leaves.
+#[derive(Debug, Default)]
+pub struct WorkEvidence {
+    /// One record per publisher.
+    pub publishers: Vec<Vec<RecordLine>>,
+    pub counts: RingCounts,
+    /// The totals that the effects of the messages have written.
+    pub totals: BTreeMap<String, i64>,
+    /// When the ring was healthy, by the clock of this machine.
+    pub healthy: Option<(u64, u64)>,
+    /// By how much Redis' clock is ahead of the clock of this machine, at most.
+    pub clock_ahead_ms: i64,
+    /// The longest time in which this machine did not let chaos run.
+    pub standstill_ms: u64,
+}
+
+/// An error that a reader printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Letter {
+    pub id: u64,
+    pub failures: u32,
+    pub snoozes: u32,
+    pub reason: String,
+}
+
+/// What the ring itself has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingCounts {
+    pub retries: u64,
+    pub snoozes: u64,
+    pub cancelled: u64,
+    pub submitted: u64,
+}
+
+impl RingCounts {
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let Snapshot { retries, snoozes, cancelled, submitted, .. } = *snapshot;
+        Self { retries, snoozes, cancelled, submitted }
+    }
+}

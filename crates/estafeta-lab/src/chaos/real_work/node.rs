@@ -1,0 +1,75 @@
+//! A node whose handler follows the plan in the body of each message.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use bytes::Bytes;
+use estafeta::{Config, Failure, Job, Node, Outcome, every};
+use rand::rngs::SmallRng;
+use rand::{RngExt as _, SeedableRng as _};
+use tokio_util::sync::CancellationToken;
+
+use super::message_plan::{
+    End, MessagePlan, PlannedAnswer, RETRY_AFTER, SNOOZE, Stage, WaitRule, contribution,
+};
+use crate::record::Recorder;
+
+/// The handler works for this long, or twice or three times as long.
+const WORK: Duration = Duration::from_millis(1);
+
+/// Runs the node until `stop` is cancelled, or until it has reached its limit.
+pub async fn run(config: Config, recorder: Arc<Recorder>, stop: CancellationToken) -> Result<()> {
+    let mut plans = RandomPlans { random: SmallRng::seed_from_u64(rand::random()), calls: 0 };
+    let source = every(config.interval, move || std::future::ready(plans.next()));
+    let observer = Arc::clone(&recorder);
+    let node = Node::with(config).generate(source).handle_with(recorder, follow_plan);
+    Ok(node.observe(move |notice| observer.notice(notice)).until(stop.cancelled_owned()).await?)
+}
+
+/// The name of every message of the generator begins with this. No publisher uses it.
+pub const GENERATED: &str = "g";
+
+/// The source fails at its third call, and later once in so many calls.
+const FAILS_ONCE_IN: u64 = 3000;
+
+struct RandomPlans {
+    random: SmallRng,
+    calls: u64,
+}
+
+impl RandomPlans {
+    fn next(&mut self) -> Result<Bytes, Failure> {
+        self.calls += 1;
+        if self.calls % FAILS_ONCE_IN == 3 {
+            return Err(Failure::new("the source fails, as planned"));
+        }
+        let name = format!("{GENERATED}{:x}", self.random.random::<u64>());
+        Ok(MessagePlan::random(&mut self.random, name).to_string().into())
+    }
+}
+
+async fn follow_plan(recorder: Arc<Recorder>, job: Job<Bytes>) -> Result<Outcome, Failure> {
+    let message = job.message();
+    recorder.attempts(message);
+    let body = message.text();
+    let plan = MessagePlan::parse(&body).ok_or_else(|| Failure::fatal("the body is no plan"))?;
+    tokio::time::sleep(WORK * (1 + u32::try_from(message.id % 3).unwrap_or(0))).await;
+    let at = Stage { snoozes: message.snoozes, failures: message.failures };
+    let carried = (at.snoozes > 0).then(|| at.snoozes.to_string());
+    if message.carry() != carried.as_deref() {
+        return Err(Failure::fatal(format_args!("expected to carry {carried:?}, got {:?}", message.carry())));
+    }
+    match plan.answer(at) {
+        PlannedAnswer::Snooze => Ok(Outcome::snooze(SNOOZE).carry((at.snoozes + 1).to_string())),
+        PlannedAnswer::Retry(WaitRule::Handler) => Err(Failure::retry_after(RETRY_AFTER, plan.reason())),
+        PlannedAnswer::Retry(WaitRule::Settings) | PlannedAnswer::End(End::Hopeless) => {
+            Err(Failure::new(plan.reason()))
+        }
+        PlannedAnswer::End(End::Fatal) => Err(Failure::fatal(plan.reason())),
+        PlannedAnswer::End(End::Done) => {
+            let (total, n) = contribution(message.id);
+            Ok(Outcome::done().add(total, n))
+        }
+    }
+}

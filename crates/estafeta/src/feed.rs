@@ -1,0 +1,330 @@
+//! Sources that users write: feeds with a checkpoint, and functions that are called at an interval.
+//!
+//! A feed returns batches. The generator publishes each of them in one fenced step, messages and checkpoint together or
+//! not at all. So a feed never has to ask what of its work arrived: a term begins with the checkpoint that Redis holds,
+//! and everything up to that checkpoint was published once.
+
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{FutureExt as _, Stream, StreamExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+use crate::body;
+use crate::failure::Failure;
+use crate::node::ServerClock;
+use crate::source::{
+    MAX_BYTES, MAX_CHECKPOINT, MAX_MESSAGES, Made, Progress, RawBatch, Source, SourceMessage,
+};
+
+/// Reads from somewhere, and remembers in Redis how far it got.
+///
+/// While its node is in office, the generator asks the feed for one [`Batch`] after another. It publishes the messages of
+/// a batch and its checkpoint in one step. If the node dies, the feed of the next generator is opened with the last
+/// checkpoint that was published. So each message is published exactly once, whenever a node dies.
+///
+/// ```
+/// use estafeta::{Batch, Failure, Feed};
+///
+/// /// Publishes the lines of a text. The checkpoint is the number of lines that were published.
+/// struct Lines {
+///     text: &'static str,
+///     at: usize,
+/// }
+///
+/// impl Feed for Lines {
+///     type Body = String;
+///     type Checkpoint = usize;
+///
+///     async fn open(&mut self, from: Option<usize>) -> Result<(), Failure> {
+///         self.at = from.unwrap_or(0);
+///         Ok(())
+///     }
+///
+///     async fn next(&mut self) -> Result<Batch<String, usize>, Failure> {
+///         let Some(line) = self.text.lines().nth(self.at) else {
+///             // The end. A feed that waits for more would wait here.
+///             return std::future::pending().await;
+///         };
+///         self.at += 1;
+///         Ok(Batch::one(line.to_owned()).checkpoint(self.at))
+///     }
+/// }
+/// ```
+///
+/// A failure or a panic ends neither the node nor its office. The generator reports it, waits for 100 ms, opens the feed
+/// again with what Redis holds, and goes on. The wait doubles with each further failure, up to 5 s. After five failures in
+/// a row, the generator gives up its office, so that another node can try with its own feed. A node that is alone goes on.
+pub trait Feed: Send + 'static {
+    /// The body of its messages: JSON, or [`Bytes`] as they are.
+    type Body: Serialize + Send + 'static;
+    /// Where it continues: JSON, or [`Bytes`] as they are. At most 64 KiB.
+    type Checkpoint: Serialize + DeserializeOwned + Send + 'static;
+
+    /// Prepares the feed. The generator calls it when it has taken office, and again after each failure. `from` is the
+    /// checkpoint of the last batch that was published with one, by whichever node. A checkpoint in Redis that does not
+    /// parse is a failure. The feed never starts over because of it.
+    fn open(&mut self, from: Option<Self::Checkpoint>) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// Returns the next messages, and waits for some if there are none. The future is dropped only when the term is over.
+    /// While the ring is full, the generator holds a batch and does not call this function.
+    fn next(&mut self) -> impl Future<Output = Result<Batch<Self::Body, Self::Checkpoint>, Failure>> + Send;
+
+    /// Redis has all messages up to this checkpoint. Use it to acknowledge them where they come from. It is not called for
+    /// a batch without a checkpoint. It may be missed if the node dies, so do not rely on it for what `open` can do.
+    fn published(
+        &mut self,
+        checkpoint: &Self::Checkpoint,
+    ) -> impl Future<Output = Result<(), Failure>> + Send {
+        let _ = checkpoint;
+        std::future::ready(Ok(()))
+    }
+}
+
+/// Messages that are published in one step, together with a checkpoint: all of it, or nothing. A batch without messages
+/// may move the checkpoint.
+///
+/// A batch over one of the limits is a failure of its feed. It is never split.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch<B, C = ()> {
+    messages: Vec<B>,
+    checkpoint: Option<C>,
+}
+
+impl Batch<()> {
+    /// The most messages of one batch.
+    pub const MAX_MESSAGES: usize = MAX_MESSAGES;
+    /// The most bytes of all bodies of one batch.
+    pub const MAX_BYTES: usize = MAX_BYTES;
+    /// The largest checkpoint, in bytes.
+    pub const MAX_CHECKPOINT: usize = MAX_CHECKPOINT;
+}
+
+impl<B, C> Batch<B, C> {
+    /// Messages with these bodies. The checkpoint stays where it is.
+    pub fn new(messages: impl IntoIterator<Item = B>) -> Self {
+        Self { messages: messages.into_iter().collect(), checkpoint: None }
+    }
+
+    /// One message.
+    pub fn one(body: B) -> Self {
+        Self::new([body])
+    }
+
+    /// No message.
+    pub fn empty() -> Self {
+        Self::new([])
+    }
+
+    /// Moves the checkpoint together with the messages.
+    #[must_use]
+    pub fn checkpoint(self, checkpoint: C) -> Self {
+        Self { checkpoint: Some(checkpoint), ..self }
+    }
+}
+
+/// A feed as the generator knows it.
+pub(crate) struct FeedSource<F: Feed> {
+    feed: F,
+    /// The checkpoint of the batch that is being published.
+    checkpoint: Option<F::Checkpoint>,
+}
+
+impl<F: Feed> FeedSource<F> {
+    pub fn new(feed: F) -> Self {
+        Self { feed, checkpoint: None }
+    }
+}
+
+impl<F: Feed> Source for FeedSource<F> {
+    async fn open(&mut self, from: &Progress) -> Result<(), Failure> {
+        let read = |stored: &Vec<u8>| {
+            body::decode(&Bytes::copy_from_slice(stored)).map_err(|error| {
+                Failure::new(format_args!(
+                    "the checkpoint in Redis does not parse: {error}. `estafeta checkpoint` shows, sets and clears it"
+                ))
+            })
+        };
+        let checkpoint = from.checkpoint.as_ref().map(read).transpose()?;
+        self.feed.open(checkpoint).await
+    }
+
+    async fn next(&mut self, _: &mut watch::Receiver<ServerClock>) -> Result<Made, Failure> {
+        let Batch { messages, checkpoint } = self.feed.next().await?;
+        let write = |body| body::encode(&body).map(SourceMessage::from);
+        let raw = RawBatch {
+            messages: messages.into_iter().map(write).collect::<Result<_, _>>()?,
+            checkpoint: checkpoint.as_ref().map(body::encode).transpose()?,
+            ticks: Vec::new(),
+        };
+        self.checkpoint = checkpoint;
+        Ok(Made::Batch(raw))
+    }
+
+    async fn published(&mut self) -> Result<(), Failure> {
+        match &self.checkpoint {
+            Some(checkpoint) => self.feed.published(checkpoint).await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// A function that the elected node calls at an interval. [`every`] makes one.
+pub struct Every<F, T> {
+    pub(crate) interval: Duration,
+    pub(crate) catch_up: bool,
+    function: F,
+    body: PhantomData<fn() -> T>,
+}
+
+/// Calls `function` once per interval, and publishes what it returns. The ring keeps the rhythm, whichever node is the
+/// generator. An interval of zero means as fast as Redis takes the messages.
+///
+/// The future is dropped when the node stops or loses its office. If the interval is zero, or missed ticks are made up
+/// for, it is also dropped when other messages are ready to go and this one is not. So take nothing that must not be lost
+/// from elsewhere before the last `await`.
+///
+/// The function keeps nothing from one node to the next. Use a [`Feed`] for a source that continues where another one
+/// stopped, and a [`Schedule`](crate::Schedule) for several rhythms or for times of the day.
+///
+/// ```
+/// # use std::time::Duration;
+/// let mut n = 0;
+/// let ticks = estafeta::every(Duration::from_secs(1), move || {
+///     n += 1;
+///     async move { Ok(format!("tick {n}")) }
+/// });
+/// ```
+pub fn every<F, A, T>(interval: Duration, function: F) -> Every<F, T>
+where
+    F: FnMut() -> A + Send + 'static,
+    A: Future<Output = Result<T, Failure>> + Send,
+    T: Serialize + Send + 'static,
+{
+    Every { interval, catch_up: false, function, body: PhantomData }
+}
+
+impl<F, T> Every<F, T> {
+    /// Makes up for ticks that were missed because there was no generator, no Redis or no room: one message per tick.
+    /// Without it, the generator skips them, and the rhythm keeps its phase.
+    #[must_use]
+    pub fn catch_up(self) -> Self {
+        Self { catch_up: true, ..self }
+    }
+}
+
+impl<F, A, T> Source for Every<F, T>
+where
+    F: FnMut() -> A + Send + 'static,
+    A: Future<Output = Result<T, Failure>> + Send,
+    T: Serialize + Send + 'static,
+{
+    async fn open(&mut self, _: &Progress) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn next(&mut self, _: &mut watch::Receiver<ServerClock>) -> Result<Made, Failure> {
+        let made = (self.function)().await?;
+        Ok(Made::Message(body::encode(&made)?.into()))
+    }
+}
+
+/// Publishes the items of a stream. `open` makes the stream, at the start of each term and after each failure. Each item
+/// is a body and the checkpoint after it. `open` gets the checkpoint of the last item that was published.
+///
+/// ```
+/// use futures_util::stream;
+///
+/// let numbers = estafeta::feed_of(|from: Option<u64>| {
+///     let first = from.map_or(1, |last| last + 1);
+///     stream::iter((first..=100).map(|n| Ok((format!("number {n}"), n))))
+/// });
+/// ```
+///
+/// When the stream ends, the feed publishes nothing more until the next term.
+pub fn feed_of<F, S, T, C>(open: F) -> StreamFeed<F, S, C>
+where
+    F: FnMut(Option<C>) -> S + Send + 'static,
+    S: Stream<Item = Result<(T, C), Failure>> + Send + 'static,
+    T: Serialize + Send + 'static,
+    C: Serialize + DeserializeOwned + Send + 'static,
+{
+    StreamFeed { open, stream: None, held: None }
+}
+
+/// A stream as a feed. [`feed_of`] makes one.
+pub struct StreamFeed<F, S, C> {
+    open: F,
+    stream: Option<Pin<Box<S>>>,
+    /// What the stream returned when the last batch was complete.
+    held: Option<Result<(Bytes, C), Failure>>,
+}
+
+impl<F, S, T, C> Feed for StreamFeed<F, S, C>
+where
+    F: FnMut(Option<C>) -> S + Send + 'static,
+    S: Stream<Item = Result<(T, C), Failure>> + Send + 'static,
+    T: Serialize + Send + 'static,
+    C: Serialize + DeserializeOwned + Send + 'static,
+{
+    type Body = Bytes;
+    type Checkpoint = C;
+
+    async fn open(&mut self, from: Option<C>) -> Result<(), Failure> {
+        self.held = None;
+        self.stream = Some(Box::pin((self.open)(from)));
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Result<Batch<Bytes, C>, Failure> {
+        let (mut bytes, mut checkpoint) = (0, None);
+        let mut batch = Batch::empty();
+        let first = match self.held.take() {
+            Some(held) => held,
+            None => match self.item().await {
+                Some(item) => item,
+                None => std::future::pending().await,
+            },
+        };
+        let mut item = Some(first);
+        // What the stream has ready goes along.
+        while let Some(next) = item {
+            match next {
+                Ok((body, after)) if batch.messages.is_empty() || bytes + body.len() <= MAX_BYTES => {
+                    bytes += body.len();
+                    batch.messages.push(body);
+                    checkpoint = Some(after);
+                }
+                Err(failure) if batch.messages.is_empty() => return Err(failure),
+                later => {
+                    self.held = Some(later);
+                    break;
+                }
+            }
+            if batch.messages.len() == MAX_MESSAGES {
+                break;
+            }
+            item = self.item().now_or_never().flatten();
+        }
+        Ok(Batch { checkpoint, ..batch })
+    }
+}
+
+impl<F, S, T, C> StreamFeed<F, S, C>
+where
+    S: Stream<Item = Result<(T, C), Failure>>,
+    T: Serialize + 'static,
+{
+    /// The next item of the stream, or None at its end.
+    async fn item(&mut self) -> Option<Result<(Bytes, C), Failure>> {
+        let item = self.stream.as_mut()?.next().await;
+        if item.is_none() {
+            self.stream = None;
+        }
+        item.map(|item| item.and_then(|(body, checkpoint)| Ok((body::encode(&body)?, checkpoint))))
+    }
+}

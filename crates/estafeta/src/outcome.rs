@@ -1,0 +1,115 @@
+//! What becomes of a message that was handled.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use crate::effects::{Effect, Effects};
+use crate::failure::Failure;
+use crate::keys::RingName;
+
+/// What becomes of a message that was handled without a failure.
+///
+/// A message that is done may have *effects*. Redis writes them in the step that settles the message. So each of them is
+/// applied exactly once, if and only if the message is done, whatever dies meanwhile:
+///
+/// ```
+/// # use std::time::Duration;
+/// # use estafeta::Outcome;
+/// let day = Duration::from_secs(24 * 3600);
+/// let outcome = Outcome::done().add("sold", 3).set("last-order", "17", None).result("shipped", day);
+/// ```
+///
+/// A message has at most 100 forwards and 16 other effects, and 256 KiB of them in all. A name has 1 to 200 visible
+/// ASCII characters, and `{ring}:u:NAME` is its key in Redis. If one effect of a message is bad, the message becomes a
+/// dead letter with the reason, and none of its effects is applied. The same happens if a snooze has effects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    pub(crate) snooze: Option<Duration>,
+    pub(crate) carry: Option<String>,
+    /// Most messages have none.
+    pub(crate) effects: Option<Box<Effects>>,
+}
+
+impl Outcome {
+    /// The message is done. `()` means the same.
+    pub fn done() -> Self {
+        Self { snooze: None, carry: None, effects: None }
+    }
+
+    /// The message waits in Redis for this time, by Redis' clock, and then comes again. That is no failure and uses up
+    /// no attempt. A time of more than ten years counts as ten years.
+    pub fn snooze(after: Duration) -> Self {
+        Self { snooze: Some(after), carry: None, effects: None }
+    }
+
+    /// The next delivery of a snoozed message has this text as its [`carry`](crate::Job::carry). It stays with the message
+    /// until another snooze carries something else. A text of more than 4 KiB makes the snooze a failure.
+    #[must_use]
+    pub fn carry(self, state: impl Into<String>) -> Self {
+        Self { carry: Some(state.into()), ..self }
+    }
+
+    /// Redis keeps this result of the message for the time `ttl`. [`Ring::result`](crate::Ring::result)
+    /// returns it. A second result replaces the first one.
+    #[must_use]
+    pub fn result(self, value: impl Into<Bytes>, ttl: Duration) -> Self {
+        self.with(Effect::Result { value: value.into(), ttl })
+    }
+
+    /// The key `{ring}:u:NAME` gets this value, for the time `ttl`, or for ever. A value of another type than a string is
+    /// not replaced: it makes the effect bad.
+    #[must_use]
+    pub fn set(self, name: impl Into<String>, value: impl Into<Bytes>, ttl: Option<Duration>) -> Self {
+        self.with(Effect::Set { key: name.into(), value: value.into(), ttl })
+    }
+
+    /// Adds `n` to the whole number at the key `{ring}:u:NAME`. A missing key counts as 0. The effect is bad if another
+    /// text is there, or if `n` or the sum has more than 15 digits.
+    #[must_use]
+    pub fn add(self, name: impl Into<String>, n: i64) -> Self {
+        self.with(Effect::Add { key: name.into(), n })
+    }
+
+    /// Appends an entry with these fields to the stream `{ring}:u:NAME`. With `maxlen`, Redis removes the oldest entries,
+    /// so that about as many are left. An entry has 1 to 100 fields.
+    #[must_use]
+    pub fn append<N: Into<Bytes>, V: Into<Bytes>>(
+        self,
+        name: impl Into<String>,
+        fields: impl IntoIterator<Item = (N, V)>,
+        maxlen: Option<u64>,
+    ) -> Self {
+        let field = |(name, value): (N, V)| (name.into(), value.into());
+        let (stream, fields) = (name.into(), fields.into_iter().map(field).collect());
+        self.with(Effect::Append { stream, fields, maxlen })
+    }
+
+    /// Publishes a message in another ring of the same group, such as `shop/mails` for a handler of `shop/orders`, or in
+    /// this ring. It is published even if that ring is full, and the ring need not exist yet.
+    ///
+    /// That ring must belong to the application of this node. If this node has the default application, which is the
+    /// name of its ring, then that ring must have its own name as application.
+    #[must_use]
+    pub fn forward(self, ring: &RingName, body: impl Into<Bytes>) -> Self {
+        self.with(Effect::Forward { ring: ring.clone(), body: body.into() })
+    }
+
+    /// Publishes a message like [`forward`](Self::forward), with this value as JSON. That is what a `Job<T>` of the other
+    /// ring expects. Fails if the value cannot be written as JSON.
+    pub fn forward_json<T: Serialize>(self, ring: &RingName, body: &T) -> Result<Self, Failure> {
+        Ok(self.forward(ring, serde_json::to_vec(body)?))
+    }
+
+    fn with(mut self, effect: Effect) -> Self {
+        self.effects.get_or_insert_default().push(effect);
+        self
+    }
+}
+
+impl From<()> for Outcome {
+    fn from((): ()) -> Self {
+        Self::done()
+    }
+}

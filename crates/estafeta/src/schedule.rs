@@ -1,0 +1,473 @@
+//! Times at which the elected node publishes messages, and what becomes of times that were missed.
+//!
+//! Each entry has a name, which is its identity. Redis keeps the last tick of every entry, and moves it in the step that
+//! publishes the messages of that tick. So a tick is published once, whichever node is in office, and a new generator
+//! knows what its predecessor has done. An entry that Redis does not know yet begins now. Its beginning is stored at
+//! once, so that its first tick cannot get lost with the generator that saw it coming.
+//!
+//! An entry whose messages cannot be made fails alone. The failure is reported like one of any source, and the entry rests
+//! for a while. The other entries go on meanwhile.
+//!
+//! All times are those of Redis' clock. The schedule asks which tick comes next, waits for it, and asks again whenever a
+//! heartbeat has brought a newer time.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use croner::Cron;
+use croner::parser::{CronParser, Seconds, Year};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
+use serde::Serialize;
+use tokio::sync::watch;
+
+use crate::body;
+use crate::config::TEN_YEARS;
+use crate::error::{Error, Result};
+use crate::failure::Failure;
+use crate::handler::panic_text;
+use crate::headers::Headers;
+use crate::message::TICK;
+use crate::node::ServerClock;
+use crate::source::{MAX_NAME, Made, Progress, RawBatch, Source, SourceMessage};
+
+/// A tick that is this late is late, but not missed. A take-over takes less.
+const LATE_MS: u64 = 5_000;
+/// How long an entry rests after its first failure. It doubles with each further one, up to a minute.
+const FIRST_REST_MS: u64 = 1_000;
+const LONGEST_REST_MS: u64 = 60_000;
+/// The age at which a missed tick is given up by default.
+const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
+const SHORTEST: Duration = Duration::from_millis(10);
+
+/// When the elected node publishes which messages: one or more named entries.
+///
+/// ```
+/// use std::time::Duration;
+/// use estafeta::{Missed, Schedule};
+///
+/// # fn example() -> Result<(), estafeta::Error> {
+/// let nightly = Schedule::cron("nightly", "30 2 * * *", "Europe/Berlin")?
+///     .missed(Missed::Last)
+///     .each(|_tick| ["berlin", "hamburg"].map(|shop| format!("report of {shop}")));
+/// let pulse = Schedule::every("pulse", Duration::from_secs(10))?.body("pulse".to_owned());
+/// let schedule = nightly.and(pulse);
+/// # Ok(())
+/// # }
+/// # example().unwrap();
+/// ```
+///
+/// Run it on as many machines as you like. Each tick is published once. The name of an entry is its identity: if you
+/// change its times, it goes on from its last tick, and if you rename it, it begins anew.
+pub struct Schedule<T = ()> {
+    entries: Vec<Entry<T>>,
+}
+
+struct Entry<T> {
+    timing: Timing,
+    make: Box<dyn FnMut(Tick) -> Vec<T> + Send>,
+}
+
+/// An entry of a [`Schedule`] that has its times and no messages yet. [`each`](Self::each) or [`body`](Self::body)
+/// completes it.
+#[must_use = "an entry without messages does nothing"]
+pub struct ScheduleEntry(Timing);
+
+/// What happens to ticks that were missed because no node was in office, Redis was away, or the ring was full or paused.
+/// A tick that is at most 5 s late is not missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Missed {
+    /// They are skipped. The default of [`Schedule::every`].
+    Skip,
+    /// The newest of them is published, if it is not [too old](ScheduleEntry::max_age). The default of
+    /// [`Schedule::cron`].
+    Last,
+    /// All of them are published, the oldest first, except those that are [too old](ScheduleEntry::max_age).
+    All,
+}
+
+/// One moment of a [`Schedule`].
+#[derive(Clone, Debug)]
+pub struct Tick {
+    name: Arc<str>,
+    ms: u64,
+}
+
+impl Tick {
+    /// The name of its entry.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The time for which it was planned. It may be published later. [`Job::tick`](crate::Job::tick) returns it as well.
+    pub fn time(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_millis(self.ms)
+    }
+}
+
+impl Schedule {
+    /// An entry with the times of a cron expression in a time zone: `30 2 * * *` is half past two every night. There are
+    /// five fields (minute, hour, day of the month, month, day of the week), or six if seconds come first. The zone has a
+    /// name of the IANA database, such as `Europe/Berlin` or `UTC`.
+    ///
+    /// When the clocks of the zone go forward, a fixed time within the gap comes right after it. When they go back, a
+    /// fixed time comes once. Times like `*/10 * * * *` follow the clock in both cases.
+    pub fn cron(name: impl Into<String>, expression: &str, zone: &str) -> Result<ScheduleEntry> {
+        let parser = CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
+        let cron = parser.parse(expression).map_err(|error| {
+            Error::expected("cron expression", format!("fields like '30 2 * * *' ({error})"), expression)
+        })?;
+        let zone = TimeZone::get(zone)
+            .map_err(|_| Error::expected("time zone", "an IANA name such as Europe/Berlin", zone))?;
+        let rhythm = Rhythm::Cron { cron: Box::new(cron), zone };
+        if rhythm.next_after(u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(0)).is_none() {
+            return Err(Error::expected("cron expression", "times that come some day", expression));
+        }
+        Timing::new(name.into(), rhythm, Missed::Last).map(ScheduleEntry)
+    }
+
+    /// An entry that comes once per interval. The first interval begins when a node with this entry first takes office.
+    pub fn every(name: impl Into<String>, interval: Duration) -> Result<ScheduleEntry> {
+        if !(SHORTEST..=TEN_YEARS).contains(&interval) {
+            return Err(Error::expected("interval", "10ms to 10 years", format!("{interval:?}")));
+        }
+        let ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
+        Timing::new(name.into(), Rhythm::Every { ms }, Missed::Skip).map(ScheduleEntry)
+    }
+}
+
+impl ScheduleEntry {
+    /// What happens to missed ticks.
+    pub fn missed(mut self, missed: Missed) -> Self {
+        self.0.missed = missed;
+        self
+    }
+
+    /// How old a missed tick may be and still be published. Default: a day.
+    pub fn max_age(mut self, age: Duration) -> Self {
+        self.0.max_age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        self
+    }
+
+    /// The messages of a tick: as many as the function returns, at most 1,000. They are published in one step.
+    pub fn each<T, M>(self, mut make: impl FnMut(Tick) -> M + Send + 'static) -> Schedule<T>
+    where
+        M: IntoIterator<Item = T>,
+    {
+        let make = Box::new(move |tick| make(tick).into_iter().collect());
+        Schedule { entries: vec![Entry { timing: self.0, make }] }
+    }
+
+    /// One message per tick, always with this body.
+    pub fn body<T: Clone + Send + 'static>(self, body: T) -> Schedule<T> {
+        self.each(move |_| [body.clone()])
+    }
+}
+
+impl<T> Schedule<T> {
+    /// The entries of both. Every name may occur once, or the node refuses to start.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.entries.extend(other.entries);
+        self
+    }
+
+    /// The next times of each entry after `from`, with its name. For tests, and to show them.
+    pub fn upcoming(&self, from: SystemTime, count: usize) -> Vec<(&str, Vec<SystemTime>)> {
+        let from = from.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let from = u64::try_from(from.as_millis()).unwrap_or(u64::MAX);
+        let times = |timing: &Timing| {
+            let ticks =
+                std::iter::successors(timing.rhythm.next_after(from), |ms| timing.rhythm.next_after(*ms));
+            ticks.take(count).map(|ms| SystemTime::UNIX_EPOCH + Duration::from_millis(ms)).collect()
+        };
+        self.entries.iter().map(|entry| (&*entry.timing.name, times(&entry.timing))).collect()
+    }
+
+    /// Refuses a schedule in which two entries have one name.
+    pub(crate) fn check(&self) -> Result<()> {
+        let mut names = BTreeSet::new();
+        match self.entries.iter().find(|entry| !names.insert(&entry.timing.name)) {
+            Some(twice) => {
+                let name = &twice.timing.name;
+                Err(Error::expected("schedule", "entries with different names", format!("{name}, {name}")))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// When an entry comes, and what becomes of its missed ticks.
+struct Timing {
+    name: Arc<str>,
+    rhythm: Rhythm,
+    missed: Missed,
+    max_age_ms: u64,
+    /// The last tick that Redis knows, or the beginning of the entry.
+    last: Option<u64>,
+    /// How often its messages could not be made, in a row.
+    failures: u32,
+    /// Until when it rests after a failure.
+    rests_until: u64,
+}
+
+impl Timing {
+    fn new(name: String, rhythm: Rhythm, missed: Missed) -> Result<Self> {
+        if !(1..=MAX_NAME).contains(&name.len()) {
+            let got = format!("{} bytes", name.len());
+            return Err(Error::expected("name of a schedule entry", format!("1 to {MAX_NAME} bytes"), got));
+        }
+        let max_age_ms = u64::try_from(MAX_AGE.as_millis()).unwrap_or(u64::MAX);
+        Ok(Self { name: name.into(), rhythm, missed, max_age_ms, last: None, failures: 0, rests_until: 0 })
+    }
+
+    /// The next tick to publish, and when to try that.
+    fn upcoming(&self, now: u64) -> Option<(u64, u64)> {
+        let tick = self.next(self.last?, now)?;
+        Some((tick.max(self.rests_until), tick))
+    }
+
+    /// Lets the entry rest after a failure.
+    fn rest(&mut self, now: u64) {
+        let rest = FIRST_REST_MS.saturating_mul(1 << self.failures.min(10)).min(LONGEST_REST_MS);
+        self.failures += 1;
+        self.rests_until = now + rest;
+    }
+
+    /// The next tick to publish after `last`. It may be due already.
+    fn next(&self, last: u64, now: u64) -> Option<u64> {
+        let first = self.rhythm.next_after(last)?;
+        let in_time = now.saturating_sub(LATE_MS);
+        if first >= in_time {
+            return Some(first);
+        }
+        let oldest = now.saturating_sub(self.max_age_ms);
+        match self.missed {
+            Missed::Skip => self.rhythm.next_in_phase(first, in_time.saturating_sub(1)),
+            Missed::Last => {
+                let newest = self.rhythm.last_until(first, now)?;
+                if newest >= oldest { Some(newest) } else { self.rhythm.next_in_phase(first, now) }
+            }
+            Missed::All => self.rhythm.next_in_phase(first, oldest.saturating_sub(1)),
+        }
+    }
+}
+
+enum Rhythm {
+    Every { ms: u64 },
+    Cron { cron: Box<Cron>, zone: TimeZone },
+}
+
+impl Rhythm {
+    /// The first tick after a tick.
+    fn next_after(&self, tick: u64) -> Option<u64> {
+        match self {
+            Self::Every { ms } => tick.checked_add(*ms),
+            Self::Cron { cron, zone } => {
+                let next = cron.find_next_occurrence(&zoned(tick, zone)?, false).ok()?;
+                u64::try_from(next.timestamp().as_millisecond()).ok()
+            }
+        }
+    }
+
+    /// The first tick after `time`, if `tick` is one of the ticks. It is `tick` itself if that is later.
+    fn next_in_phase(&self, tick: u64, time: u64) -> Option<u64> {
+        match self {
+            _ if tick > time => Some(tick),
+            Self::Every { ms } => tick.checked_add(((time - tick) / ms + 1).checked_mul(*ms)?),
+            Self::Cron { .. } => self.next_after(time),
+        }
+    }
+
+    /// The last tick until `time`, if `tick` is one that is not later.
+    fn last_until(&self, tick: u64, time: u64) -> Option<u64> {
+        match self {
+            Self::Every { ms } => Some(tick + time.saturating_sub(tick) / ms * ms),
+            Self::Cron { cron, zone } => {
+                let last = cron.find_previous_occurrence(&zoned(time, zone)?, true).ok()?;
+                u64::try_from(last.timestamp().as_millisecond()).ok()
+            }
+        }
+    }
+}
+
+fn zoned(ms: u64, zone: &TimeZone) -> Option<Zoned> {
+    let time = Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok()?;
+    Some(time.to_zoned(zone.clone()))
+}
+
+impl<T: Serialize + Send + 'static> Source for Schedule<T> {
+    async fn open(&mut self, from: &Progress) -> Result<(), Failure> {
+        for Entry { timing, .. } in &mut self.entries {
+            timing.last = from.ticks.get(&*timing.name).copied();
+        }
+        Ok(())
+    }
+
+    async fn next(&mut self, clock: &mut watch::Receiver<ServerClock>) -> Result<Made, Failure> {
+        let now = || clock.borrow().ms_at(Instant::now());
+        let begins = now();
+        let mut ticks = Vec::new();
+        for timing in self.entries.iter_mut().map(|entry| &mut entry.timing) {
+            if timing.last.is_none() {
+                timing.last = Some(begins);
+                ticks.push((timing.name.to_string(), begins));
+            }
+        }
+        if !ticks.is_empty() {
+            return Ok(Made::Batch(RawBatch { ticks, ..RawBatch::default() }));
+        }
+        loop {
+            let now = clock.borrow_and_update().ms_at(Instant::now());
+            let next = self.entries.iter().enumerate();
+            let next = next.filter_map(|(index, entry)| Some((entry.timing.upcoming(now)?, index)));
+            let Some(((due, tick), index)) = next.min() else {
+                return std::future::pending().await;
+            };
+            if due <= now {
+                let entry = &mut self.entries[index];
+                let made = entry.publish(tick);
+                match &made {
+                    Ok(_) => (entry.timing.failures, entry.timing.rests_until) = (0, 0),
+                    Err(_) => entry.timing.rest(now),
+                }
+                return made.map(Made::Batch);
+            }
+            let at = clock.borrow().instant(due);
+            tokio::select! {
+                () = tokio::time::sleep_until(at.into()) => {}
+                changed = clock.changed() => if changed.is_err() { return std::future::pending().await },
+            }
+        }
+    }
+}
+
+impl<T: Serialize + 'static> Entry<T> {
+    /// The messages of a tick.
+    fn publish(&mut self, ms: u64) -> Result<RawBatch, Failure> {
+        let name = Arc::clone(&self.timing.name);
+        let failed = |reason: &str| Failure::new(format_args!("schedule entry '{name}': {reason}"));
+        let tick = Tick { name: Arc::clone(&name), ms };
+        let bodies = catch_unwind(AssertUnwindSafe(|| (self.make)(tick)))
+            .map_err(|panic| failed(&format!("it panicked: {}", panic_text(&*panic))))?;
+        let mut headers = Headers::new();
+        headers.insert(TICK, ms.to_string())?;
+        let message = |body: &T| {
+            let body = body::encode(body).map_err(|error| failed(&error.to_string()))?;
+            Ok(SourceMessage { headers: headers.clone(), body, not_before_ms: ms })
+        };
+        let batch = RawBatch {
+            messages: bodies.iter().map(message).collect::<Result<_, Failure>>()?,
+            checkpoint: None,
+            ticks: vec![(name.to_string(), ms)],
+        };
+        batch.check(usize::MAX, u64::MAX).map_err(|failure| failed(failure.reason()))?;
+        self.timing.last = Some(ms);
+        Ok(batch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(time: &str) -> u64 {
+        u64::try_from(time.parse::<Timestamp>().unwrap().as_millisecond()).unwrap()
+    }
+
+    /// The next runs of a cron entry, as UTC.
+    fn runs(expression: &str, zone: &str, from: &str, count: usize) -> Vec<String> {
+        let schedule = Schedule::cron("x", expression, zone).unwrap().body(());
+        let from = SystemTime::UNIX_EPOCH + Duration::from_millis(ms(from));
+        let [(_, times)] = &schedule.upcoming(from, count)[..] else { panic!("one entry") };
+        times.iter().map(|time| Timestamp::try_from(*time).unwrap().to_string()).collect()
+    }
+
+    #[test]
+    fn a_fixed_time_in_a_gap_comes_right_after_it() {
+        let berlin = runs("30 2 * * *", "Europe/Berlin", "2027-03-27T00:00:00Z", 3);
+        assert_eq!(berlin, ["2027-03-27T01:30:00Z", "2027-03-28T01:00:00Z", "2027-03-29T00:30:00Z"]);
+        let new_york = runs("30 2 * * *", "America/New_York", "2027-03-13T00:00:00Z", 3);
+        assert_eq!(new_york, ["2027-03-13T07:30:00Z", "2027-03-14T07:00:00Z", "2027-03-15T06:30:00Z"]);
+    }
+
+    #[test]
+    fn a_fixed_time_in_an_overlap_comes_once_and_a_repeated_time_follows_the_clock() {
+        let berlin = runs("30 2 * * *", "Europe/Berlin", "2027-10-30T12:00:00Z", 2);
+        assert_eq!(berlin, ["2027-10-31T00:30:00Z", "2027-11-01T01:30:00Z"]);
+        let new_york = runs("30 1 * * *", "America/New_York", "2027-11-06T12:00:00Z", 2);
+        assert_eq!(new_york, ["2027-11-07T05:30:00Z", "2027-11-08T06:30:00Z"]);
+        let half_hours = runs("*/30 * * * *", "Europe/Berlin", "2027-10-30T23:59:00Z", 5);
+        let expected = ["00:00", "00:30", "01:00", "01:30", "02:00"];
+        assert_eq!(half_hours, expected.map(|time| format!("2027-10-31T{time}:00Z")));
+    }
+
+    #[test]
+    fn seconds_may_come_first() {
+        let runs = runs("*/20 * * * * *", "UTC", "2027-01-01T00:00:00Z", 3);
+        assert_eq!(runs, ["00:20", "00:40", "01:00"].map(|time| format!("2027-01-01T00:{time}Z")));
+    }
+
+    #[test]
+    fn missed_ticks_are_skipped_or_made_up_for_until_they_are_too_old() {
+        const HOUR: u64 = 3_600_000;
+        let (last, now) = (ms("2027-01-01T12:00:00Z"), ms("2027-01-01T15:30:00Z"));
+        let hourly = || Schedule::cron("x", "0 * * * *", "UTC").unwrap();
+        let every = || Schedule::every("x", Duration::from_secs(3600)).unwrap();
+        let next = |entry: ScheduleEntry, now| entry.0.next(last, now).map(|tick| tick - last);
+        for missed in [Missed::Skip, Missed::Last, Missed::All] {
+            for entry in [hourly(), every()] {
+                let late = next(entry.missed(missed), last + HOUR + LATE_MS);
+                assert_eq!(late, Some(HOUR), "{missed:?}: late, but not missed");
+            }
+        }
+        for entry in [hourly, every] {
+            assert_eq!(next(entry().missed(Missed::Skip), now), Some(4 * HOUR));
+            assert_eq!(next(entry().missed(Missed::Last), now), Some(3 * HOUR));
+            assert_eq!(next(entry().missed(Missed::All), now), Some(HOUR));
+            let two_hours = Duration::from_secs(2 * 3600);
+            assert_eq!(next(entry().missed(Missed::All).max_age(two_hours), now), Some(2 * HOUR));
+            let minute = Duration::from_secs(60);
+            assert_eq!(next(entry().missed(Missed::Last).max_age(minute), now), Some(4 * HOUR));
+        }
+        assert_eq!(next(hourly(), now), Some(3 * HOUR), "cron makes up for the last one");
+        assert_eq!(next(every(), now), Some(4 * HOUR), "every skips");
+    }
+
+    #[test]
+    fn what_can_never_come_is_refused_with_one_clear_error() {
+        let error = |entry: Result<ScheduleEntry>| entry.err().expect("an error").to_string();
+        let second = Duration::from_secs(1);
+        let cases = [
+            (
+                Schedule::cron("x", "61 * * * *", "UTC"),
+                "cron expression: expected fields like '30 2 * * *' (Component error: Number out of bounds.), got \
+                 '61 * * * *'",
+            ),
+            (
+                Schedule::cron("x", "0 0 30 2 *", "UTC"),
+                "cron expression: expected times that come some day, got '0 0 30 2 *'",
+            ),
+            (
+                Schedule::cron("x", "0 0 * * *", "Europe/Atlantis"),
+                "time zone: expected an IANA name such as Europe/Berlin, got 'Europe/Atlantis'",
+            ),
+            (Schedule::every("", second), "name of a schedule entry: expected 1 to 512 bytes, got '0 bytes'"),
+            (
+                Schedule::every("x".repeat(513), second),
+                "name of a schedule entry: expected 1 to 512 bytes, got '513 bytes'",
+            ),
+            (Schedule::every("x", Duration::ZERO), "interval: expected 10ms to 10 years, got '0ns'"),
+        ];
+        for (entry, expected) in cases {
+            assert_eq!(error(entry), expected);
+        }
+        let entry = |name| Schedule::every(name, second).unwrap().body(1);
+        assert!(entry("a").and(entry("b")).check().is_ok());
+        let twice = entry("a").and(entry("b")).and(entry("a")).check().unwrap_err();
+        assert_eq!(twice.to_string(), "schedule: expected entries with different names, got 'a, a'");
+    }
+}

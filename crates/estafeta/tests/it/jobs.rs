@@ -1,0 +1,205 @@
+//! What handlers of the library get, and in which forms they can be written.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use estafeta::{Failure, Job, Node, Outcome, Publisher, Retry};
+use estafeta_testbed::RedisServer;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+
+use crate::support::{Notices, RunningNode, config, eventually, ring};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Work {
+    Mail { to: String },
+    Report(u32),
+}
+
+fn start(node: Node) -> RunningNode {
+    let notices = Notices::new();
+    let heard = notices.clone();
+    RunningNode::spawn(node.observe(move |notice| heard.add(notice)), notices)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_typed_body_arrives_as_it_was_published_with_all_that_belongs_to_it() {
+    let redis = RedisServer::start();
+    let settings = config(&redis);
+    let publisher: Publisher<Work> = Publisher::of(&settings).await.unwrap();
+    let seen = Arc::<Mutex<Vec<Job<Work>>>>::default();
+    let node = Node::with(settings).handle_with(Arc::clone(&seen), async |seen, job: Job<Work>| {
+        seen.lock().unwrap().push(job.clone());
+        match (&job.body, job.snoozes(), job.attempt()) {
+            (Work::Report(_), 0, _) => Ok(Outcome::snooze(Duration::ZERO).carry("once")),
+            (Work::Report(_), _, 1) => Err(Failure::retry_after(Duration::ZERO, "not yet")),
+            _ => Ok(Outcome::done()),
+        }
+    });
+    let one = start(node.retry(Retry { attempts: 3, ..Retry::default() }));
+    let mail = Work::Mail { to: "me".into() };
+    let receipt = publisher.publish(&mail).header("lang", "de").await.unwrap();
+    publisher.publish_all([&Work::Report(7)]).await.unwrap();
+    let ring = ring(&redis).await;
+    eventually(&ring, "both are done", |snapshot| snapshot.done == 2).await;
+    one.stop().await.unwrap();
+    let seen = seen.lock().unwrap();
+    let first = seen.iter().find(|job| job.body == mail).unwrap();
+    assert_eq!((first.id(), first.headers().get("lang")), (receipt.id, Some("de")));
+    assert_eq!((first.attempt(), first.attempts(), first.is_last_attempt()), (1, 3, false));
+    assert!(first.message_name().starts_with("estafeta/"), "{}", first.message_name());
+    assert_eq!((first.tick(), first.carry()), (None, None));
+    let reports: Vec<_> = seen.iter().filter(|job| job.body == Work::Report(7)).collect();
+    let facts = |job: &&Job<Work>| (job.snoozes(), job.attempt(), job.carry().map(ToOwned::to_owned));
+    let once = Some("once".to_owned());
+    let expected = [(0, 1, None), (1, 1, once.clone()), (1, 2, once)];
+    assert_eq!(reports.iter().map(facts).collect::<Vec<_>>(), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_does_not_parse_is_a_dead_letter_and_an_unknown_kind_waits_first() {
+    let redis = RedisServer::start();
+    let settings = config(&redis);
+    let publisher: Publisher = Publisher::of(&settings).await.unwrap();
+    let one = start(Node::with(settings).handle(async |_: Job<Work>| Ok(())));
+    publisher.publish_all([r#"{"Mail":{}}"#, r#"{"Fax":{"to":"me"}}"#, r#"{"Report":1}"#]).await.unwrap();
+    let ring = ring(&redis).await;
+    let fits = |now: &estafeta::Snapshot| (now.done, now.errors_kept, now.later) == (1, 1, 1);
+    let snapshot = eventually(&ring, "each has its place", fits).await;
+    assert_eq!((snapshot.snoozes, snapshot.retries), (1, 0));
+    let errors = ring.errors(0, 1).await.unwrap();
+    assert_eq!(errors[0].message.id, 1);
+    assert!(errors[0].reason.starts_with("the body does not parse: missing field `to`"), "{errors:?}");
+    // Ten minutes later it is still unknown.
+    redis::cmd("ZADD").arg(&["{estafeta}:later", "1", "000000000000002"]).exec(&mut redis.connect()).unwrap();
+    redis::cmd("HSET").arg(&["{estafeta}:ledger", "soonest", "1"]).exec(&mut redis.connect()).unwrap();
+    eventually(&ring, "it is a dead letter", |snapshot| snapshot.errors_kept == 2).await;
+    let errors = ring.errors(0, 2).await.unwrap();
+    assert!(errors[1].reason.contains("unknown variant `Fax`"), "{errors:?}");
+    one.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrappers_see_the_job_from_the_outside_in_and_may_change_it() {
+    let redis = RedisServer::start();
+    let settings = config(&redis);
+    let publisher: Publisher = Publisher::of(&settings).await.unwrap();
+    let log = Arc::<Mutex<Vec<String>>>::default();
+    let wrapper = |name: &'static str| {
+        let log = Arc::clone(&log);
+        move |job: Job<Bytes>, next: estafeta::Next| {
+            let log = Arc::clone(&log);
+            async move {
+                log.lock().unwrap().push(format!("{name} {:?}", job.body));
+                let outcome = next.run(job.map(|body| [&body[..], name.as_bytes()].concat().into())).await;
+                log.lock().unwrap().push(format!("{name} {:?}", outcome.is_ok()));
+                outcome
+            }
+        }
+    };
+    let handled = Arc::clone(&log);
+    let node = Node::with(settings).wrap(wrapper("a")).wrap(wrapper("b")).handle(move |job: Job<Bytes>| {
+        handled.lock().unwrap().push(format!("handler {:?}", job.body));
+        async { Ok(()) }
+    });
+    let one = start(node);
+    publisher.publish("x").await.unwrap();
+    eventually(&ring(&redis).await, "it is done", |snapshot| snapshot.done == 1).await;
+    one.stop().await.unwrap();
+    let expected = ["a b\"x\"", "b b\"xa\"", "handler b\"xab\"", "b true", "a true"];
+    assert_eq!(*log.lock().unwrap(), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blocking_handler_beyond_its_time_is_stuck_until_it_notices() {
+    let redis = RedisServer::start();
+    let settings = config(&redis);
+    let publisher: Publisher = Publisher::of(&settings).await.unwrap();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (counted, released) = (Arc::clone(&calls), Arc::new(AtomicUsize::new(0)));
+    let release = Arc::clone(&released);
+    // A wrapper does not change what the handler is.
+    let node = Node::with(settings).wrap(async |job, next| next.run(job).await);
+    let node = node.time_limit(Duration::from_millis(100)).handle_blocking(
+        move |job: Job<Bytes>| -> Result<(), Failure> {
+            if counted.fetch_add(1, Ordering::SeqCst) > 0 {
+                return Ok(());
+            }
+            while !job.is_cancelled() || release.load(Ordering::SeqCst) == 0 {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err("too late".into())
+        },
+    );
+    let retry = Retry { first: Duration::ZERO, most: Duration::ZERO, ..Retry::default() };
+    let one = start(node.retry(retry));
+    publisher.publish("x").await.unwrap();
+    one.notices.wait_for("HandlerStuck").await;
+    let ring = ring(&redis).await;
+    let stuck = eventually(&ring, "a stuck lane", |snapshot| snapshot.members[0].stuck == 1).await;
+    assert_eq!((stuck.retries, stuck.done), (1, 0));
+    assert_eq!(calls.load(Ordering::SeqCst), 1, "the only lane is stuck, so nobody tries again");
+    released.store(1, Ordering::SeqCst);
+    eventually(&ring, "it is done", |snapshot| snapshot.done == 1 && snapshot.members[0].stuck == 0).await;
+    assert_eq!(calls.load(Ordering::SeqCst), 2);
+    one.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_of_a_blocking_handler_is_its_failure() {
+    let redis = RedisServer::start();
+    let settings = config(&redis);
+    let publisher: Publisher = Publisher::of(&settings).await.unwrap();
+    let node = Node::with(settings).retry(Retry { attempts: 1, ..Retry::default() });
+    let one = start(node.handle_blocking(|_: Job<Bytes>| -> Result<(), Failure> { panic!("no way") }));
+    publisher.publish("x").await.unwrap();
+    one.notices.wait_for("failed #1.1: the handler panicked: no way").await;
+    one.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_whose_node_was_declared_dead_is_cancelled() {
+    let redis = RedisServer::start();
+    let settings = config(&redis);
+    let publisher: Publisher = Publisher::of(&settings).await.unwrap();
+    let (started, ended) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let state = (Arc::clone(&started), Arc::clone(&ended));
+    let node = Node::with(settings).handle_with(state, async |(started, ended), job: Job<Bytes>| {
+        started.notify_one();
+        job.cancelled().await;
+        assert!(job.is_cancelled());
+        ended.notify_one();
+        Ok(())
+    });
+    let one = start(node);
+    publisher.publish("x").await.unwrap();
+    started.notified().await;
+    redis::cmd("DEL").arg("{estafeta}:members").exec(&mut redis.connect()).unwrap();
+    tokio::time::timeout(crate::support::SOON, ended.notified()).await.expect("the handler is told");
+    one.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_observer_that_panics_ends_no_node_and_keeps_no_other_from_hearing() {
+    let redis = RedisServer::start();
+    let settings = config(&redis);
+    let publisher: Publisher = Publisher::of(&settings).await.unwrap();
+    let node =
+        Node::with(settings).observe(|_| panic!("an observer panics")).handle(async |_: Job<Bytes>| Ok(()));
+    let one = start(node);
+    one.notices.wait_for("Joined").await;
+    publisher.publish("x").await.unwrap();
+    one.notices.wait_for("handled #1.1").await;
+    one.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_node_with_nothing_to_do_is_refused() {
+    let node = Node::on("redis://127.0.0.1:1", "estafeta").unwrap();
+    let error = node.until(std::future::pending()).await.unwrap_err();
+    assert_eq!(error.to_string(), "node: expected something to generate or to handle, got 'neither'");
+    assert!(Node::on("http://127.0.0.1", "estafeta").is_err());
+    assert!(Node::on("redis://127.0.0.1:1", "no ring").is_err());
+}
