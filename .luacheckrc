@@ -6,7 +6,7 @@ max_line_length = 120
 -- A script is put together from the shared pieces it names and its own file, so a function that one file defines as
 -- local is used by the next. Redis itself refuses a script that uses a function it was not given.
 local shared = {
-  "now_ms", "text", "announce", "wake_one", "split_message", "join_message", "id_of", "error_element",
+  "now_ms", "text", "notify", "announce", "wake_one", "split_message", "join_message", "id_of", "error_element",
   "retried_message", "push_all", "reversed", "packs", "read_queue", "save_queue", "count_of", "peek", "renumber",
   "new_element", "push", "give_back", "claim", "claim_name", "read_hand", "claims_after", "stand_in_line",
   "to_settle", "read_outcomes", "read_effects", "delete_elements", "note_outcomes", "checked", "check_counts",

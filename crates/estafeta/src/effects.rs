@@ -59,6 +59,11 @@ impl Effects {
         self.bytes() + COST * self.0.len()
     }
 
+    /// Whether one of them forwards a message to a ring other than this one.
+    pub fn leave(&self, ring: &RingName) -> bool {
+        self.0.iter().any(|effect| matches!(effect, Effect::Forward { ring: other, .. } if other != ring))
+    }
+
     /// Fails with the reason if no step could apply these effects for a message of this ring.
     pub fn check(&self, ring: &RingName, max_body: usize) -> Result<(), String> {
         let forwards = self.0.iter().filter(|effect| matches!(effect, Effect::Forward { .. })).count();

@@ -4,6 +4,7 @@
 //! not at all. So a feed never has to ask what of its work arrived: a term begins with the checkpoint that Redis holds,
 //! and everything up to that checkpoint was published once.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::time::Duration;
@@ -208,6 +209,12 @@ where
     Every { interval, catch_up: false, function, body: PhantomData }
 }
 
+impl<F, T> fmt::Debug for Every<F, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Every").field("interval", &self.interval).finish_non_exhaustive()
+    }
+}
+
 impl<F, T> Every<F, T> {
     /// Makes up for ticks that were missed because there was no generator, no Redis or no room: one message per tick.
     /// Without it, the generator skips them, and the rhythm keeps its phase.
@@ -262,6 +269,12 @@ pub struct StreamFeed<F, S, C> {
     stream: Option<Pin<Box<S>>>,
     /// What the stream returned when the last batch was complete.
     held: Option<Result<(Bytes, C), Failure>>,
+}
+
+impl<F, S, C> fmt::Debug for StreamFeed<F, S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StreamFeed")
+    }
 }
 
 impl<F, S, T, C> Feed for StreamFeed<F, S, C>

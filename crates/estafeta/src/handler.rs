@@ -4,6 +4,7 @@
 //! lanes. So a lane knows the type of its handler, and calls it without a detour through the heap.
 
 use std::any::Any;
+use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -170,6 +171,12 @@ where
 
 /// The rest of the way to the handler, as a [wrapper](crate::Node::wrap) gets it.
 pub struct Next(Arc<dyn Work>);
+
+impl fmt::Debug for Next {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Next")
+    }
+}
 
 impl Next {
     /// Calls the handler, or the next wrapper.

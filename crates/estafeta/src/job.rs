@@ -62,7 +62,7 @@ impl<T> Job<T> {
         self.attempt() >= self.attempts
     }
 
-    /// 1 for the first delivery, plus one each time the message went back to the queue, for whatever reason.
+    /// 1 for the first delivery, plus one after each death, clean stop, failure, snooze and retry of a dead letter.
     pub fn delivery(&self) -> u32 {
         self.message.delivery
     }

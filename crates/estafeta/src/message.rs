@@ -144,7 +144,9 @@ impl Message {
         if size > limit {
             // A copy, so that the rest of the body is freed.
             self.body = Bytes::copy_from_slice(&self.body[..limit]);
-            self.headers.insert(OVERSIZED, size.to_string()).expect("a short header without others");
+            self.headers
+                .insert(OVERSIZED, size.to_string())
+                .expect("a short header, and the ring sets few others");
         }
         self
     }

@@ -23,7 +23,8 @@ use crate::keys::RingName;
 ///
 /// A message has at most 100 forwards and 16 other effects, and 256 KiB of them in all. A name has 1 to 200 visible
 /// ASCII characters, and `{ring}:u:NAME` is its key in Redis. If one effect of a message is bad, the message becomes a
-/// dead letter with the reason, and none of its effects is applied. The same happens if a snooze has effects.
+/// dead letter with the reason, and none of its effects is applied. The same happens if a snooze has effects, or if a
+/// message that is done carries something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub(crate) snooze: Option<Duration>,

@@ -5,6 +5,7 @@
 //! [`Publisher`] draws as many identities as it has calls in flight. If a caller drops a call, the publisher never uses
 //! that identity again, because it does not know whether the call arrived.
 
+use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -12,13 +13,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::DropGuard;
 
 use crate::config::Config;
 use crate::draft::{Draft, check_key};
 use crate::error::{Error, Result};
 use crate::identity::Incarnation;
-use crate::redis::{ManagedConnection, Store};
+use crate::redis::Store;
 use crate::steps::{Cancellation, MessageRef, NewMessage, Submission, Submit};
 
 /// How long a call waits for an answer.
@@ -75,6 +76,12 @@ impl<T> Clone for Publisher<T> {
     }
 }
 
+impl<T> fmt::Debug for Publisher<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Publisher").field("ring", self.store.ring()).finish_non_exhaustive()
+    }
+}
+
 /// One identity of a publisher. It has at most one call in flight.
 struct PublisherIdentity {
     incarnation: Incarnation,
@@ -122,11 +129,7 @@ impl<T> Publisher<T> {
     }
 
     async fn open(config: Config, application: String) -> Result<Self> {
-        let (connection, keeper) = ManagedConnection::open(config.redis, PATIENCE).await?;
-        let (connection, closed) = (Arc::new(connection), CancellationToken::new());
-        let store = Store::new(Arc::clone(&connection), config.ring);
-        let open = Arc::new(closed.clone().drop_guard());
-        tokio::spawn(async move { connection.keep(keeper, closed).await });
+        let (store, open) = Store::open(config.redis, config.ring, PATIENCE).await?;
         let (max_waiting, max_body) = (config.max_waiting, config.max_body);
         Ok(Self {
             store,
@@ -134,7 +137,7 @@ impl<T> Publisher<T> {
             max_waiting,
             max_body,
             idle: Arc::default(),
-            _open: open,
+            _open: open.into(),
             body: PhantomData,
         })
     }
@@ -312,6 +315,7 @@ fn passes(reason: &str) -> bool {
 }
 
 /// A publish of one message. Await it to send the message.
+#[derive(Debug)]
 #[must_use = "a message is published when its publish is awaited"]
 pub struct Publishing<'a, T> {
     publisher: &'a Publisher<T>,
@@ -367,6 +371,7 @@ impl<'a, T> IntoFuture for Publishing<'a, T> {
 }
 
 /// A publish of several messages. Await it to send them.
+#[derive(Debug)]
 #[must_use = "messages are published when their publish is awaited"]
 pub struct PublishingAll<'a, T> {
     publisher: &'a Publisher<T>,

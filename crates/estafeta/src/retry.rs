@@ -49,7 +49,10 @@ impl Retry {
         chance: f64,
     ) -> Option<Disposition> {
         let failure = match answer {
-            Ok(Outcome { snooze: None, .. }) => return None,
+            Ok(Outcome { snooze: None, carry: None, .. }) => return None,
+            Ok(Outcome { snooze: None, .. }) => {
+                Failure::fatal("carry: expected a snooze, got a message that is done")
+            }
             Ok(Outcome { effects: Some(_), .. }) => {
                 Failure::fatal("effects: expected a message that is done, got a snooze")
             }
@@ -143,6 +146,12 @@ mod tests {
         let reason = "effects: expected a message that is done, got a snooze".to_owned();
         let answer = Ok(Outcome::snooze(SECOND).add("naps", 1));
         assert_eq!(disposition(0, answer), Some(Disposition::Fail { reason }));
+    }
+
+    #[test]
+    fn a_message_that_is_done_and_carries_something_is_a_dead_letter_at_once() {
+        let reason = "carry: expected a snooze, got a message that is done".to_owned();
+        assert_eq!(disposition(0, Ok(Outcome::done().carry("page 3"))), Some(Disposition::Fail { reason }));
     }
 
     #[test]

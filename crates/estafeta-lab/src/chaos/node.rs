@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use crate::exit_code::REDIS;
 use crate::proxy::{Proxy, Upstream};
 use anyhow::{Context as _, Result, bail};
 use estafeta::{Endpoint, MemberView, RingName, Snapshot};
@@ -198,6 +199,8 @@ impl ChaosNode {
         loop {
             match child.exit_status()? {
                 Some(status) if status.success() => return Ok(()),
+                // It was just starting, and Redis was away.
+                Some(status) if status.code() == Some(REDIS.into()) && !self.has_joined()? => return Ok(()),
                 Some(status) => bail!("{} ended with {status}: {}", self.name(), self.last_line()),
                 None if Instant::now() > deadline => bail!("{} did not stop in time", self.name()),
                 None => tokio::time::sleep(Duration::from_millis(10)).await,
@@ -248,6 +251,8 @@ impl ChaosNode {
         loop {
             match self.ended()? {
                 Some(status) if status.success() => return Ok(()),
+                // It was just starting, and Redis was away.
+                Some(status) if status.code() == Some(REDIS.into()) && !self.has_joined()? => return Ok(()),
                 Some(status) => bail!("{} ended with {status}: {}", self.name(), self.last_line()),
                 None if Instant::now() > deadline => {
                     bail!("{} did not end in time: {}", self.name(), self.last_line())

@@ -4,6 +4,7 @@
 //! where no other reader sees them. The caller shows them, and the next call removes them for good. If the reader dies
 //! in between, its chunk goes back to the head of the list, like the messages of a dead handler.
 
+use std::fmt;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -31,6 +32,12 @@ pub struct DeadLetterReader {
     batch_size: BatchSize,
     end: CancellationToken,
     control: ControlThread,
+}
+
+impl fmt::Debug for DeadLetterReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadLetterReader").field("ring", &self.config.ring).finish_non_exhaustive()
+    }
 }
 
 impl DeadLetterReader {

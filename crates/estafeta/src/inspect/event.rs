@@ -83,7 +83,8 @@ pub enum EventKind {
         /// Its number.
         member: MemberId,
     },
-    /// The generator's source failed. Only the first five failures in a row are reported, and then every tenth.
+    /// The generator's source failed. The first five failures of a term are reported, the fifth in a row, and then every
+    /// tenth.
     SourceFailed {
         /// The generator.
         member: MemberId,

@@ -1,5 +1,5 @@
-//! Queries from outside the ring: by commands, monitors and failure detectors. No query here moves a message except
-//! `resolve`.
+//! Queries from outside the ring: by commands, monitors and failure detectors. They only read, except for two: one
+//! resolves errors with the step `resolve`, and one erases the ring.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! A ring seen from outside, for commands, monitors and programs that inspect it or clean up without joining it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::layout::Layouts;
 use crate::message::DeadLetter;
 use crate::node::sweeper::{Burial, FailureDetector};
 use crate::redis::Endpoint;
-use crate::redis::{ManagedConnection, Store};
+use crate::redis::Store;
 use crate::steps::{Activity, LimitChange, Rate};
 
 /// How long a call waits for an answer by default.
@@ -39,6 +40,15 @@ pub struct Ring {
     _open: Arc<DropGuard>,
 }
 
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring")
+            .field("name", &self.name)
+            .field("endpoint", &self.endpoint)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Ring {
     /// Connects to Redis, and reconnects on the current tokio runtime whenever the connection breaks. The ring need not
     /// exist yet. A call fails if Redis does not answer for five seconds.
@@ -48,12 +58,8 @@ impl Ring {
 
     /// Like [`connect`](Self::connect). A call fails if Redis does not answer for `patience`.
     pub async fn connect_with(endpoint: Endpoint, name: RingName, patience: Duration) -> Result<Self> {
-        let (connection, keeper) = ManagedConnection::open(endpoint.clone(), patience).await?;
-        let (connection, closed) = (Arc::new(connection), CancellationToken::new());
-        let store = Store::new(Arc::clone(&connection), name.clone());
-        let open = Arc::new(closed.clone().drop_guard());
-        tokio::spawn(async move { connection.keep(keeper, closed).await });
-        Ok(Self { name, endpoint, store, _open: open })
+        let (store, open) = Store::open(endpoint.clone(), name.clone(), patience).await?;
+        Ok(Self { name, endpoint, store, _open: open.into() })
     }
 
     /// The Redis that the ring is in.

@@ -12,6 +12,7 @@ use crate::steps::{Brakes, Duties, Health, NEVER, Rate, Roll};
 /// A ring at one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct Snapshot {
     /// The ring's name.
     pub ring: String,
@@ -109,6 +110,7 @@ impl Pause {
 /// The generator of a ring.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct GeneratorView {
     /// Its number.
     pub member: MemberId,
@@ -137,6 +139,7 @@ pub enum Role {
 /// One member of a ring.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct MemberView {
     /// Its number.
     pub id: MemberId,

@@ -72,6 +72,8 @@ impl Clerk {
         let listens = self.config.presence && self.store.listen(me.incarnation).await?;
         let poll = (!listens).then_some(self.config.poll);
         let desk = Arc::new(Desk::new(&self.config, poll, Arc::clone(&self.stuck)));
+        // The node may also give up on its clerk, at the deadline of a stop. Handlers must learn of that, too.
+        let _over = desk.membership.clone().drop_guard();
         self.desk.send_replace(Some(Arc::clone(&desk)));
         let worked = self.make_turns(me, &desk, quiet).await;
         desk.close();
@@ -116,14 +118,18 @@ impl Clerk {
             if !outgoing.settlement.effects.is_empty() {
                 outgoing.settlement.application = self.named_application();
             }
-            let turn = self.store.turn(me, &outgoing.settlement, self.config.journal).await?;
+            let mut turn = self.store.turn(me, &outgoing.settlement, self.config.journal).await?;
+            if let Turn::Forbidden { reason } = turn {
+                outgoing.give_up_forwards(&self.config.ring, &format!("forward: Redis refuses it: {reason}"));
+                turn = self.store.turn(me, &outgoing.settlement, self.config.journal).await?;
+            }
             let Turn::Applied { cursor, claimed, waits, due, paused, claims, bad } = turn else {
                 return Ok(false);
             };
             let now = Instant::now();
             desk.apply(cursor, claimed, waits, claims, now);
             desk.set_paused(paused);
-            desk.set_due(due.map(|due| now + due));
+            desk.set_due(due.and_then(|due| now.checked_add(due)));
             outgoing.note_bad_effects(bad);
             if !outgoing.handled.is_empty() {
                 let (messages, failures) = (&outgoing.handled[..], &outgoing.failures[..]);

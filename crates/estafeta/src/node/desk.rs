@@ -176,7 +176,7 @@ struct DeskState {
     time_limit: Duration,
     retry: Retry,
     /// How many stuck lanes Redis knows of.
-    stuck_told: usize,
+    stuck_reported: usize,
     idle: usize,
     /// Messages wait in Redis.
     waits: bool,
@@ -186,7 +186,7 @@ struct DeskState {
     called: bool,
     /// Handling is paused, as far as this node knows.
     paused: bool,
-    /// When a turn is due because of a delayed message, or because a pause ends.
+    /// When a turn is due because of a delayed message, the end of a pause, or the rate.
     due_at: Option<Instant>,
     handles: bool,
     closed: bool,
@@ -217,7 +217,7 @@ impl Desk {
             slow: 0,
             time_limit: config.time_limit,
             retry: config.retry.clone(),
-            stuck_told: 0,
+            stuck_reported: 0,
             idle: 0,
             waits: false,
             in_line: false,
@@ -406,16 +406,18 @@ impl DeskState {
         if self.called || refills || wakes_at.is_some_and(|at| at <= now) {
             let returns = returns_at.is_some_and(|at| at <= now);
             let mut outgoing = self.outgoing(now, !duty.handles || all_done, returns);
-            let settlement = &mut outgoing.settlement;
-            settlement.want = self.batch_size.for_lanes(free);
+            // What is left goes first. Otherwise lanes that are faster than their effects would pile up results.
+            let (is_full, settlement) = (outgoing.is_full, &mut outgoing.settlement);
+            settlement.want = if is_full { 0 } else { self.batch_size.for_lanes(free) };
             settlement.each = self.batch_size.each();
             let room = self.batch_size.most().saturating_sub(settlement.want);
-            settlement.reserve = if returns { 0 } else { reserve.saturating_sub(self.pool.len()).min(room) };
+            let reserve = if returns || is_full { 0 } else { reserve.saturating_sub(self.pool.len()) };
+            settlement.reserve = reserve.min(room);
             settlement.listens = self.poll.is_none();
             settlement.has_suspect = self.suspects > 0;
-            settlement.stuck = (stuck != self.stuck_told).then_some(stuck);
-            self.stuck_told = stuck;
-            self.called = false;
+            settlement.stuck = (stuck != self.stuck_reported).then_some(stuck);
+            self.stuck_reported = stuck;
+            self.called = is_full;
             self.due_at = None;
             self.wanted = settlement.want;
             self.asked_at = now;

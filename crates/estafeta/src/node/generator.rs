@@ -44,7 +44,7 @@ use crate::observer::{Notice, Observers};
 use crate::pack;
 use crate::redis::Store;
 use crate::source::{Made, Progress, RawBatch, Source, SourceMessage};
-use crate::steps::{Dispatch, Known, Publish, Reported, SourceFailure, Term};
+use crate::steps::{Dispatch, Known, Publish, Reported, SourceFailure, Term, millis};
 
 /// Ticks that are later than this count as missed. The generator makes up for other late ticks. Otherwise it could not
 /// keep an interval shorter than a round trip.
@@ -206,7 +206,6 @@ impl<S: Source> Generator<S> {
             };
             let failure = gathered.failure.take();
             if !gathered.messages.is_empty() || gathered.batch.is_some() {
-                self.failures_in_a_row = 0;
                 // Without messages and without an interval there is nothing to publish.
                 let is_empty = |batch: &RawBatch| batch.is_empty() && gathered.messages.is_empty();
                 if self.config.interval.is_zero() && gathered.batch.as_ref().is_some_and(is_empty) {
@@ -216,17 +215,21 @@ impl<S: Source> Generator<S> {
                     }
                 } else {
                     let is_batch = gathered.batch.is_some();
+                    let made_something = gathered.batch.as_ref().is_none_or(|batch| !is_empty(batch));
                     if !self.send(me, term, at, gathered, over).await? {
                         return Ok(None);
                     }
                     if is_batch {
-                        let told = tokio::select! {
+                        let acknowledged = tokio::select! {
                             () = over.wait() => return Ok(None),
-                            told = catch("source", || self.source.published()) => told,
+                            acknowledged = catch("source", || self.source.published()) => acknowledged,
                         };
-                        if let Err(failure) = told {
+                        if let Err(failure) = acknowledged {
                             return Ok(Some(failure));
                         }
+                    }
+                    if made_something {
+                        self.failures_in_a_row = 0;
                     }
                 }
             }
@@ -426,7 +429,7 @@ impl<S: Source> Generator<S> {
 
     /// Waits until a tick is due and returns how many messages may be sent at once.
     async fn ticks_due(&mut self, at: &TermProgress) -> u64 {
-        let interval = u64::try_from(self.config.interval.as_millis()).unwrap_or(u64::MAX);
+        let interval = millis(self.config.interval);
         // A batch that needs most of the room would have to wait until the handlers have nothing left to do.
         let most = (self.config.max_batch as u64).min((self.config.max_waiting / 4).max(1));
         if interval == 0 {

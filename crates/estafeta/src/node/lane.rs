@@ -86,7 +86,9 @@ impl<H: Handler> Lane<H> {
                     let at = Instant::now();
                     let (disposition, effects) = match answer {
                         Ok(outcome) if outcome == Outcome::done() => (None, None),
-                        Ok(Outcome { snooze: None, effects: Some(effects), .. }) => self.check(effects),
+                        Ok(Outcome { snooze: None, carry: None, effects: Some(effects) }) => {
+                            self.check(effects)
+                        }
                         answer => {
                             let retry = &self.config.retry;
                             (retry.disposition(claimed.message(), answer, rand::random()), None)

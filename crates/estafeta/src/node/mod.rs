@@ -22,6 +22,7 @@ pub(crate) use lane::{Lane, LaneStart};
 pub(crate) use state::ServerClock;
 pub use sweeper::Burial;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +42,7 @@ use crate::retry::Retry;
 use crate::schedule::Schedule;
 use crate::source::Produce;
 use engine::Engine;
+use signals::StopSignals;
 
 /// A node: one process that works in a ring. Start the same program on as many machines as you like.
 ///
@@ -72,6 +74,12 @@ pub struct Node {
     handler: Option<Arc<dyn Work>>,
     wrappers: Vec<Wrapper>,
     observers: Observers,
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("config", &self.config).finish_non_exhaustive()
+    }
 }
 
 type Wrapper = Box<dyn FnOnce(Arc<dyn Work>) -> Arc<dyn Work> + Send>;
@@ -231,7 +239,8 @@ impl Node {
     /// Fails if Redis cannot be reached or refuses the node at the start. Once it has joined, the node survives every
     /// outage of Redis. The runtime must have its timers and its I/O enabled.
     pub async fn run(self) -> Result<()> {
-        self.until(signals::stop()).await
+        let signals = StopSignals::listen();
+        self.until(signals.first()).await
     }
 
     /// Joins the ring and works in it like [`run`](Self::run), until `stop` is ready. Signals are left alone. A process can

@@ -27,6 +27,7 @@ use crate::steps::{Bury, Facts, Health, Suspects};
 
 /// A member that was removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Burial {
     /// Its number.
     pub member: MemberId,

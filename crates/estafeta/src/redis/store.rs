@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, FromRedisValue, Value};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::call_error::CallError;
 use super::connection::{ManagedConnection, pauses};
+use super::endpoint::Endpoint;
 use super::reply::Reply;
 use super::session::Session;
 use crate::error::{Error, Result};
@@ -39,6 +40,15 @@ impl Store {
     pub fn new(connection: Arc<ManagedConnection>, ring: RingName) -> Self {
         let keys = Arc::new(Keys::new(&ring));
         Self { main: Arc::clone(&connection), connection, ring, keys, patient_until: None, tries_until: None }
+    }
+
+    /// Connects to Redis, and reconnects on the current runtime whenever the connection breaks, until the guard is gone.
+    pub async fn open(endpoint: Endpoint, ring: RingName, patience: Duration) -> Result<(Self, DropGuard)> {
+        let (connection, keeper) = ManagedConnection::open(endpoint, patience).await?;
+        let (connection, closed) = (Arc::new(connection), CancellationToken::new());
+        let (store, open) = (Self::new(Arc::clone(&connection), ring), closed.clone().drop_guard());
+        tokio::spawn(async move { connection.keep(keeper, closed).await });
+        Ok((store, open))
     }
 
     /// Returns the same store, except that every call retries until Redis answers or `end` is cancelled.
@@ -116,6 +126,26 @@ impl Store {
         )
         .await
         .and_then(|value| Reply::new(script.name, value))
+    }
+
+    /// Like `run_each`, except that missing rights end the tries, even those of a patient store. Returns what Redis says
+    /// about them.
+    pub async fn run_each_unless_forbidden(
+        &self,
+        script: &'static Script,
+        build: impl Fn() -> Call,
+    ) -> Result<Result<Reply, String>> {
+        let build = &build;
+        let answer = self.try_script(script, |session| async move {
+            match self.connection.send(&session, &build().command).await {
+                Err(CallError::Refused(reason)) if reason.starts_with("NOPERM") => Ok(Err(reason)),
+                other => other.map(Ok),
+            }
+        });
+        match answer.await? {
+            Ok(value) => Reply::new(script.name, value).map(Ok),
+            Err(reason) => Ok(Err(reason)),
+        }
     }
 
     /// Sends a call until Redis answers. If Redis does not know the script, it gets the script first.

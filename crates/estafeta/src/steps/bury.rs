@@ -10,7 +10,7 @@ use crate::redis::{Reply, Store};
 
 script!(
     "bury" " flags=allow-oom"
-    uses "clock" "events" "lists" "elements" "ledger" "brakes" "queue" "wakeup" "presence" "office" "hand_back"
+    uses "clock" "notify" "events" "lists" "elements" "ledger" "brakes" "queue" "wakeup" "presence" "office" "hand_back"
 );
 
 /// The facts about a member that never change and that the failure detector needs. All are zero if the member's record

@@ -10,7 +10,7 @@ if not redis.call('GET', schema) then
   return { 'missing' }
 end
 local office = redis.call('HMGET', ledger, 'member', 'number')
-redis.call('STRLEN', checkpoint)
+redis.call('GETRANGE', checkpoint, 0, 0)
 if office[1] then
   return { 'office', tonumber(office[2]) or 0 }
 end

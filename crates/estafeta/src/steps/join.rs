@@ -9,7 +9,7 @@ use crate::keys::Keys;
 use crate::layout::{KNOWN_WORDS, Layouts};
 use crate::redis::{Reply, Store};
 
-script!("join" " flags=allow-oom" uses "clock" "events" "ledger" "layout" "office");
+script!("join" " flags=allow-oom" uses "clock" "notify" "events" "ledger" "layout" "office");
 
 /// What a member registers about itself when it joins.
 pub(crate) struct Introduction<'a> {

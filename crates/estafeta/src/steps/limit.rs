@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::keys::Keys;
 use crate::redis::Store;
 
-script!("limit" " flags=allow-oom" uses "clock" "events" "ledger" "brakes" "queue" "wakeup");
+script!("limit" " flags=allow-oom" uses "clock" "notify" "events" "ledger" "brakes" "queue" "wakeup");
 
 /// The highest limit on messages in flight.
 const MOST_IN_FLIGHT: u64 = 1_000_000_000;

@@ -90,8 +90,8 @@ static SCRIPTS: [&Script; 20] = [
 ];
 
 /// Converts a duration to the form that scripts expect.
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 /// Converts a boolean to the form that scripts expect.

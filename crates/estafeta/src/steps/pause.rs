@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::keys::Keys;
 use crate::redis::{Reply, Store};
 
-script!("pause" " flags=allow-oom" uses "clock" "events" "ledger" "brakes" "queue" "wakeup");
+script!("pause" " flags=allow-oom" uses "clock" "notify" "events" "ledger" "brakes" "queue" "wakeup");
 
 /// What a pause stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -10,7 +10,7 @@ use crate::message::Message;
 use crate::pack;
 use crate::redis::{Reply, Store};
 
-script!("publish" "" uses "clock" "lists" "ledger" "brakes" "queue" "wakeup");
+script!("publish" "" uses "clock" "notify" "lists" "ledger" "brakes" "queue" "wakeup");
 
 /// The messages of one call, and the conditions under which they are published.
 pub(crate) struct Dispatch<'a> {

@@ -6,7 +6,7 @@ use crate::identity::{Epoch, Incarnation};
 use crate::keys::Keys;
 use crate::redis::{Reply, Store};
 
-script!("report" " flags=allow-oom" uses "clock" "events" "ledger" "office");
+script!("report" " flags=allow-oom" uses "clock" "notify" "events" "ledger" "office");
 
 /// One failure of the generator's source.
 pub(crate) struct SourceFailure<'a> {

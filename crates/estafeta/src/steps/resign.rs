@@ -6,7 +6,7 @@ use crate::identity::{Epoch, Incarnation};
 use crate::keys::Keys;
 use crate::redis::Store;
 
-script!("resign" " flags=allow-oom" uses "clock" "events" "office");
+script!("resign" " flags=allow-oom" uses "clock" "notify" "events" "office");
 
 pub(super) fn call(keys: &Keys, me: Incarnation, epoch: Epoch) -> Call {
     let mut call =

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::keys::Keys;
 use crate::redis::Store;
 
-script!("resolve" " flags=allow-oom" uses "clock" "events" "lists" "elements" "ledger" "brakes" "queue" "wakeup");
+script!("resolve" " flags=allow-oom" uses "clock" "notify" "events" "lists" "elements" "ledger" "brakes" "queue" "wakeup");
 
 pub(super) fn call(keys: &Keys, verb: &str, elements: &[(u64, &[u8])]) -> Call {
     let mut call = SCRIPT.call(&[

@@ -11,7 +11,7 @@ use crate::message::Message;
 use crate::pack;
 use crate::redis::{Reply, Store};
 
-script!("submit" "" uses "clock" "lists" "ledger" "layout" "publishers" "brakes" "queue" "later" "wakeup" "singles");
+script!("submit" "" uses "clock" "notify" "lists" "ledger" "layout" "publishers" "brakes" "queue" "later" "wakeup" "singles");
 
 /// How long the ring remembers the last call of a publisher, to recognise a repeat of it.
 pub(super) const MEMORY: Duration = Duration::from_secs(600);
@@ -112,7 +112,7 @@ pub(super) fn call(keys: &Keys, submission: &Submission<'_>) -> Call {
             .arg("key-number", number)
             .arg("fingerprint", key.map_or("", |key| &key.fingerprint))
             .arg("window-ms", key.map_or(0, |key| millis(key.window).max(1)))
-            .arg("delay-ms", millis(delay + Duration::from_nanos(999_999)))
+            .arg("delay-ms", millis(delay))
             .arg("element", element);
     }
     call

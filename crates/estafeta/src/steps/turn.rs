@@ -10,7 +10,7 @@ use crate::identity::Identity;
 use crate::keys::Keys;
 use crate::redis::{Reply, Store};
 
-script!("turn" " flags=allow-oom" uses "clock" "lists" "elements" "ledger" "layout" "cursor" "brakes"
+script!("turn" " flags=allow-oom" uses "clock" "notify" "lists" "elements" "ledger" "layout" "cursor" "brakes"
     "queue" "later" "wakeup" "singles" "outcomes" "effects");
 
 /// A message with this many deaths is a suspect. A member holds only one at a time.
@@ -90,8 +90,8 @@ pub(crate) enum Turn {
         claimed: u64,
         /// Whether more messages wait in the queue.
         waits: bool,
-        /// After this time the member makes a turn because a pause ends or delayed messages are due, if it stands first
-        /// in the line of idle members.
+        /// After this time the member makes a turn because a pause ends, the rate allows a claim, or delayed messages
+        /// are due, if it stands first in the line of idle members.
         due: Option<Duration>,
         /// Whether handling is paused.
         paused: bool,
@@ -102,6 +102,8 @@ pub(crate) enum Turn {
     },
     /// The member has lost the identity under which it called.
     Lost,
+    /// The node may not write to one of the rings to which messages are forwarded. Nothing was applied.
+    Forbidden { reason: String },
 }
 
 /// Counts how often `turn` is sent, so that a try that its own repeat overtook is recognised as late.
@@ -197,6 +199,12 @@ impl Store {
             let this_try = TRIES.fetch_add(1, Ordering::Relaxed) + 1;
             call(self.keys(), me, this_try, settlement, journal)
         };
-        read(self.run_each(&SCRIPT, build).await?)
+        if !settlement.effects.iter().any(|message| message.effects.leave(self.ring())) {
+            return read(self.run_each(&SCRIPT, build).await?);
+        }
+        match self.run_each_unless_forbidden(&SCRIPT, build).await? {
+            Ok(reply) => read(reply),
+            Err(reason) => Ok(Turn::Forbidden { reason }),
+        }
     }
 }

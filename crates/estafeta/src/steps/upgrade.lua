@@ -55,6 +55,6 @@ save_queue(queue)
 announce(events, 'upgraded', 'from', from, 'to', ARGV[1], 'returned', returned)
 -- Calls every former member, so that it looks at once and joins again.
 for _, one in ipairs(all) do
-  redis.call('PUBLISH', channels .. one.incarnation, 'office')
+  notify(channels .. one.incarnation, 'office')
 end
 return { 'upgraded', tonumber(from), returned }

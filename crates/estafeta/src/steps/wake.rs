@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::keys::Keys;
 use crate::redis::Store;
 
-script!("wake" " flags=allow-oom" uses "clock" "ledger" "brakes" "queue" "wakeup");
+script!("wake" " flags=allow-oom" uses "clock" "notify" "ledger" "brakes" "queue" "wakeup");
 
 pub(super) fn call(keys: &Keys) -> Call {
     let mut call = SCRIPT.call(&[("ready", &keys.ready), ("ledger", &keys.ledger)]);

@@ -244,3 +244,28 @@ async fn large_effects_are_spread_over_several_turns() {
     let large: Vec<String> = redis::cmd("KEYS").arg("{estafeta}:u:large:*").query(&mut connection).unwrap();
     assert_eq!(large.len(), 60);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forward_without_the_right_to_the_other_ring_makes_a_dead_letter_and_holds_up_nothing() {
+    let redis = RedisServer::start();
+    let mut user = redis::cmd("ACL");
+    user.arg(&["SETUSER", "poor", "on", ">pw", "~{estafeta}:*", "&{estafeta}:*", "+@all"]);
+    user.exec(&mut redis.connect()).unwrap();
+    let mut settings = config(&redis);
+    settings.redis = format!("{}?user=poor&pass=pw", redis.url()).parse().unwrap();
+    (settings.generator_handles, settings.limit) = (true, Some(4));
+    let forward = |message: &Message| {
+        let done = Outcome::done().add("count", 1);
+        Ok(if message.id == 2 { done.forward(&next_ring(), "x") } else { done })
+    };
+    let node = RunningNode::start(settings, Counter(0), EffectHandler(forward));
+    let ring = ring(&redis).await;
+    eventually(&ring, "all are settled", |now| now.done == 3 && now.errors_kept == 1).await;
+    let errors = ring.errors(0, 1).await.unwrap();
+    assert_eq!(errors[0].message.id, 2);
+    assert!(errors[0].reason.starts_with("forward: Redis refuses it: NOPERM"), "{}", errors[0].reason);
+    node.notices.wait_for("failed #2.1: forward: Redis refuses it: NOPERM").await;
+    let count: u64 = redis::cmd("GET").arg("{estafeta}:u:count").query(&mut redis.connect()).unwrap();
+    assert_eq!(count, 3, "the message that failed has no effect");
+    node.stop().await.unwrap();
+}

@@ -8,7 +8,7 @@ use estafeta::{Batch, Failure, Feed, Job, Node, feed_of};
 use estafeta_testbed::RedisServer;
 use futures_util::{StreamExt as _, stream};
 
-use crate::support::{Keep, Notices, RunningNode, config, eventually, ring};
+use crate::support::{Counter, Keep, Notices, RunningNode, config, eventually, ring};
 
 /// Makes the numbers 1, 2, 3, each in a batch, and notes what it is told and what Redis holds then.
 struct Numbers {
@@ -123,4 +123,40 @@ async fn a_stream_of_large_items_is_cut_into_batches_that_fit() {
     assert_eq!(batches, ["generated 4 from #1", "generated 4 from #5", "generated 4 from #9"]);
     tokio::time::timeout(Duration::from_millis(100), one.notices.wait_for("SourceFailed")).await.unwrap_err();
     one.stop().await.unwrap();
+}
+
+/// Makes batches, and cannot acknowledge them where they come from.
+struct Unacknowledged;
+
+impl Feed for Unacknowledged {
+    type Body = Bytes;
+    type Checkpoint = u64;
+
+    async fn open(&mut self, _: Option<u64>) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Result<Batch<Bytes, u64>, Failure> {
+        Ok(Batch::one(Bytes::from("x")).checkpoint(1))
+    }
+
+    async fn published(&mut self, _: &u64) -> Result<(), Failure> {
+        Err(Failure::new("the origin is away"))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_feed_that_never_acknowledges_gives_way_after_five_failures() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    settings.interval = Duration::ZERO;
+    let one = RunningNode::start_feed(settings.clone(), Unacknowledged, Keep::default());
+    one.notices.wait_for("BecameGenerator").await;
+    let other = RunningNode::start(settings, Counter(0), Keep::default());
+    other.notices.wait_for("BecameGenerator").await;
+    let reported = one.notices.all();
+    let last = reported.iter().rfind(|line| line.starts_with("SourceFailed")).expect("it failed");
+    assert!(last.contains("in_a_row: 5"), "{last}");
+    one.stop().await.unwrap();
+    other.stop().await.unwrap();
 }

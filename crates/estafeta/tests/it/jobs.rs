@@ -10,7 +10,7 @@ use estafeta_testbed::RedisServer;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use crate::support::{Notices, RunningNode, config, eventually, ring};
+use crate::support::{Notices, RunningNode, SOON, config, eventually, ring};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Work {
@@ -202,4 +202,28 @@ async fn a_node_with_nothing_to_do_is_refused() {
     assert_eq!(error.to_string(), "node: expected something to generate or to handle, got 'neither'");
     assert!(Node::on("http://127.0.0.1", "estafeta").is_err());
     assert!(Node::on("redis://127.0.0.1:1", "no ring").is_err());
+}
+
+/// The message goes back to the queue at that moment, and another node may handle it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blocking_handler_learns_that_the_node_gave_up_on_it_when_it_stopped() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    settings.stop_deadline = Duration::from_millis(100);
+    let publisher: Publisher = Publisher::of(&settings).await.unwrap();
+    let (begun, noticed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let signals = (Arc::clone(&begun), Arc::clone(&noticed));
+    let one = start(Node::with(settings).handle_blocking(move |job: Job<Bytes>| {
+        signals.0.notify_one();
+        while !job.is_cancelled() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        signals.1.notify_one();
+        Ok(())
+    }));
+    publisher.publish("x").await.unwrap();
+    begun.notified().await;
+    one.stop().await.unwrap();
+    tokio::time::timeout(SOON, noticed.notified()).await.expect("long before its time limit");
+    assert_eq!(ring(&redis).await.snapshot(0).await.unwrap().waiting, 1);
 }

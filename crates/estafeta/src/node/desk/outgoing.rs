@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::{Claimed, DeskState, Handled, SETTLING};
 use crate::effects;
+use crate::keys::RingName;
 use crate::message::Message;
 use crate::observer::Postponed;
 use crate::steps::{BadEffects, Disposition, MessageEffects, NotDone, Part, Settlement};
@@ -24,6 +25,8 @@ pub(in crate::node) struct Outgoing {
     with_effects: Vec<usize>,
     /// What the effects of this turn cost so far.
     cost: usize,
+    /// Some results have to wait for the next turn, because this one has no room for their effects.
+    pub(super) is_full: bool,
 }
 
 impl Outgoing {
@@ -34,7 +37,25 @@ impl Outgoing {
         if fits {
             self.cost = cost;
         }
+        self.is_full |= !fits;
         fits
+    }
+
+    /// Makes dead letters of the messages that are forwarded to rings other than this one, because the node may not write
+    /// there.
+    pub fn give_up_forwards(&mut self, ring: &RingName, reason: &str) {
+        let effects = std::mem::take(&mut self.settlement.effects);
+        for (message, at) in effects.into_iter().zip(std::mem::take(&mut self.with_effects)) {
+            if message.effects.leave(ring) {
+                let MessageEffects { name, index, .. } = message;
+                let disposition = Disposition::Fail { reason: reason.to_owned() };
+                self.settlement.not_done.push(NotDone { name, index, disposition });
+                self.failures.push((at, reason.to_owned()));
+            } else {
+                self.settlement.effects.push(message);
+                self.with_effects.push(at);
+            }
+        }
     }
 
     /// Notes which messages became dead letters because Redis refused their effects.

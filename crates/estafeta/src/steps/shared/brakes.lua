@@ -17,7 +17,7 @@ local function brakes()
   -- What is left of the rate now. At most one message and those of 100 ms can be saved up. So a member that comes up to
   -- 100 ms late does not lose its share.
   local function credit_of(queue)
-    local gained = math.max(queue.now - queue.since, 0) * queue.rate
+    local gained = (queue.now - queue.since) * queue.rate
     return math.min(queue.credit + gained, queue.per + 100 * queue.rate)
   end
 
@@ -50,6 +50,8 @@ local function brakes()
       queue[name] = math.min(tonumber(values[i] or (i <= 2 and never or 0)), never)
     end
     queue.brakes, queue.now = field, now_ms()
+    -- If the clock was set back, the rate goes on from now.
+    queue.since = math.min(queue.since, queue.now)
     if queue.handling ~= 0 then
       queue.known = queue.handling < never and queue.handling or 0
       queue.ends = queue.handling <= queue.now

@@ -26,7 +26,7 @@ end
 local function call_heir(succession, channels, leaving)
   for _, heir in ipairs(redis.call('ZRANGE', succession, 0, 1)) do
     if heir ~= leaving then
-      redis.call('PUBLISH', channels .. heir, 'office')
+      notify(channels .. heir, 'office')
       return
     end
   end

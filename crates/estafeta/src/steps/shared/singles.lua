@@ -5,7 +5,8 @@
 
 -- The name of a message that was never delivered, or nil. Its counts begin at index `from` of the element.
 local function single_name(element, from)
-  local _, last, bytes = string.find(element, '^0 0 0 0 %d+ 15:estafeta%-single(%d+):', from)
+  -- Without headers, the same text would be the beginning of the body.
+  local _, last, bytes = string.find(element, '^0 0 0 0 [1-9]%d* 15:estafeta%-single(%d+):', from)
   return last and string.sub(element, last + 1, last + bytes)
 end
 

@@ -14,7 +14,7 @@ end
 
 -- Calls the first member in line, if messages wait or `is_due`, unless none may be claimed. A member whose channel has
 -- no subscriber is passed over: it is dead or about to reconnect, and a member that reconnects looks at the queue by
--- itself.
+-- itself. If the caller may not use the channels, the line stays as it is, and the next sweep calls the first.
 --
 -- The member that is then the first in line makes the next turn without a call: when a pause ends, when the rate allows
 -- a claim, or when a delayed message is due. `due MS` on its channel names the time from now in milliseconds. It is not
@@ -23,8 +23,12 @@ end
 local function wake_one(queue, channels, me, is_due)
   while queue.room > 0 and (is_due or queue.length > 0) and queue.idle ~= '' do
     local first, rest = string.match(queue.idle, '^(%S*)%s?(.*)$')
+    local listeners = notify(channels .. first, 'work')
+    if not listeners then
+      return nil
+    end
     queue.idle = rest
-    if redis.call('PUBLISH', channels .. first, 'work') > 0 then
+    if listeners > 0 then
       break
     end
   end
@@ -39,7 +43,7 @@ local function wake_one(queue, channels, me, is_due)
     local wait = math.max(alarm - (queue.now or now_ms()), 0)
     if first == me then
       return wait
-    elseif redis.call('PUBLISH', channels .. first, 'due ' .. text(wait)) > 0 then
+    elseif notify(channels .. first, 'due ' .. text(wait)) ~= 0 then
       return nil
     end
     queue.idle = rest

@@ -132,6 +132,19 @@ async fn claims_follow_the_rate_and_few_can_be_saved_up() {
     bench.assert_balanced().await;
 }
 
+#[tokio::test]
+async fn after_the_clock_was_set_back_the_rate_goes_on_from_then() {
+    let bench = TestBench::new().await;
+    let (generator, term, [one, _]) = bench.three_nodes().await;
+    bench.publish(generator, &term, 0, &["x"; 10]).await;
+    bench.set_brakes(&format!("0 0 0 0 50 1000 0 {}", bench.now() + 3_600_000));
+    assert_eq!(bench.make(one, &bench.wants(one, 1, 1, 0)).await.unwrap().messages().len(), 0);
+    until("the next message may be claimed", async || {
+        !bench.make(one, &bench.wants(one, 1, 1, 0)).await.unwrap().messages().is_empty()
+    })
+    .await;
+}
+
 /// A fast rate opens for the messages of 10 ms, so that a node does not make a turn for each.
 #[tokio::test]
 async fn a_fast_rate_opens_every_ten_milliseconds_and_a_slow_one_for_each_message() {

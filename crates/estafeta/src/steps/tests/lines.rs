@@ -320,3 +320,28 @@ async fn a_message_with_deaths_is_never_in_a_reserve_and_brings_none_along() {
         assert_eq!(ids(free, each).await, [2], "a lane that wants {each}");
     }
 }
+
+/// Redis checks the right to a channel only when a script uses it, and the step has written by then.
+#[tokio::test]
+async fn a_step_of_a_user_without_channels_is_applied_as_a_whole_and_leaves_the_line_as_it_is() {
+    let bench = TestBench::new().await;
+    let (_, _, [one, two]) = bench.three_nodes().await;
+    let mut calls = bench.ears(&[one, two]);
+    bench.stand_in_line(one).await;
+    bench.stand_in_line(two).await;
+    bench.ask::<()>(&["ACL", "SETUSER", "poor", "on", ">pw", "~*", "resetchannels", "+@all"]);
+    let url = format!("{}?user=poor&pass=pw", bench.redis.url());
+    let (connection, _keeper) = ManagedConnection::open(url.parse().unwrap(), LEASE).await.unwrap();
+    let poor = Store::new(Arc::new(connection), bench.store.ring().clone());
+    for sequence in 1..=2 {
+        let submitted = poor.submit(&submission(sequence, &[draft("x", None)])).await.unwrap();
+        let Submit::Submitted(ids) = submitted else { panic!("{submitted:?}") };
+        assert_eq!(ids[0].id, sequence);
+    }
+    let delayed = NewMessage { delay: LEASE, ..draft("later", None) };
+    poor.submit(&submission(3, &[delayed])).await.unwrap();
+    bench.assert_balanced().await;
+    assert_eq!((calls.all(), bench.line()), (vec![], bench.names(&[one, two])), "nobody was called");
+    bench.store.wake().await.unwrap();
+    assert_eq!((calls.all(), bench.line()), (vec![one.incarnation], bench.names(&[two])), "a sweep does it");
+}

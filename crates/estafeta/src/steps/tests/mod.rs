@@ -257,6 +257,7 @@ impl TestBench {
                 Some(Applied { cursor, claimed, waits, due, paused, claims, bad })
             }
             Turn::Lost => None,
+            Turn::Forbidden { reason } => panic!("{reason}"),
         }
     }
 

@@ -130,8 +130,12 @@ async fn only_a_message_without_key_and_delay_takes_a_name_and_only_by_its_first
         NewMessage { delay: LEASE, ..single("b", "n") },
         NewMessage { message: plain.message.with_headers(second), ..plain },
         draft("0 0 0 0 19 15:estafeta-single1:nx", None),
+        draft("15:estafeta-single1:n", None),
+        draft("15:estafeta-single1:n", None),
     ];
-    assert_eq!(bench.receipts(1, &messages).await, [1, 2, 3, 4]);
+    for (call, message) in messages.chunks(1).enumerate() {
+        assert_eq!(bench.receipts(call as u64 + 1, message).await, [call as i64 + 1]);
+    }
     assert_eq!(bench.single_names(), (vec![], 0));
 }
 

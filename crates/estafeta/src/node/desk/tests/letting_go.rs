@@ -118,6 +118,11 @@ fn effects_of_more_than_a_megabyte_are_spread_over_several_turns() {
         assert_eq!(handled.iter().any(|message| message.id == 5000), turns == 0);
         settled.extend(handled.iter().map(|message| message.id));
         with_effects.extend(settlement.effects.iter().map(|it| it.id));
+        assert_eq!(
+            settlement.want == 0,
+            with_effects.len() < 11,
+            "it claims only when nothing is left behind"
+        );
         turns += 1;
         test.apply(&[], false);
     }
