@@ -153,9 +153,9 @@ impl Config {
         if !(Duration::ZERO..=year).contains(&self.retry.first) {
             return Err(Error::expected("backoff", "at most a year", shown(self.retry.first)));
         }
-        if !(self.retry.first..=year).contains(&self.retry.most) {
+        if !(self.retry.first..=year).contains(&self.retry.longest) {
             let expected = "at least as long as the first wait and at most a year";
-            return Err(Error::expected("longest wait", expected, shown(self.retry.most)));
+            return Err(Error::expected("longest wait", expected, shown(self.retry.longest)));
         }
         if !(1.0..=1000.0).contains(&self.retry.factor) {
             return Err(Error::expected("backoff factor", "1 to 1000", self.retry.factor));

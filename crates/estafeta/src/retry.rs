@@ -10,36 +10,73 @@ use crate::steps::Disposition;
 
 /// How often a message is tried, and how long it waits after each failure.
 ///
-/// The first wait is `first`, and each further one is longer by `factor`. With the defaults, a message that always fails
-/// becomes a dead letter after about 83 minutes.
+/// ```
+/// # use std::time::Duration;
+/// use estafeta::Retry;
+///
+/// // 12 attempts: waits of 10 s, 40 s, 160 s ... up to an hour, each a little longer or shorter at random.
+/// let patient = Retry::exponential(Duration::from_secs(10)).attempts(12);
+/// // 5 attempts, a minute apart.
+/// let steady = Retry::fixed(Duration::from_secs(60)).attempts(5);
+/// ```
+///
+/// The default is 8 attempts with a first wait of 1 s. A message that always fails then becomes a dead letter after about
+/// 83 minutes.
 #[derive(Clone, Debug, PartialEq)]
+#[must_use = "a rule does nothing until a node has it"]
 pub struct Retry {
-    /// A message becomes a dead letter when it has failed this often. 1 means no retry. Default: 8.
-    pub attempts: u32,
-    /// The wait after the first failure. Default: 1 s.
-    pub first: Duration,
-    /// How much longer each wait is than the one before. Default: 4.
-    pub factor: f64,
-    /// The longest wait. Default: 1 h.
-    pub most: Duration,
-    /// How much a wait may differ at random, as a part of it, so that messages that failed together do not come back
-    /// together. Default: 0.25.
-    pub jitter: f64,
+    pub(crate) attempts: u32,
+    pub(crate) first: Duration,
+    pub(crate) factor: f64,
+    pub(crate) longest: Duration,
+    pub(crate) jitter: f64,
 }
 
 impl Default for Retry {
     fn default() -> Self {
-        Self {
-            attempts: 8,
-            first: Duration::from_secs(1),
-            factor: 4.0,
-            most: Duration::from_secs(3600),
-            jitter: 0.25,
-        }
+        Self::exponential(Duration::from_secs(1))
     }
 }
 
 impl Retry {
+    /// Waits that grow: `first` after the first failure, and four times as long after each further one, up to an hour.
+    /// There are 8 attempts.
+    pub fn exponential(first: Duration) -> Self {
+        let longest = first.max(Duration::from_secs(3600));
+        Self { attempts: 8, first, factor: 4.0, longest, jitter: 0.25 }
+    }
+
+    /// The same wait after each failure. There are 8 attempts.
+    pub fn fixed(wait: Duration) -> Self {
+        Self { factor: 1.0, longest: wait, ..Self::exponential(wait) }
+    }
+
+    /// No retries: the first failure makes the message a dead letter.
+    pub fn never() -> Self {
+        Self::default().attempts(1)
+    }
+
+    /// A message becomes a dead letter when it has failed this often.
+    pub fn attempts(self, attempts: u32) -> Self {
+        Self { attempts, ..self }
+    }
+
+    /// How much longer each wait is than the one before. It is 4 for [`exponential`](Self::exponential) waits.
+    pub fn factor(self, factor: f64) -> Self {
+        Self { factor, ..self }
+    }
+
+    /// The longest wait, which is never shorter than the first one.
+    pub fn longest(self, longest: Duration) -> Self {
+        Self { longest, ..self }
+    }
+
+    /// How much a wait may differ at random, as a part of it, so that messages that failed together do not come back
+    /// together. Default: 0.25.
+    pub fn jitter(self, jitter: f64) -> Self {
+        Self { jitter, ..self }
+    }
+
     /// What becomes of a message, or None if it is done. This is the only place that decides it. `chance` is a random
     /// number from 0 to 1.
     pub(crate) fn disposition(
@@ -79,10 +116,10 @@ impl Retry {
 
     /// The wait of a message that failed `failures` times before.
     fn wait(&self, failures: u32, chance: f64) -> Duration {
-        let most = self.most.as_secs_f64();
-        let wait = (self.first.as_secs_f64() * self.factor.powf(f64::from(failures))).min(most);
+        let longest = self.longest.as_secs_f64();
+        let wait = (self.first.as_secs_f64() * self.factor.powf(f64::from(failures))).min(longest);
         let wait = wait * (1.0 - self.jitter + 2.0 * self.jitter * chance);
-        Duration::from_secs_f64(wait.min(most))
+        Duration::from_secs_f64(wait.min(longest))
     }
 }
 
@@ -107,6 +144,11 @@ mod tests {
         let waits: Vec<u64> = (0..7).map(|failures| Retry::default().wait(failures, 0.5).as_secs()).collect();
         assert_eq!(waits, [1, 4, 16, 64, 256, 1024, 3600]);
         assert_eq!(Retry::default().wait(u32::MAX, 0.5).as_secs(), 3600);
+        let fixed = Retry::fixed(7 * SECOND);
+        assert_eq!([fixed.wait(0, 0.5), fixed.wait(5, 0.5)], [7 * SECOND; 2]);
+        let hours = Retry::exponential(7200 * SECOND);
+        assert_eq!([hours.wait(0, 0.5), hours.wait(5, 0.5)], [7200 * SECOND; 2]);
+        assert_eq!(Retry::default().factor(2.0).longest(3 * SECOND).wait(9, 0.5), 3 * SECOND);
     }
 
     #[test]
@@ -114,7 +156,7 @@ mod tests {
         let wait = |failures, chance| Retry::default().wait(failures, chance).as_secs_f64();
         assert_eq!([wait(1, 0.0), wait(1, 1.0)], [3.0, 5.0]);
         assert_eq!([wait(9, 0.0), wait(9, 1.0)], [2700.0, 3600.0]);
-        let steady = Retry { jitter: 0.0, ..Retry::default() };
+        let steady = Retry::default().jitter(0.0);
         assert_eq!([steady.wait(1, 0.0), steady.wait(1, 1.0)], [4 * SECOND; 2]);
     }
 
@@ -128,8 +170,8 @@ mod tests {
         assert_eq!(disposition(7, Err(Failure::new("no"))), fail, "the eighth attempt was the last one");
         assert_eq!(disposition(7, Err(Failure::retry_after(SECOND, "no"))), fail);
         assert_eq!(disposition(0, Err(Failure::fatal("no"))), fail, "at once");
-        let once = Retry { attempts: 1, ..Retry::default() };
-        assert_eq!(once.disposition(&after_failures(0), Err(Failure::new("no")), 0.5), fail);
+        let never = Retry::never().disposition(&after_failures(0), Err(Failure::new("no")), 0.5);
+        assert_eq!(never, fail);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use estafeta::{Failure, Message, Outcome, Selection};
+use estafeta::{Failure, Message, Outcome, Retry, Selection};
 use estafeta_testbed::RedisServer;
 use tokio::sync::Notify;
 
@@ -31,7 +31,7 @@ async fn a_failure_and_a_panic_become_errors_with_their_reasons() {
     let mut settings = config(&redis);
     settings.limit = Some(3);
     settings.until_done = true;
-    settings.retry.attempts = 1;
+    settings.retry = Retry::never();
     let one = RunningNode::start(settings.clone(), Counter(0), Moody);
     one.notices.wait_for("LimitReached").await;
     let other = RunningNode::start(settings, Counter(0), Moody);
@@ -179,7 +179,7 @@ async fn a_panic_after_the_time_limit_or_while_the_answer_is_converted_ends_no_n
     let redis = RedisServer::start();
     let mut settings = config(&redis);
     (settings.generator_handles, settings.time_limit) = (true, Duration::from_millis(200));
-    (settings.limit, settings.until_done, settings.retry.attempts) = (Some(3), true, 1);
+    (settings.limit, settings.until_done, settings.retry) = (Some(3), true, Retry::never());
     let one = RunningNode::start(settings, Counter(0), Treacherous);
     let notices = one.notices.clone();
     one.ended().await.unwrap();

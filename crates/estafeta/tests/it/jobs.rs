@@ -38,7 +38,7 @@ async fn a_typed_body_arrives_as_it_was_published_with_all_that_belongs_to_it() 
             _ => Ok(Outcome::done()),
         }
     });
-    let one = start(node.retry(Retry { attempts: 3, ..Retry::default() }));
+    let one = start(node.retry(Retry::default().attempts(3)));
     let mail = Work::Mail { to: "me".into() };
     let receipt = publisher.publish(&mail).header("lang", "de").await.unwrap();
     publisher.publish_all([&Work::Report(7)]).await.unwrap();
@@ -133,7 +133,7 @@ async fn a_blocking_handler_beyond_its_time_is_stuck_until_it_notices() {
             Err("too late".into())
         },
     );
-    let retry = Retry { first: Duration::ZERO, most: Duration::ZERO, ..Retry::default() };
+    let retry = Retry::fixed(Duration::ZERO);
     let one = start(node.retry(retry));
     publisher.publish("x").await.unwrap();
     one.notices.wait_for("HandlerStuck").await;
@@ -152,7 +152,7 @@ async fn a_panic_of_a_blocking_handler_is_its_failure() {
     let redis = RedisServer::start();
     let settings = config(&redis);
     let publisher: Publisher = Publisher::of(&settings).await.unwrap();
-    let node = Node::with(settings).retry(Retry { attempts: 1, ..Retry::default() });
+    let node = Node::with(settings).retry(Retry::never());
     let one = start(node.handle_blocking(|_: Job<Bytes>| -> Result<(), Failure> { panic!("no way") }));
     publisher.publish("x").await.unwrap();
     one.notices.wait_for("failed #1.1: the handler panicked: no way").await;

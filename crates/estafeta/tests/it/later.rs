@@ -51,7 +51,7 @@ fn nap(message: &Message) -> Result<Outcome, Failure> {
 fn settings(redis: &RedisServer, limit: u64) -> Config {
     let mut settings = config(redis);
     (settings.limit, settings.journal) = (Some(limit), true);
-    settings.retry = Retry { attempts: 3, first: Duration::from_millis(20), ..Retry::default() };
+    settings.retry = Retry::exponential(Duration::from_millis(20)).attempts(3);
     settings
 }
 
@@ -266,12 +266,12 @@ async fn impossible_settings_of_retries_are_refused() {
     let redis = RedisServer::start();
     let second = Duration::from_secs(1);
     let impossible = [
-        (Retry { attempts: 0, ..Retry::default() }, "attempts"),
-        (Retry { first: 40_000_000 * second, ..Retry::default() }, "backoff"),
-        (Retry { first: 2 * second, most: second, ..Retry::default() }, "longest wait"),
-        (Retry { factor: 0.5, ..Retry::default() }, "backoff factor"),
-        (Retry { factor: f64::NAN, ..Retry::default() }, "backoff factor"),
-        (Retry { jitter: 1.5, ..Retry::default() }, "jitter"),
+        (Retry::default().attempts(0), "attempts"),
+        (Retry::exponential(40_000_000 * second), "backoff"),
+        (Retry::exponential(2 * second).longest(second), "longest wait"),
+        (Retry::default().factor(0.5), "backoff factor"),
+        (Retry::default().factor(f64::NAN), "backoff factor"),
+        (Retry::default().jitter(1.5), "jitter"),
     ];
     for (retry, name) in impossible {
         let mut settings = Config::new(endpoint(&redis), "estafeta".parse().unwrap());
@@ -279,7 +279,7 @@ async fn impossible_settings_of_retries_are_refused() {
         let error = settings.validate().unwrap_err().to_string();
         assert!(error.starts_with(name), "{error}");
     }
-    let least = Retry { attempts: 1, first: Duration::ZERO, factor: 1.0, most: Duration::ZERO, jitter: 0.0 };
+    let least = Retry::fixed(Duration::ZERO).attempts(1).jitter(0.0);
     let mut settings = Config::new(endpoint(&redis), "estafeta".parse().unwrap());
     settings.retry = least;
     settings.validate().unwrap();

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use estafeta::{Failure, Message, Ring, Snapshot};
+use estafeta::{Failure, Message, Retry, Ring, Snapshot};
 use estafeta_testbed::RedisServer;
 
 use crate::support::{Counter, Handler, Hang, Keep, RunningNode, config, eventually, ring};
@@ -25,7 +25,7 @@ async fn a_handler_that_waits_beyond_its_time_limit_is_dropped_and_its_lane_goes
     let redis = RedisServer::start();
     for concurrency in [1, 2] {
         let mut settings = config(&redis);
-        settings.retry.attempts = 1;
+        settings.retry = Retry::never();
         settings.ring = format!("lanes-{concurrency}").parse().unwrap();
         (settings.generator_handles, settings.concurrency, settings.time_limit) = (true, concurrency, LIMIT);
         (settings.limit, settings.until_done) = (Some(3), true);
@@ -44,7 +44,7 @@ async fn a_handler_that_waits_beyond_its_time_limit_is_dropped_and_its_lane_goes
 async fn the_time_limit_also_holds_on_a_runtime_with_one_thread() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
-    settings.retry.attempts = 1;
+    settings.retry = Retry::never();
     (settings.generator_handles, settings.time_limit) = (true, LIMIT);
     (settings.limit, settings.until_done) = (Some(2), true);
     let one = RunningNode::start(settings, Counter(0), HangOnce);
@@ -104,7 +104,7 @@ async fn a_lane_that_blocks_its_thread_keeps_no_other_lane_from_starting() {
 async fn a_handler_that_blocks_its_thread_loses_its_message_and_keeps_its_lane() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
-    settings.retry.attempts = 1;
+    settings.retry = Retry::never();
     settings.limit = Some(1);
     let one = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     one.notices.wait_for("LimitReached").await;

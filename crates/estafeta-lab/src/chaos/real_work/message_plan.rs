@@ -20,13 +20,8 @@ const ATTEMPTS: u32 = 4;
 
 /// The settings of all nodes: when a message is tried again whose handler does not say so.
 pub fn retry() -> Retry {
-    Retry {
-        attempts: ATTEMPTS,
-        first: Duration::from_millis(40),
-        factor: 2.0,
-        most: Duration::from_secs(1),
-        jitter: 0.25,
-    }
+    let first = Duration::from_millis(40);
+    Retry::exponential(first).factor(2.0).longest(Duration::from_secs(1)).attempts(ATTEMPTS)
 }
 
 /// How many totals there are in Redis.
