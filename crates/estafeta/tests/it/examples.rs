@@ -2,12 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use estafeta::Publisher;
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::post;
+use estafeta::{Activity, Publisher};
 use estafeta_testbed::{Process, RedisServer};
 use nix::sys::signal::Signal;
+use serde_json::json;
+use tokio::net::TcpListener;
 
 use crate::support::{SOON, changed, config, eventually};
 
@@ -103,4 +113,99 @@ async fn the_pipeline_counts_exactly_although_its_nodes_are_killed() {
         node.signal(Signal::SIGTERM);
         assert!(node.output(SOON).status.success());
     }
+}
+
+/// Requests to one path of the receiver: their idempotency keys.
+type Requests = Arc<Mutex<BTreeMap<String, Vec<String>>>>;
+
+/// A receiver of webhooks that fails on purpose, as the path of a request says. Returns its address, and what it got.
+async fn receiver() -> (SocketAddr, Requests) {
+    async fn answer(
+        State(requests): State<Requests>,
+        Path(path): Path<String>,
+        headers: HeaderMap,
+    ) -> Response {
+        let key = headers["idempotency-key"].to_str().unwrap().to_owned();
+        let mut requests = requests.lock().unwrap();
+        let keys = requests.entry(path.clone()).or_default();
+        keys.push(key);
+        let status = match (path.as_str(), keys.len()) {
+            ("gone", _) => StatusCode::GONE,
+            ("busy", 1) => return (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "0")]).into_response(),
+            ("broken", 1 | 2) => StatusCode::INTERNAL_SERVER_ERROR,
+            _ => StatusCode::OK,
+        };
+        status.into_response()
+    }
+    let requests = Requests::default();
+    let service = Router::new().route("/{path}", post(answer)).with_state(Arc::clone(&requests));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, service).await.unwrap() });
+    (address, requests)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_webhook_sender_snoozes_retries_and_gives_up_as_its_receivers_answer() {
+    let redis = RedisServer::start();
+    let (address, requests) = receiver().await;
+    let node = start(&redis, "webhooks", &["0"]);
+    let publisher = Publisher::<serde_json::Value>::on(&redis.url(), "hooks").await.unwrap();
+    for path in ["fine", "busy", "broken", "gone"] {
+        let hook = json!({ "url": format!("http://{address}/{path}"), "event": { "order": 17 } });
+        publisher.publish(&hook).await.unwrap();
+    }
+    let hooks = ring(&redis, "hooks").await;
+    let snapshot = eventually(&hooks, "all are settled", |now| now.done == 3 && now.errors_kept == 1).await;
+    assert_eq!((snapshot.retries, snapshot.snoozes), (2, 1), "{snapshot:?}");
+    let errors = hooks.errors(0, 9).await.unwrap();
+    assert_eq!((errors[0].message.id, &*errors[0].reason), (4, "410 Gone"));
+    let requests = requests.lock().unwrap().clone();
+    for (path, count) in [("fine", 1), ("busy", 2), ("broken", 3), ("gone", 1)] {
+        let keys = &requests[path];
+        assert_eq!(keys.len(), count, "{path}: {keys:?}");
+        assert!(keys.iter().all(|key| *key == keys[0] && key.starts_with("hooks/")), "{path}: {keys:?}");
+    }
+    node.signal(Signal::SIGTERM);
+    assert!(node.output(SOON).status.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_http_service_publishes_an_order_once_however_often_it_is_sent() {
+    let redis = RedisServer::start();
+    let service = start(&redis, "http_service", &["127.0.0.1:0"]);
+    let line = service.wait_for_line(SOON, |line| line.starts_with("listening on "));
+    let url = format!("http://{}/orders", line.trim_start_matches("listening on "));
+    let http = reqwest::Client::new();
+    let send = async |id: &str, pizzas: u32| {
+        let order = json!({ "id": id, "pizzas": pizzas });
+        let reply = http.post(&url).json(&order).send().await.unwrap();
+        (reply.status().as_u16(), reply.text().await.unwrap())
+    };
+    assert_eq!(send("17", 2).await, (202, r#"{"number":1,"duplicate":false}"#.into()));
+    assert_eq!(send("17", 2).await, (202, r#"{"number":1,"duplicate":true}"#.into()), "a second click");
+    let (status, text) = send("17", 3).await;
+    assert!(status == 409 && text.contains("key '17' is taken by another message"), "{status}: {text}");
+    assert_eq!(send("", 1).await.0, 400, "a key needs a byte");
+    let orders = ring(&redis, "orders").await;
+    assert_eq!(orders.snapshot(0).await.unwrap().waiting, 1);
+    orders.pause(Activity::Producing, None).await.unwrap();
+    let (status, text) = send("18", 1).await;
+    assert!(status == 503 && text.contains("producing is paused"), "{status}: {text}");
+    service.kill();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_worker_of_a_container_finishes_its_job_on_sigterm_and_returns_the_rest() {
+    let redis = RedisServer::start();
+    let worker = start(&redis, "graceful_stop", &[]);
+    let publisher = Publisher::<String>::on(&redis.url(), "slow-jobs").await.unwrap();
+    publisher.publish_all(&["one film".to_owned(), "another film".to_owned()]).await.unwrap();
+    worker.wait_for_line(SOON, |line| line == "begin one film");
+    worker.signal(Signal::SIGTERM);
+    let output = worker.output(SOON);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "begin one film\nend one film\n");
+    let snapshot = ring(&redis, "slow-jobs").await.snapshot(0).await.unwrap();
+    assert_eq!((snapshot.done, snapshot.waiting, snapshot.members.len()), (1, 1, 0), "{snapshot:?}");
 }
