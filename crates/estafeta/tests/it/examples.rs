@@ -209,3 +209,19 @@ async fn the_worker_of_a_container_finishes_its_job_on_sigterm_and_returns_the_r
     let snapshot = ring(&redis, "slow-jobs").await.snapshot(0).await.unwrap();
     assert_eq!((snapshot.done, snapshot.waiting, snapshot.members.len()), (1, 1, 0), "{snapshot:?}");
 }
+
+/// `timeout` signals a process and then its group, which is one request.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_signals_at_once_are_one_and_a_later_one_ends_the_process() {
+    let redis = RedisServer::start();
+    let publisher = Publisher::<String>::on(&redis.url(), "slow-jobs").await.unwrap();
+    for (pause, code) in [(Duration::ZERO, Some(0)), (Duration::from_millis(300), Some(143))] {
+        let worker = start(&redis, "graceful_stop", &[]);
+        publisher.publish(&"film".to_owned()).await.unwrap();
+        worker.wait_for_line(SOON, |line| line == "begin film");
+        worker.signal(Signal::SIGTERM);
+        tokio::time::sleep(pause).await;
+        worker.signal(Signal::SIGTERM);
+        assert_eq!(worker.output(SOON).status.code(), code, "{pause:?}");
+    }
+}

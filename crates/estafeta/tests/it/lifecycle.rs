@@ -3,18 +3,23 @@
 //! Many tests change Redis by hand, as a fault would. They delete a member, set a counter back, or remove the
 //! generator. The node must notice that at its next step or beat, and it must come back to work by itself.
 
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use estafeta::{Node, Notice};
-use estafeta_testbed::RedisServer;
+use estafeta::{Job, Node, Notice};
+use estafeta_testbed::{Process, RedisServer};
+use nix::sys::signal::Signal;
 use tokio::sync::Notify;
 
 use crate::support::{
-    Counter, Gate, Keep, Notices, RunningNode, after_damage, config, delete_member_hash, eventually,
+    Counter, Gate, Keep, Notices, RunningNode, SOON, after_damage, config, delete_member_hash, eventually,
     generate, handle, ring,
 };
+
+/// Set for the process of a test.
+const FAILED: &str = "LIFECYCLE_TEST_FAILED";
 
 /// Delays every notice except those about messages.
 fn observe_slowly(notices: &Notices, notice: &Notice<'_>) {
@@ -164,4 +169,26 @@ async fn a_handler_whose_member_hash_is_gone_joins_again_and_the_balance_shows_w
     assert_eq!(reported, ["handled #2.1"], "only what Redis has recorded is reported");
     one.stop().await.unwrap();
     other.stop().await.unwrap();
+}
+
+/// The process of the next test: its node cannot start, and it goes on without one.
+#[tokio::test(flavor = "multi_thread")]
+async fn run_a_process_whose_node_failed_for_the_other_test() {
+    if std::env::var_os(FAILED).is_none() {
+        return;
+    }
+    let node = Node::on("redis+unix:///no/such/socket", "estafeta").unwrap();
+    let error = node.handle(async |_: Job<String>| Ok(())).run().await.unwrap_err();
+    writeln!(std::io::stdout(), "{error}").unwrap();
+    std::future::pending::<()>().await;
+}
+
+#[test]
+fn a_signal_ends_a_process_whose_node_has_ended() {
+    let name = "lifecycle::run_a_process_whose_node_failed_for_the_other_test";
+    let process =
+        Process::spawn(&std::env::current_exe().unwrap(), ["--exact", name, "--nocapture"], [(FAILED, "1")]);
+    process.wait_for_line(SOON, |line| line.starts_with("cannot reach Redis"));
+    process.signal(Signal::SIGTERM);
+    assert_eq!(process.wait(SOON).code(), Some(143));
 }
