@@ -3,6 +3,7 @@
 mod call;
 mod cli;
 mod commands;
+mod demo;
 mod duration;
 mod failure;
 mod find_redis;

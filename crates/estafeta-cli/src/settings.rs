@@ -11,28 +11,17 @@ mod tests;
 
 use std::io::Read as _;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Result;
 use estafeta::{Config, Endpoint, Error, RingName};
 
 use crate::cli::{DEFAULT_ERROR_RATE, DEFAULT_WORK_PER_CHAR, RunArgs};
+use crate::demo::{self, DemoSettings};
 use crate::failure::usage;
 
 pub use file::File;
 pub use origin::{Origins, Place};
 pub use reach::{Reach, Where};
-
-/// The application of the nodes that `run` and `monitor` start. They join no ring of another application, and nodes of
-/// another application do not join theirs.
-pub const DEMO: &str = "estafeta-demo";
-
-/// The settings of the demo workload.
-pub struct DemoSettings {
-    pub error_rate: f64,
-    pub per_char: Duration,
-    pub seed: Option<u64>,
-}
 
 /// How a node shows its events.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -77,7 +66,7 @@ impl RunArgs {
     /// The library's settings, validated.
     pub fn config(&self, redis: Endpoint, ring: RingName) -> Result<Config> {
         let mut config = Config::new(redis, ring);
-        config.application = DEMO.to_owned();
+        config.application = demo::APPLICATION.to_owned();
         config.interval = self.interval.map_or(config.interval, |time| time.0);
         config.concurrency = self.concurrency.unwrap_or(config.concurrency);
         // In the demo, the generator does nothing else.

@@ -9,10 +9,11 @@ use anyhow::{Context as _, Result};
 use estafeta::{Endpoint, Health, MemberView, Ring, Role};
 
 use crate::cli::{MonitorArgs, RunArgs};
+use crate::demo;
 use crate::failure::usage;
 use crate::find_redis::{self, Creation};
 use crate::private_redis::{self, PrivateRedis};
-use crate::settings::{DEMO, Reach};
+use crate::settings::Reach;
 use estafeta_lab::clock::now_ms;
 use estafeta_lab::escape::escape;
 use estafeta_lab::paint::colour_for;
@@ -170,14 +171,14 @@ async fn must_attach(reach: &Reach, endpoint: &Endpoint, args: &MonitorArgs) -> 
     let is_living_node = |member: &MemberView| member.role != Role::Reader && member.state == Health::Alive;
     let is_used = snapshot.members.iter().any(is_living_node);
     let application = ring.application().await?;
-    if args.fresh && !is_used && args.nodes != Some(0) && application.as_deref() == Some(DEMO) {
+    if args.fresh && !is_used && args.nodes != Some(0) && application.as_deref() == Some(demo::APPLICATION) {
         ring.erase().await?;
     }
-    match (args.nodes, application.filter(|application| application != DEMO)) {
+    match (args.nodes, application.filter(|application| application != demo::APPLICATION)) {
         (None, foreign) => Ok(is_used || foreign.is_some()),
         (Some(0), _) => Ok(true),
         (Some(_), Some(found)) => {
-            let (ring, expected) = (reach.ring.to_string(), DEMO.to_owned());
+            let (ring, expected) = (reach.ring.to_string(), demo::APPLICATION.to_owned());
             Err(estafeta::Error::Application { ring, found, expected }.into())
         }
         (Some(_), None) => Ok(false),

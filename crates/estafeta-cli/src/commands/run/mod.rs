@@ -1,7 +1,6 @@
 //! `estafeta run`: runs one node of the demo until it is asked to stop.
 
 mod control;
-mod demo;
 mod human;
 mod json;
 mod totals;
@@ -11,15 +10,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use estafeta::{Config, Endpoint, Node, Notice, Ring, RingName, Role, every};
+use estafeta::{Endpoint, Node, Notice, Ring, RingName, Role};
 use tokio_util::sync::CancellationToken;
 
 use super::is_closed_pipe;
 use crate::cli::RunArgs;
+use crate::demo;
 use crate::find_redis::{self, Creation};
-use crate::settings::{DemoSettings, OutputForm, Reach};
+use crate::settings::{OutputForm, Reach};
 use crate::signals::{self, stop_signal};
-use demo::{FaultFinder, RandomText};
 use estafeta_lab::paint::{Paint, colour_for};
 use estafeta_lab::printer::Printer;
 use estafeta_lab::record::Recorder;
@@ -27,7 +26,7 @@ use human::HumanObserver;
 use json::JsonObserver;
 
 pub fn run(reach: &Reach, args: RunArgs) -> Result<ExitCode> {
-    let (demo, form) = (args.demo()?, args.output_form()?);
+    let (settings, form) = (args.demo()?, args.output_form()?);
     // The options are checked before the search for Redis, because a wrong option must not start one.
     args.config("redis://127.0.0.1".parse()?, reach.ring.clone())?;
     let endpoint = find_redis::find(&reach.redis, Creation::Allowed)?.endpoint;
@@ -52,7 +51,7 @@ pub fn run(reach: &Reach, args: RunArgs) -> Result<ExitCode> {
         recorder.with_context(|| format!("cannot write the record {}", path.display()))
     });
     let recorder = recorder.transpose()?.map(Arc::new);
-    let node = demo_node(config, &demo, recorder.clone(), Arc::clone(&output));
+    let node = observed(demo::node(config, settings), recorder.clone(), Arc::clone(&output));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let outcome = runtime.block_on(async {
         tokio::spawn(obey_signals(stop.clone()));
@@ -98,30 +97,16 @@ impl NodeOutput {
     }
 }
 
-/// A node of the demo. Its steps are recorded, if the user asked for a record.
-fn demo_node(
-    config: Config,
-    demo: &DemoSettings,
-    recorder: Option<Arc<Recorder>>,
-    output: Arc<NodeOutput>,
-) -> Node {
-    let mut text = RandomText::new(demo);
-    let finder = (Arc::new(FaultFinder::new(demo)), recorder.clone());
-    let source = every(config.interval, move || std::future::ready(Ok(text.next())));
-    Node::with(config)
-        .generate(source)
-        .handle_with(finder, async |(finder, recorder), job| {
-            if let Some(recorder) = recorder {
-                recorder.begins(job.message());
-            }
-            finder.handle(&job).await
-        })
-        .observe(move |notice| {
-            if let Some(recorder) = &recorder {
-                recorder.notice(notice);
-            }
-            output.notice(notice);
-        })
+/// The node with its output. Its steps are recorded before they are printed, if the user asked for a record.
+fn observed(mut node: Node, recorder: Option<Arc<Recorder>>, output: Arc<NodeOutput>) -> Node {
+    if let Some(recorder) = recorder {
+        let handling = Arc::clone(&recorder);
+        node = node.observe(move |notice| recorder.notice(notice)).wrap(move |job, next| {
+            handling.begins(job.message());
+            next.run(job)
+        });
+    }
+    node.observe(move |notice| output.notice(notice))
 }
 
 async fn tick(output: Arc<NodeOutput>) {
