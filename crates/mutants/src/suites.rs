@@ -50,6 +50,7 @@ pub const AREAS: &[Area] = &[
             ("crates/estafeta-lab/src/chaos/real_work/findings.rs", &["lab:chaos", "commands:chaos"]),
             ("crates/estafeta-lab/src/chaos/real_work/publications.rs", &["lab:chaos", "commands:chaos"]),
             ("crates/estafeta-lab/src/chaos/real_work/rules.rs", &["lab:chaos", "commands:chaos"]),
+            ("crates/estafeta-lab/src/chaos/real_work/rules/", &["lab:chaos", "commands:chaos"]),
         ],
     },
     Area {

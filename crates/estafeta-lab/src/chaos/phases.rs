@@ -30,12 +30,11 @@ use super::attack::Targets;
 use super::judge::{Evidence, ReaderOutput};
 use super::mixed::{BuildUpgrade, UpgradeKind};
 use super::node::{ChaosNode, NodeTemplate};
+use super::real_work::effects::WrittenEffects;
 use super::real_work::evidence::{RingCounts, WorkEvidence};
 use super::verdict::Verdict;
 use super::watch::{Glance, RingWatch, Seen};
-use super::{
-    ChaosObserver, ChaosOptions, ChaosOutcome, DRAIN, RECOVERY, Times, Workload, plan, reader, real_work,
-};
+use super::{ChaosObserver, ChaosOptions, ChaosOutcome, DRAIN, RECOVERY, Times, Workload, plan, reader};
 use crate::clock::now_ms;
 use crate::ephemeral_redis::EphemeralRedis;
 use crate::exit_code::REDIS;
@@ -365,7 +364,7 @@ impl<S: ChaosObserver> Phases<'_, S> {
         Ok(WorkEvidence {
             publishers: read_records(publishers)?,
             counts: RingCounts::of(last),
-            totals: real_work::read_totals(&self.ring).await?,
+            written: WrittenEffects::read(&self.ring).await?,
             healthy: times.recovered_ms.zip(times.stopped_ms),
             clock_ahead_ms: seen.clock_ahead_ms.unwrap_or(0),
             standstill_ms: u64::try_from(times.standstill.as_millis()).unwrap_or(u64::MAX),

@@ -1,9 +1,8 @@
 //! What a run with this workload left behind.
 
-use std::collections::BTreeMap;
-
 use estafeta::Snapshot;
 
+use super::effects::WrittenEffects;
 use crate::record::RecordLine;
 
 /// What a run with this workload left behind, besides what every run leaves.
@@ -12,8 +11,8 @@ pub struct WorkEvidence {
     /// One record per publisher.
     pub publishers: Vec<Vec<RecordLine>>,
     pub counts: RingCounts,
-    /// The totals that the effects of the messages have written.
-    pub totals: BTreeMap<String, i64>,
+    /// What the effects of the messages have written.
+    pub written: WrittenEffects,
     /// When the ring was healthy, by the clock of this machine.
     pub healthy: Option<(u64, u64)>,
     /// By how much Redis' clock is ahead of the clock of this machine, at most.

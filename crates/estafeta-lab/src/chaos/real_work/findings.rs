@@ -15,7 +15,7 @@ pub const LATE: Duration = Duration::from_secs(3);
 pub struct WorkFindings {
     /// What the records show.
     pub counts: RingCounts,
-    /// Effects, one for each message that is done.
+    /// Effects of the messages that are done.
     pub effects: u64,
     /// Messages with a delay that were handled.
     pub delayed: u64,

@@ -24,20 +24,6 @@ pub fn retry() -> Retry {
     Retry::exponential(first).factor(2.0).longest(Duration::from_secs(1)).attempts(ATTEMPTS)
 }
 
-/// How many totals there are in Redis.
-const TOTALS: u64 = 8;
-
-/// The names of all totals, to which messages that are done add something.
-pub fn totals() -> impl Iterator<Item = String> {
-    (0..TOTALS).map(|number| format!("total-{number}"))
-}
-
-/// Which total a message adds to when it is done, and how much.
-pub fn contribution(id: u64) -> (String, i64) {
-    // Neighbours add to different totals, and a total has many different summands.
-    (format!("total-{}", id % TOTALS), (id % 97 + 1).cast_signed())
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     Done,

@@ -8,6 +8,7 @@
 //!
 //! Nodes and publishers run as `estafeta chaos-worker ROLE`, which `--help` does not list.
 
+pub mod effects;
 pub mod evidence;
 pub mod findings;
 pub mod message_plan;
@@ -16,7 +17,6 @@ pub mod publications;
 mod publisher;
 pub mod rules;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use super::LEASE;
 use super::judge::{self, Evidence, ReaderOutput};
 use crate::record::{self, RecordLine, Recorder, digest};
-use crate::server;
+use effects::WrittenEffects;
 use evidence::{Letter, RingCounts, WorkEvidence};
 use message_plan::retry;
 
@@ -110,18 +110,6 @@ pub async fn run(options: WorkerOptions, stop: CancellationToken) -> Result<()> 
     recorder.finish().with_context(context)
 }
 
-/// Reads the totals that the effects of the messages have written.
-pub async fn read_totals(ring: &Ring) -> Result<BTreeMap<String, i64>> {
-    let mut connection = server::connect(ring.endpoint()).await?;
-    let mut totals = BTreeMap::new();
-    for name in message_plan::totals() {
-        let total: Option<i64> =
-            redis::cmd("GET").arg(ring.user_key(&name)).query_async(&mut connection).await?;
-        totals.extend(total.map(|total| (name, total)));
-    }
-    Ok(totals)
-}
-
 /// Judges a ring at rest in which workers have worked, by its journal, its errors and their records. Returns the broken
 /// promises.
 pub async fn judge_ring(ring: &Ring, nodes: &[PathBuf], publishers: &[PathBuf]) -> Result<Vec<String>> {
@@ -151,7 +139,7 @@ pub async fn judge_ring(ring: &Ring, nodes: &[PathBuf], publishers: &[PathBuf]) 
         work: Some(WorkEvidence {
             publishers: read(publishers)?,
             counts: RingCounts::of(&snapshot),
-            totals: read_totals(ring).await?,
+            written: WrittenEffects::read(ring).await?,
             ..WorkEvidence::default()
         }),
     };

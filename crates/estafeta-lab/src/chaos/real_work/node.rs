@@ -10,9 +10,8 @@ use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio_util::sync::CancellationToken;
 
-use super::message_plan::{
-    End, MessagePlan, PlannedAnswer, RETRY_AFTER, SNOOZE, Stage, WaitRule, contribution,
-};
+use super::effects;
+use super::message_plan::{End, MessagePlan, PlannedAnswer, RETRY_AFTER, SNOOZE, Stage, WaitRule};
 use crate::record::Recorder;
 
 /// The handler works for this long, or twice or three times as long.
@@ -67,9 +66,6 @@ async fn follow_plan(recorder: Arc<Recorder>, job: Job<Bytes>) -> Result<Outcome
             Err(Failure::new(plan.reason()))
         }
         PlannedAnswer::End(End::Fatal) => Err(Failure::fatal(plan.reason())),
-        PlannedAnswer::End(End::Done) => {
-            let (total, n) = contribution(message.id);
-            Ok(Outcome::done().add(total, n))
-        }
+        PlannedAnswer::End(End::Done) => Ok(effects::done(message.id)),
     }
 }

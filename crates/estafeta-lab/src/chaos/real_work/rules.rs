@@ -8,15 +8,19 @@
 //!   and one of them is no duplicate. A call was applied as a whole or not at all.
 //! - A key has one message. It has another one only after the first was cancelled.
 //! - A cancelled message reached no handler and has no outcome. A message that was not due could be cancelled.
-//! - The totals in Redis are the sums of what the done messages add. So each effect was applied once.
+//! - Each effect of the messages that are done was applied once, and no other (`effects`). Totals are exact sums. A
+//!   stream has the newest entries, each once. A key that was set has the value of the last step that set it. Each result
+//!   is there.
 //! - The ring counted as many retries, snoozes, cancelled messages and messages of publishers as the records show.
+
+mod effects;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::evidence::{Letter, WorkEvidence};
 use super::findings::{LATE, WorkFindings};
-use super::message_plan::{MessagePlan, Stage, contribution};
+use super::message_plan::{MessagePlan, Stage};
 use super::publications::{CancelCall, Publications, is_from_outside};
 use crate::chaos::judge::{Breach, Evidence};
 use crate::record::{RecordLine, Step};
@@ -75,7 +79,7 @@ pub fn judge<'a>(
     rules.check_letters();
     rules.check_publications();
     rules.check_cancellations();
-    rules.check_totals();
+    rules.check_effects();
     rules.check_counts();
     (rules.findings, rules.breaches)
 }
@@ -310,28 +314,6 @@ impl<'a> Rules<'a> {
         }
     }
 
-    fn check_totals(&mut self) {
-        let mut expected = BTreeMap::<String, i64>::new();
-        for (id, _) in self.outcomes.iter().filter(|(_, is_error)| !**is_error) {
-            let (total, n) = contribution(*id);
-            *expected.entry(total).or_default() += n;
-            self.findings.effects += 1;
-        }
-        if !self.evidence.complete {
-            return;
-        }
-        let names: BTreeSet<&String> = expected.keys().chain(self.work.totals.keys()).collect();
-        for name in names {
-            let of = |totals: &BTreeMap<String, i64>| totals.get(name).copied().unwrap_or(0);
-            let (found, sum) = (of(&self.work.totals), of(&expected));
-            if found != sum {
-                let what =
-                    format!("{name} is {found} in Redis, but the messages that are done add up to {sum}");
-                self.breaches.push(Breach { what, message: None });
-            }
-        }
-    }
-
     fn check_counts(&mut self) {
         let (ring, records) = (self.work.counts, self.findings.counts);
         if !self.evidence.complete || ring == records {
@@ -365,11 +347,10 @@ fn shown(stage: Stage) -> String {
     format!("{} and {}", counted(stage.snoozes.into(), "snooze"), counted(stage.failures.into(), "failure"))
 }
 
-fn list(ids: &BTreeSet<u64>) -> String {
-    let ids: Vec<String> = ids.iter().map(|id| format!("#{id}")).collect();
-    ids.join(" and ")
+fn list<'a>(ids: impl IntoIterator<Item = &'a u64>) -> String {
+    let ids: Vec<String> = ids.into_iter().map(|id| format!("#{id}")).collect();
+    if ids.is_empty() { "nothing".to_owned() } else { ids.join(" and ") }
 }
 
 #[cfg(test)]
-#[path = "rules_tests.rs"]
 mod tests;

@@ -1,5 +1,6 @@
 use estafeta::{JournalEntry, MemberId};
 
+use super::super::effects::WrittenEffects;
 use super::super::evidence::RingCounts;
 use super::*;
 use crate::chaos::judge::{self, ReaderOutput};
@@ -36,6 +37,10 @@ fn receipts(call: u64, receipts: &[(u64, bool)]) -> Step {
     Step::Receipts { call, receipts: receipts.to_vec() }
 }
 
+fn entry(ids: &[u64], errors: &[u64]) -> JournalEntry {
+    JournalEntry { member: MemberId(1), ids: ids.to_vec(), errors: errors.to_vec() }
+}
+
 /// One node handled everything as planned. Publisher 1 published a delayed message twice, cancelled another one, used
 /// its key again, and was killed before it learnt that #6 was published.
 fn flawless_run() -> Evidence {
@@ -68,11 +73,6 @@ fn flawless_run() -> Evidence {
         line(1100, Step::Cancelled { call: 6, is_cancelled: false }),
         line(1101, submits(7, &[("", PLANS[5].1)])),
     ];
-    let entry = |ids: &[u64], errors: &[u64]| JournalEntry {
-        member: MemberId(1),
-        ids: ids.to_vec(),
-        errors: errors.to_vec(),
-    };
     let letter = |id, failures, reason: &str| Letter { id, failures, snoozes: 0, reason: reason.to_owned() };
     let digest = |id: u64| (id, crate::record::digest(PLANS[id as usize - 1].1.as_bytes()));
     Evidence {
@@ -89,9 +89,14 @@ fn flawless_run() -> Evidence {
             publishers: vec![publisher],
             counts: RingCounts { retries: 4, snoozes: 1, cancelled: 1, submitted: 4 },
             // #1, #2 and #3 are done.
-            totals: [("total-1", 2), ("total-2", 3), ("total-3", 4)]
-                .map(|(name, n)| (name.to_owned(), n))
-                .into(),
+            written: WrittenEffects {
+                totals: [("total-1", 2), ("total-2", 3), ("total-3", 4)]
+                    .map(|(name, n)| (name.to_owned(), n))
+                    .into(),
+                stream: vec![1, 3],
+                last: Some(2),
+                results: [(1, "1".to_owned())].into(),
+            },
             healthy: Some((500, 9000)),
             ..WorkEvidence::default()
         }),
@@ -112,6 +117,10 @@ fn work(evidence: &mut Evidence) -> &mut WorkEvidence {
     evidence.work.as_mut().unwrap()
 }
 
+fn written(evidence: &mut Evidence) -> &mut WrittenEffects {
+    &mut work(evidence).written
+}
+
 fn publisher(evidence: &mut Evidence) -> &mut Vec<RecordLine> {
     &mut work(evidence).publishers[0]
 }
@@ -125,7 +134,7 @@ fn a_flawless_run_has_no_breaches_and_its_figures_are_right() {
     assert_eq!(findings.repeats, [], "a retry is no repeat");
     let expected = WorkFindings {
         counts: RingCounts { retries: 4, snoozes: 1, cancelled: 1, submitted: 4 },
-        effects: 3,
+        effects: 7,
         delayed: 1,
         duplicates: 1,
         timed: 6,
@@ -177,7 +186,8 @@ fn a_stage_that_was_skipped_or_repeated_or_ended_wrongly_is_found() {
     let done = breaches(|evidence| {
         evidence.journal[1].errors.clear();
         evidence.readers[0].errors.remove(0);
-        work(evidence).totals.insert("total-5".to_owned(), 6);
+        written(evidence).totals.insert("total-5".to_owned(), 6);
+        written(evidence).stream.push(5);
     });
     assert_eq!(done, ["#5 is done, against its plan, p1-2-0-new/fatal"]);
     let failed = breaches(|evidence| evidence.journal[0].errors.push(1));
@@ -286,7 +296,7 @@ fn a_cancelled_message_that_was_handled_is_found() {
         evidence.journal[0].ids.push(4);
         node(evidence).push(line(2000, attempt(4, 1, 0, 0)));
         work(evidence).counts.cancelled = 0;
-        work(evidence).totals.insert("total-4".to_owned(), 5);
+        written(evidence).totals.insert("total-4".to_owned(), 5);
     });
     assert_eq!(
         settled,
@@ -336,7 +346,7 @@ fn counts_of_the_ring_that_differ_from_the_records_are_found() {
 fn an_effect_that_was_lost_or_applied_twice_is_found() {
     let total = |name: &str, n: Option<i64>| {
         breaches(|evidence| {
-            let totals = &mut work(evidence).totals;
+            let totals = &mut written(evidence).totals;
             totals.remove(name);
             totals.extend(n.map(|n| (name.to_owned(), n)));
         })
@@ -352,7 +362,67 @@ fn an_effect_that_was_lost_or_applied_twice_is_found() {
     );
     let broken_off = breaches(|evidence| {
         evidence.complete = false;
-        work(evidence).totals.clear();
+        *written(evidence) = WrittenEffects::default();
     });
     assert_eq!(broken_off, NOTHING);
+}
+
+#[test]
+fn an_entry_of_the_stream_that_is_missing_doubled_or_misplaced_is_found() {
+    let stream = |ids: &[u64], steps: &[&[u64]]| {
+        breaches(|evidence| {
+            let steps = steps.iter().map(|ids| entry(ids, &[]));
+            evidence.journal.splice(..1, steps);
+            written(evidence).stream = ids.to_vec();
+        })
+    };
+    let (one_step, two_steps): (&[&[u64]], &[&[u64]]) = (&[&[1, 2, 3]], &[&[1, 2], &[3]]);
+    assert_eq!(stream(&[3, 1], one_step), NOTHING, "the order within a step is unknown");
+    assert_eq!(stream(&[1, 3], two_steps), NOTHING);
+    let misplaced = "done holds #1 where one step appended #3";
+    assert_eq!(stream(&[3, 1], two_steps), [misplaced]);
+    assert_eq!(stream(&[3], two_steps), ["done has 1 entries, but 2 were appended"]);
+    let doubled = stream(&[1, 3, 3], two_steps);
+    let expected = ["done has 3 entries, but 2 were appended", "done holds #3 where one step appended #1"];
+    assert_eq!(doubled, expected);
+    assert_eq!(stream(&[3, 3], one_step), ["done holds #3 and #3 where one step appended #1 and #3"]);
+    assert_eq!(stream(&[5, 3], one_step), ["done holds #5 and #3 where one step appended #1 and #3"]);
+}
+
+#[test]
+fn only_the_oldest_entries_of_a_stream_may_be_missing() {
+    let kept = |ids: std::ops::Range<u64>| {
+        let found = breaches(|evidence| {
+            evidence.journal.extend((0..400).map(|step| entry(&[1001 + 2 * step], &[])));
+            written(evidence).stream = ids.map(|step| 1001 + 2 * step).collect();
+        });
+        found.into_iter().filter(|what| what.starts_with("done ")).collect::<Vec<_>>()
+    };
+    assert_eq!(kept(100..400), NOTHING);
+    assert_eq!(kept(101..400), ["done has 299 entries, but 402 were appended"]);
+    assert_eq!(kept(99..399), ["done holds #1797 where one step appended #1799"]);
+}
+
+#[test]
+fn a_key_without_the_value_of_the_last_step_that_set_it_is_found() {
+    let last = |id| breaches(|evidence| written(evidence).last = id);
+    assert_eq!(last(Some(4)), ["last holds #4, but the last step set #2"]);
+    assert_eq!(last(None), ["last holds nothing, but the last step set #2"]);
+    let unset = breaches(|evidence| evidence.journal[0].errors = vec![2]);
+    assert!(unset.contains(&"last holds #2, but the last step set nothing".to_owned()), "{unset:?}");
+    let of_many = breaches(|evidence| evidence.journal[0].ids = vec![4, 2, 1, 3]);
+    assert!(!of_many.iter().any(|what| what.starts_with("last ")), "{of_many:?}");
+}
+
+#[test]
+fn a_result_that_is_missing_or_wrong_is_found() {
+    let results = |results: &[(u64, &str)]| {
+        let results = results.iter().map(|(id, result)| (*id, (*result).to_owned())).collect();
+        breaches(|evidence| written(evidence).results = results)
+    };
+    assert_eq!(results(&[]), ["#1 is done, but its result is missing"]);
+    assert_eq!(results(&[(1, "2")]), ["#1 has the result '2', which no handler gave it"]);
+    assert_eq!(results(&[(1, "1"), (3, "3")]), ["#3 has the result '3', which no handler gave it"]);
+    let failed = breaches(|evidence| evidence.journal[0].errors = vec![1]);
+    assert!(failed.contains(&"#1 has the result '1', which no handler gave it".to_owned()), "{failed:?}");
 }
