@@ -14,6 +14,9 @@ use crate::steps::Duties;
 /// A year has 365.25 days, as in the durations of the command line.
 pub(crate) const TEN_YEARS: Duration = Duration::from_secs(3652 * 24 * 3600 + 12 * 3600);
 
+/// The most messages that a node handles concurrently.
+pub(crate) const MOST_LANES: usize = 1024;
+
 /// The settings of one node. The nodes of one ring should agree on them, but nothing breaks if they do not.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -134,8 +137,8 @@ impl Config {
         if !(1..=100).contains(&self.application.len()) {
             return Err(Error::expected("application", "1 to 100 bytes", &self.application));
         }
-        if !(1..=1024).contains(&self.concurrency) {
-            return Err(Error::expected("concurrency", "1 to 1024", self.concurrency));
+        if !(1..=MOST_LANES).contains(&self.concurrency) {
+            return Err(Error::expected("concurrency", format!("1 to {MOST_LANES}"), self.concurrency));
         }
         if self.never_generate && self.never_handle {
             return Err(Error::expected("never-handle", "a node that may generate", "never-generate"));

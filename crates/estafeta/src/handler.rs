@@ -3,6 +3,8 @@
 //! A node knows its handler only as [`Work`], because users should not have to name its type. What is behind it starts the
 //! lanes. So a lane knows the type of its handler, and calls it without a detour through the heap.
 
+mod batch;
+
 use std::any::Any;
 use std::fmt;
 use std::future::poll_fn;
@@ -17,6 +19,9 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde::de::DeserializeOwned;
 
+pub(crate) use batch::BatchHandler;
+
+use crate::config::Config;
 use crate::error::Result as NodeResult;
 use crate::failure::Failure;
 use crate::job::{Delivery, Job, Unreadable};
@@ -28,6 +33,15 @@ const ROLL_OUT: Duration = Duration::from_secs(600);
 
 /// Handles one message at a time.
 pub(crate) trait Handler: Send + Sync + 'static {
+    /// Changes the settings as far as this handler needs it, or refuses them.
+    fn prepare(&self, config: &mut Config) -> NodeResult<()> {
+        let _ = config;
+        Ok(())
+    }
+
+    /// The node stops. It handles no further message.
+    fn stop(&self) {}
+
     /// Whether its future may be dropped when the time limit is over. If not, the lane is stuck until it is ready.
     fn can_be_dropped(&self) -> bool {
         true
@@ -38,6 +52,12 @@ pub(crate) trait Handler: Send + Sync + 'static {
 
 /// A handler of any type.
 pub(crate) trait Work: Send + Sync {
+    /// See [`Handler::prepare`].
+    fn adapt(&self, config: &mut Config) -> NodeResult<()>;
+
+    /// See [`Handler::stop`].
+    fn begin_stop(&self);
+
     /// Works until the node stops.
     fn run_lane(self: Arc<Self>, start: LaneStart) -> BoxFuture<'static, NodeResult<()>>;
 
@@ -49,6 +69,14 @@ pub(crate) trait Work: Send + Sync {
 }
 
 impl<H: Handler> Work for H {
+    fn adapt(&self, config: &mut Config) -> NodeResult<()> {
+        self.prepare(config)
+    }
+
+    fn begin_stop(&self) {
+        self.stop();
+    }
+
     fn run_lane(self: Arc<Self>, start: LaneStart) -> BoxFuture<'static, NodeResult<()>> {
         Box::pin(Lane::new(self, start).run())
     }
@@ -157,6 +185,10 @@ where
     F: Fn(Job<Bytes>, Next) -> A + Send + Sync + 'static,
     A: Future<Output = Result<Outcome, Failure>> + Send,
 {
+    fn stop(&self) {
+        self.inner.begin_stop();
+    }
+
     fn can_be_dropped(&self) -> bool {
         self.inner.may_be_dropped()
     }

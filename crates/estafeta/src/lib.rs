@@ -108,7 +108,7 @@ pub use handler::Next;
 pub use headers::Headers;
 pub use job::Job;
 pub use message::Message;
-pub use outcome::Outcome;
+pub use outcome::{Outcome, Outcomes};
 
 // What the elected node publishes.
 pub use feed::{Batch, Every, Feed, StreamFeed, every, feed_of};

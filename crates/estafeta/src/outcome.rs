@@ -114,3 +114,49 @@ impl From<()> for Outcome {
         Self::done()
     }
 }
+
+/// What becomes of the messages of a [batch](crate::Node::handle_batch). `()` means that all of them are done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcomes {
+    /// None if all are done.
+    each: Option<Vec<Result<Outcome, Failure>>>,
+}
+
+impl Outcomes {
+    /// All messages are done. `()` means the same.
+    pub fn done() -> Self {
+        Self { each: None }
+    }
+
+    /// One outcome per message, in the order of the jobs. If there are more or fewer outcomes than jobs, all messages of
+    /// the batch have failed.
+    ///
+    /// ```
+    /// # use estafeta::{Failure, Job, Outcomes};
+    /// async fn store(jobs: Vec<Job<i64>>) -> Result<Outcomes, Failure> {
+    ///     let one = |job: Job<i64>| if job.body < 0 { Err(Failure::fatal("below zero")) } else { Ok(()) };
+    ///     Ok(Outcomes::each(jobs.into_iter().map(one)))
+    /// }
+    /// ```
+    pub fn each<O: Into<Outcome>>(outcomes: impl IntoIterator<Item = Result<O, Failure>>) -> Self {
+        Self { each: Some(outcomes.into_iter().map(|outcome| outcome.map(Into::into)).collect()) }
+    }
+
+    /// The outcomes of this many messages.
+    pub(crate) fn of(self, count: usize) -> Vec<Result<Outcome, Failure>> {
+        match self.each {
+            None => vec![Ok(Outcome::done()); count],
+            Some(each) if each.len() == count => each,
+            Some(each) => {
+                let (expected, got) = (format_args!("one per message, {count} in all"), each.len());
+                vec![Err(Failure::new(format_args!("outcomes: expected {expected}, got {got}"))); count]
+            }
+        }
+    }
+}
+
+impl From<()> for Outcomes {
+    fn from((): ()) -> Self {
+        Self::done()
+    }
+}

@@ -104,7 +104,7 @@ impl Engine {
         let mut work_link = Parts::on(work_home);
         work_link.start("connection", keep(work_connection, work_keeper, end.clone()));
         let mut workers = Parts::on(&Handle::current());
-        shared.start_workers(&mut workers, work_home, source, handler);
+        shared.start_workers(&mut workers, work_home, source, handler.clone());
 
         let failed = tokio::select! {
             () = stop => None,
@@ -115,6 +115,9 @@ impl Engine {
         };
         observers.notice(Notice::Stopping);
         shared.quiet.cancel();
+        if let Some(handler) = handler {
+            handler.begin_stop();
+        }
         let late = tokio::select! {
             late = workers.all_to_end() => late,
             () = tokio::time::sleep(config.stop_deadline) => None,

@@ -34,10 +34,10 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::failure::Failure;
 use crate::feed::{Every, Feed, FeedSource};
-use crate::handler::{AsyncHandler, BlockingHandler, Next, Work, WrappedHandler};
+use crate::handler::{AsyncHandler, BatchHandler, BlockingHandler, Next, Work, WrappedHandler};
 use crate::job::Job;
 use crate::observer::{Notice, Observers};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Outcomes};
 use crate::retry::Retry;
 use crate::schedule::Schedule;
 use crate::source::Produce;
@@ -170,6 +170,40 @@ impl Node {
         self.work(BlockingHandler::new(function))
     }
 
+    /// Handles several messages with one call of an async function, for example with one bulk insert. A batch begins when
+    /// it has `most` messages, or `wait` after it got its first one. `most` is 1 to 1,024, and `wait` is shorter than the
+    /// [time limit](Self::time_limit), in which it counts.
+    ///
+    /// The function returns `Ok(())` if all messages are done, or [`Outcomes::each`] with one outcome per message. An
+    /// `Err` is a failure of every message of the batch, and so is a panic. Each message keeps its own attempts, effects
+    /// and outcome. A body that does not parse becomes a dead letter, and the others are handled without it.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use estafeta::{Failure, Job, Node};
+    /// # async fn insert(rows: &[String]) -> Result<(), std::io::Error> { Ok(()) }
+    /// async fn store(jobs: Vec<Job<String>>) -> Result<(), Failure> {
+    ///     let rows: Vec<String> = jobs.into_iter().map(|job| job.body).collect();
+    ///     Ok(insert(&rows).await?)
+    /// }
+    /// # fn example(node: Node) -> Node {
+    /// node.handle_batch(100, Duration::from_millis(50), store)
+    /// # }
+    /// ```
+    ///
+    /// Each message of a batch takes a lane, so the [`concurrency`](Self::concurrency) is at least `most`. With twice as
+    /// many lanes, two batches are handled at the same time. A [wrapper](Self::wrap) is called for each message. A node
+    /// that stops begins its last batch at once.
+    pub fn handle_batch<F, T, A, O>(self, most: usize, wait: Duration, function: F) -> Self
+    where
+        F: Fn(Vec<Job<T>>) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<O, Failure>> + Send + 'static,
+        O: Into<Outcomes> + 'static,
+        T: DeserializeOwned + Send + 'static,
+    {
+        self.work(BatchHandler::new(most, wait, function))
+    }
+
     fn work(self, handler: impl Work + 'static) -> Self {
         Self { handler: Some(Arc::new(handler)), ..self }
     }
@@ -252,6 +286,7 @@ impl Node {
         }
         config.never_generate |= source.is_none();
         config.never_handle |= handler.is_none();
+        handler.as_ref().map_or(Ok(()), |handler| handler.adapt(&mut config))?;
         for wrapper in wrappers.into_iter().rev() {
             handler = handler.map(wrapper);
         }

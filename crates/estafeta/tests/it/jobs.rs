@@ -10,18 +10,12 @@ use estafeta_testbed::RedisServer;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use crate::support::{Notices, RunningNode, SOON, config, eventually, ring};
+use crate::support::{SOON, config, eventually, ring, start};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Work {
     Mail { to: String },
     Report(u32),
-}
-
-fn start(node: Node) -> RunningNode {
-    let notices = Notices::new();
-    let heard = notices.clone();
-    RunningNode::spawn(node.observe(move |notice| heard.add(notice)), notices)
 }
 
 #[tokio::test(flavor = "multi_thread")]

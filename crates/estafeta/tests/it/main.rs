@@ -4,6 +4,7 @@
 
 mod support;
 
+mod batches;
 mod bodies;
 mod checkpoints;
 mod duties;

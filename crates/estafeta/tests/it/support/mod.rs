@@ -155,6 +155,13 @@ pub fn handle<T: Into<Outcome> + 'static>(node: Node, handler: impl Handler<T>) 
     node.handle_with(Arc::new(handler), async |handler, job: Job<Bytes>| handler.handle(job.message()).await)
 }
 
+/// Starts a node, and keeps its notices.
+pub fn start(node: Node) -> RunningNode {
+    let notices = Notices::new();
+    let heard = notices.clone();
+    RunningNode::spawn(node.observe(move |notice| heard.add(notice)), notices)
+}
+
 /// A node that runs in the background until the test stops it.
 pub struct RunningNode {
     stop: CancellationToken,
@@ -195,9 +202,7 @@ impl RunningNode {
     }
 
     fn start_node<T: Into<Outcome> + 'static>(node: Node, handler: impl Handler<T>) -> Self {
-        let notices = Notices::new();
-        let heard = notices.clone();
-        Self::spawn(handle(node, handler).observe(move |notice| heard.add(notice)), notices)
+        start(handle(node, handler))
     }
 
     /// Starts a node whose observer passes its notices on to `notices`.
