@@ -39,7 +39,7 @@ impl Calls {
 /// Each message has one attempt.
 fn once(redis: &RedisServer) -> Config {
     let mut settings = config(redis);
-    settings.retry.attempts = 1;
+    settings.retry = Retry::never();
     settings
 }
 
@@ -121,7 +121,7 @@ async fn each_message_of_a_batch_gets_its_own_outcome() {
 async fn a_failure_of_the_call_is_a_failure_of_each_message_by_its_own_attempts() {
     let redis = RedisServer::start();
     let mut settings = config(&redis);
-    settings.retry = Retry { attempts: 2, ..Retry::default() };
+    settings.retry = Retry::default().attempts(2);
     let publisher = publish(&settings, 2).await;
     let node = Node::with(settings).handle_batch(2, LONG, async |jobs: Vec<Job<u64>>| {
         if jobs.iter().any(|job| job.body == 3) {

@@ -17,11 +17,16 @@ pub const SNOOZE: Duration = Duration::from_millis(60);
 pub const RETRY_AFTER: Duration = Duration::from_millis(80);
 /// A message becomes an error when it has failed this often.
 const ATTEMPTS: u32 = 4;
+/// When a message is tried again whose handler does not say so: the first wait, how much longer each further one is, the
+/// longest one, and how much a wait differs at random.
+const FIRST: Duration = Duration::from_millis(40);
+const FACTOR: f64 = 2.0;
+const LONGEST: Duration = Duration::from_secs(1);
+const JITTER: f64 = 0.25;
 
-/// The settings of all nodes: when a message is tried again whose handler does not say so.
+/// The rule for retries of all nodes.
 pub fn retry() -> Retry {
-    let first = Duration::from_millis(40);
-    Retry::exponential(first).factor(2.0).longest(Duration::from_secs(1)).attempts(ATTEMPTS)
+    Retry::exponential(FIRST).factor(FACTOR).longest(LONGEST).jitter(JITTER).attempts(ATTEMPTS)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,14 +148,12 @@ impl MessagePlan {
 
     /// How long the message waits at least and at most after an attempt at this stage. None if that was the last one.
     pub fn wait_after(&self, at: Stage) -> Option<(Duration, Duration)> {
-        let settings = retry();
         match self.answer(at) {
             PlannedAnswer::Snooze => Some((SNOOZE, SNOOZE)),
             PlannedAnswer::Retry(WaitRule::Handler) => Some((RETRY_AFTER, RETRY_AFTER)),
             PlannedAnswer::Retry(WaitRule::Settings) => {
-                let wait = settings.first.mul_f64(settings.factor.powf(f64::from(at.failures)));
-                let with = |jitter: f64| wait.min(settings.most).mul_f64(1.0 + jitter);
-                Some((with(-settings.jitter), with(settings.jitter)))
+                let wait = FIRST.mul_f64(FACTOR.powf(f64::from(at.failures))).min(LONGEST);
+                Some((wait.mul_f64(1.0 - JITTER), wait.mul_f64(1.0 + JITTER)))
             }
             PlannedAnswer::End(_) => None,
         }
