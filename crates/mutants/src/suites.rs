@@ -46,7 +46,9 @@ pub const AREAS: &[Area] = &[
         files: &[
             ("crates/estafeta-lab/src/chaos/judge.rs", &["lab:chaos", "commands:chaos"]),
             ("crates/estafeta-lab/src/chaos/verdict.rs", &["lab:chaos", "commands:chaos"]),
+            ("crates/estafeta-lab/src/chaos/real_work/effects.rs", &["lab:chaos", "commands:chaos"]),
             ("crates/estafeta-lab/src/chaos/real_work/evidence.rs", &["lab:chaos", "commands:chaos"]),
+            ("crates/estafeta-lab/src/chaos/real_work/feed.rs", &["lab:chaos", "commands:chaos"]),
             ("crates/estafeta-lab/src/chaos/real_work/findings.rs", &["lab:chaos", "commands:chaos"]),
             ("crates/estafeta-lab/src/chaos/real_work/publications.rs", &["lab:chaos", "commands:chaos"]),
             ("crates/estafeta-lab/src/chaos/real_work/rules.rs", &["lab:chaos", "commands:chaos"]),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use estafeta::RingName;
 use estafeta_lab::chaos::real_work::WorkerRole;
 use estafeta_lab::chaos::{Wanted, Workload};
 
@@ -15,10 +16,12 @@ pub struct ChaosArgs {
     #[arg(short = 'n', long, alias = "copies", value_name = "N", default_value_t = 8)]
     pub nodes: usize,
 
-    /// What the nodes do: work or demo [default: work, or demo with --mixed]
+    /// What the nodes do: work, pipeline or demo [default: work, or demo with --mixed]
     ///
-    /// With `work`, messages are retried, snoozed and delayed. Three publishers outside the ring publish with keys,
-    /// repeat and cancel, and are attacked as well. With `demo`, the nodes are those of `estafeta run`.
+    /// With `work`, messages are retried, snoozed and delayed, and write effects. Three publishers outside the ring
+    /// publish with keys, repeat and cancel, and are attacked as well. With `pipeline`, there are two such rings in the
+    /// group that --ring names. The first one publishes the lines of a growing file, and forwards messages to the second
+    /// one. With `demo`, the nodes are those of `estafeta run`.
     #[arg(long, value_name = "NAME")]
     pub workload: Option<Workload>,
 
@@ -78,4 +81,22 @@ pub struct ChaosWorkerArgs {
     /// The seed of a publisher
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
+
+    #[command(flatten)]
+    pub pipeline: Option<PipelineArgs>,
+}
+
+#[derive(Debug, Args)]
+pub struct PipelineArgs {
+    /// The file whose lines the first ring of a pipeline publishes
+    #[arg(long, required = false)]
+    pub feed: PathBuf,
+
+    /// The second ring of a pipeline
+    #[arg(long, required = false)]
+    pub next_ring: RingName,
+
+    /// The file for the record of the node in the second ring
+    #[arg(long, required = false)]
+    pub next_record: PathBuf,
 }

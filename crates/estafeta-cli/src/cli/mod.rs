@@ -22,7 +22,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub use bench::{BenchArgs, BenchWorkerArgs};
 pub use cancel::CancelArgs;
-pub use chaos::{ChaosArgs, ChaosWorkerArgs};
+pub use chaos::{ChaosArgs, ChaosWorkerArgs, PipelineArgs};
 pub use checkpoint::CheckpointCommand;
 pub use errors::{DropArgs, ErrorsCommand, SelectArgs};
 pub use limit::LimitArgs;

@@ -10,12 +10,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio_util::sync::CancellationToken;
 
 use super::is_closed_pipe;
-use crate::cli::{ChaosArgs, ChaosWorkerArgs};
+use crate::cli::{ChaosArgs, ChaosWorkerArgs, PipelineArgs};
 use crate::failure::usage;
 use crate::find_redis;
 use crate::settings::{Reach, Where};
 use crate::signals;
-use estafeta_lab::chaos::real_work::WorkerOptions;
+use estafeta_lab::chaos::real_work::{PipelineOptions, WorkerOptions};
 use estafeta_lab::chaos::{
     self, ChaosObserver, ChaosOptions, ChaosOutcome, FaultKind, OtherBuild, Wanted, Workload,
 };
@@ -84,9 +84,14 @@ pub fn run(reach: &Reach, redis_was_named: bool, args: &ChaosArgs) -> Result<Exi
 
 /// Runs a node or a publisher, which gets its Redis and its ring from the environment.
 pub fn run_worker(reach: &Reach, args: ChaosWorkerArgs) -> Result<ExitCode> {
-    let ChaosWorkerArgs { role, record, lanes, limit, number, seed } = args;
+    let ChaosWorkerArgs { role, record, lanes, limit, number, seed, pipeline } = args;
     let (endpoint, ring) = (find_redis::existing(&reach.redis)?, reach.ring.clone());
-    let options = WorkerOptions { role, endpoint, ring, record, lanes, limit, number, seed };
+    let pipeline = pipeline.map(|PipelineArgs { feed, next_ring, next_record }| PipelineOptions {
+        feed,
+        ring: next_ring,
+        record: next_record,
+    });
+    let options = WorkerOptions { role, endpoint, ring, record, lanes, limit, number, seed, pipeline };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let stop = CancellationToken::new();
     runtime.block_on(async {
@@ -126,17 +131,24 @@ fn options(reach: &Reach, redis_was_named: bool, args: &ChaosArgs) -> Result<Cha
     let mixed = args.mixed.as_deref().map(OtherBuild::find).transpose();
     let mixed = mixed.map_err(|error| usage(format!("--mixed: {error}")))?;
     let workload = match (args.workload, &mixed) {
-        (Some(Workload::Work), Some(_)) => {
-            return Err(usage(
-                "--workload work: expected no --mixed with it, because other builds may not know it",
-            ));
+        (Some(workload), Some(_)) if workload != Workload::Demo => {
+            let name = workload.name();
+            return Err(usage(format!(
+                "--workload {name}: expected no --mixed with it, because other builds may not know it"
+            )));
         }
         (Some(workload), _) => workload,
         (None, Some(_)) => Workload::Demo,
         (None, None) => Workload::Work,
     };
-    let (nodes, ring) = (args.nodes, reach.ring.clone());
-    Ok(ChaosOptions { workload, mixed, nodes, length, kinds, seed, ring, redis })
+    let rings = workload.rings(&reach.ring).map_err(|_| {
+        usage(format!(
+            "--ring: expected a short name without '/' with --workload {}, got {}",
+            workload.name(),
+            reach.ring
+        ))
+    })?;
+    Ok(ChaosOptions { workload, mixed, nodes: args.nodes, length, kinds, seed, rings, redis })
 }
 
 fn print(outcome: &ChaosOutcome, as_json: bool) -> io::Result<()> {

@@ -222,24 +222,72 @@ fn a_message_that_was_published_twice_with_one_key_is_found() {
     assert!(breaches.contains(" was published 2 times: as #") && breaches.contains("shared-"), "{breaches}");
 }
 
+/// Removes a message that waits for its time. `keys` is the beginning of the keys of its ring.
+fn steal_delayed(ring: &TestRing, keys: &str) -> u64 {
+    let (later, delayed) = (format!("{keys}later"), format!("{keys}delayed"));
+    let name = eventually(SOON, "a message that waits for its time", || {
+        let names: Vec<String> =
+            redis::from_redis_value(ring.redis_cli(&["ZREVRANGE", &later, "0", "0"])).unwrap();
+        let name = names.into_iter().next()?;
+        let removed = ring.redis_cli(&["HDEL", &delayed, &name]);
+        ring.redis_cli(&["ZREM", &later, &name]);
+        (removed == redis::Value::Int(1)).then_some(name)
+    });
+    name.parse().unwrap()
+}
+
 #[test]
 fn a_delayed_message_that_vanished_is_found() {
     let vanished = std::cell::Cell::new(0);
-    let (verdict, _scratch) = verdict_after("work", |ring| {
-        let name = eventually(SOON, "a message that waits for its time", || {
-            let names: Vec<String> =
-                redis::from_redis_value(ring.redis_cli(&["ZREVRANGE", "{estafeta}:later", "0", "0"]))
-                    .unwrap();
-            let name = names.into_iter().next()?;
-            let removed = ring.redis_cli(&["HDEL", "{estafeta}:delayed", &name]);
-            ring.redis_cli(&["ZREM", "{estafeta}:later", &name]);
-            (removed == redis::Value::Int(1)).then_some(name)
-        });
-        vanished.set(name.parse::<u64>().unwrap());
-    });
+    let (verdict, _scratch) = verdict_after("work", |ring| vanished.set(steal_delayed(ring, "{estafeta}:")));
     let breaches = verdict["breaches"].to_string();
     assert!(breaches.contains(&format!("#{} has no outcome", vanished.get())), "{breaches}");
     assert!(breaches.contains("did not add up; the first: "), "{breaches}");
+}
+
+#[test]
+fn a_pipeline_of_two_rings_under_all_faults_passes() {
+    let scratch = DataDir::new();
+    let args = ["--workload", "pipeline", "--nodes", "4", "--for", "5s", "--seed", "3", "--json"];
+    let output = start_chaos(&scratch, None, &args).output(LONG);
+    assert!(output.status.success(), "{output:?}");
+    let verdict = verdict(&output);
+    assert_eq!(
+        (&verdict["verdict"], &verdict["workload"]),
+        (&"good".into(), &"pipeline".into()),
+        "{verdict}"
+    );
+    let work = &verdict["work"];
+    for count in ["lines", "forwarded", "submitted", "duplicates", "retries", "snoozes", "effects", "delayed"]
+    {
+        assert!(work[count].as_u64() > Some(0), "{count}: {verdict}");
+    }
+    assert!(verdict["messages"].as_u64() > Some(500), "{verdict}");
+    assert!(is_empty(&scratch), "nothing is left behind");
+}
+
+#[test]
+fn a_pipeline_on_a_given_redis_leaves_nothing_behind() {
+    let (scratch, redis) = (DataDir::new(), RedisServer::builder().tcp().start());
+    let args = ["--workload", "pipeline", "--nodes", "2", "--for", "2s", "--seed", "1", "--ring", "arena"];
+    let output = start_chaos(&scratch, Some(&redis.tcp_url()), &args).output(LONG);
+    assert!(output.status.success(), "{output:?}");
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut redis.connect()).unwrap();
+    assert_eq!(keys, Vec::<String>::new());
+}
+
+#[test]
+fn a_forwarded_message_that_vanished_and_a_total_that_somebody_changed_are_found() {
+    let vanished = std::cell::Cell::new(0);
+    let (verdict, _scratch) = verdict_after("pipeline", |ring| {
+        vanished.set(steal_delayed(ring, "{estafeta}/totals:"));
+        ring.redis_cli(&["INCRBY", "{estafeta}/lines:u:fed", "1000000000"]);
+    });
+    let breaches = verdict["breaches"].to_string();
+    assert!(breaches.contains(&format!("totals: #{} has no outcome", vanished.get())), "{breaches}");
+    assert!(breaches.contains("snapshots did not add up; the first: "), "{breaches}");
+    assert!(breaches.contains("but the lines that end as done add up to "), "{breaches}");
+    assert_eq!(verdict["stories"][0]["ring"], "totals", "{verdict}");
 }
 
 #[test]
@@ -282,13 +330,12 @@ fn a_program_that_is_no_build_of_estafeta_is_refused() {
         );
         assert_eq!(stderr.lines().count(), 1, "{stderr}");
     }
-    let both = run(&["chaos", "--workload", "work", "--mixed", env!("CARGO_BIN_EXE_estafeta")], &[]);
-    let stderr = String::from_utf8(both.stderr).unwrap();
-    assert_eq!(
-        (both.status.code(), stderr.contains("expected no --mixed with it")),
-        (Some(2), true),
-        "{stderr}"
-    );
+    for workload in ["work", "pipeline"] {
+        let both = run(&["chaos", "--workload", workload, "--mixed", env!("CARGO_BIN_EXE_estafeta")], &[]);
+        let stderr = String::from_utf8(both.stderr).unwrap();
+        let expected = format!("--workload {workload}: expected no --mixed with it");
+        assert_eq!((both.status.code(), stderr.contains(&expected)), (Some(2), true), "{stderr}");
+    }
 }
 
 #[test]
@@ -314,8 +361,12 @@ fn the_children_of_chaos_end_with_it_even_if_it_is_killed() {
 #[test]
 fn a_wrong_call_is_refused_with_what_was_expected() {
     let redis = ["--redis", "redis://127.0.0.1:1"];
-    let cases: [(&[&str], &str); 8] = [
-        (&["--workload", "play"], "expected work or demo, got 'play'"),
+    let cases: [(&[&str], &str); 9] = [
+        (&["--workload", "play"], "expected work, pipeline or demo, got 'play'"),
+        (
+            &["--workload", "pipeline", "--ring", "a/b"],
+            "--ring: expected a short name without '/' with --workload pipeline, got a/b",
+        ),
         (&["--for", "25h"], "--for: expected 1s to 24h"),
         (&["--nodes", "1"], "--nodes: expected 2 to 200, got 1"),
         (&["--for", "10ms"], "--for: expected 1s to 24h"),

@@ -17,7 +17,8 @@
 //! - All witnesses that saw a body saw the same one, including the readers.
 //! - A reader printed each error. No reader printed an error again after a reader that ended well had printed it.
 //!
-//! The workload `work` has more rules: see [`rules`].
+//! The workloads `work` and `pipeline` have more rules: see [`rules`]. Each ring of a pipeline is judged on its own. What
+//! the first ring forwards is a part of the evidence about the second one.
 //!
 //! If a run broke off, the evidence may have gaps, but no contradictions.
 
@@ -45,7 +46,7 @@ pub struct Evidence {
     pub readers: Vec<ReaderOutput>,
     /// The run reached its end, so nothing may be missing.
     pub complete: bool,
-    /// What the workload `work` left besides. None for other workloads.
+    /// What a workload with plans left besides. None for the demo.
     pub work: Option<WorkEvidence>,
 }
 
@@ -93,6 +94,20 @@ pub struct Findings {
     pub bodies_compared: u64,
     pub epochs: u64,
     pub work: Option<WorkFindings>,
+}
+
+impl Findings {
+    /// Adds the findings about another ring, except its breaches.
+    pub fn add(&mut self, other: Self) {
+        self.errors += other.errors;
+        self.repeats.extend(other.repeats);
+        self.take_overs.extend(other.take_overs);
+        self.bodies_compared += other.bodies_compared;
+        self.epochs += other.epochs;
+        if let Some(work) = other.work {
+            *self.work.get_or_insert_default() += work;
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

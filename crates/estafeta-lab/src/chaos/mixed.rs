@@ -22,9 +22,10 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::sync::watch::Receiver;
 
+use super::collect::read_records;
 use super::judge::{self, Breach, Evidence};
 use super::node::{ChaosNode, NodeTemplate};
-use super::phases::{CHECK_INTERVAL, PhaseProgress, Phases, START, read_records};
+use super::phases::{CHECK_INTERVAL, Phases, START};
 use super::watch::Glance;
 use super::{ChaosObserver, DRAIN, RECOVERY};
 use crate::child_process::ChildProcess;
@@ -152,7 +153,7 @@ impl<S: ChaosObserver> Phases<'_, S> {
         tokio::time::timeout(START, self.until_all_work())
             .await
             .with_context(|| format!("the nodes did not form a ring within {} s", START.as_secs()))??;
-        let layout = self.ring.layout().await?.context("the nodes of the other build made no ring")?;
+        let layout = self.ring().layout().await?.context("the nodes of the other build made no ring")?;
         let Layouts { oldest, newest } = Layouts::KNOWN;
         let is_known = layout.parse().is_ok_and(|layout: u32| (oldest..=newest).contains(&layout));
         Ok((layout, is_known))
@@ -160,13 +161,13 @@ impl<S: ChaosObserver> Phases<'_, S> {
 
     /// Waits until every node has joined the ring and does something.
     async fn until_all_work(&self) -> Result<()> {
-        let lengths: Vec<u64> = self.nodes().map(ChaosNode::record_length).collect();
+        let sizes: Vec<Vec<u64>> = self.nodes().map(ChaosNode::record_sizes).collect();
         loop {
             self.supervise()?;
-            let works = |(node, before): (&ChaosNode, &u64)| {
-                node.record_length() > *before && node.has_joined().unwrap_or(false)
+            let works = |(node, before): (&ChaosNode, &Vec<u64>)| {
+                node.has_worked_since(before) && node.has_joined().unwrap_or(false)
             };
-            if self.nodes().zip(&lengths).all(works) {
+            if self.nodes().zip(&sizes).all(works) {
                 return Ok(());
             }
             tokio::time::sleep(CHECK_INTERVAL).await;
@@ -205,11 +206,10 @@ impl<S: ChaosObserver> Phases<'_, S> {
         &self,
         other: &OtherBuild,
         layout: String,
-        glance: &Receiver<Glance>,
+        glances: &[Receiver<Glance>],
     ) -> Result<BuildUpgrade> {
-        let mut progress = PhaseProgress::default();
-        self.attack(glance, &mut progress.readings, self.options.length / 2, Some(&other.program), None)
-            .await?;
+        let mut readings = self.no_readings();
+        self.attack(glances, &mut readings, self.options.length / 2, Some(&other.program), None).await?;
         let last_fault = Instant::now();
         self.observer.phase("waiting for the ring to recover");
         tokio::time::timeout(RECOVERY, self.until_all_work()).await.with_context(|| {
@@ -222,7 +222,7 @@ impl<S: ChaosObserver> Phases<'_, S> {
         for node in self.nodes() {
             node.finish(last_fault + DRAIN).await.context("the queue was not emptied")?;
         }
-        progress.readings.push(self.read_errors(progress.readings.len(), Some(&other.program)).await?);
+        self.read_errors(&mut readings, Some(&other.program)).await?;
         let status = self.command(Some(&other.program), &["status", "--json"]).await?;
         if status.code != Some(0) {
             bail!("the ring of {} does not add up: {}", other.version, status.stderr.trim());
@@ -234,11 +234,11 @@ impl<S: ChaosObserver> Phases<'_, S> {
         if upgrade.code == Some(0) {
             bail!("upgrade accepted layout {layout}, which this build does not know");
         }
-        if self.ring.layout().await?.as_ref() != Some(&layout) {
+        if self.ring().layout().await?.as_ref() != Some(&layout) {
             bail!("a build that does not know layout {layout} has changed it");
         }
-        let journal = self.ring.journal().await?;
-        let (records, readers) = (read_records(self.nodes())?, progress.readings);
+        let journal = self.ring().journal().await?;
+        let (records, readers) = (read_records(self.nodes(), 0)?, readings.remove(0));
         let evidence = Evidence { published, journal, records, readers, complete: true, work: None };
         let mut breaches = judge::judge(&evidence).breaches;
         breaches.iter_mut().for_each(|breach| breach.what.insert_str(0, "before the upgrade: "));
@@ -295,7 +295,7 @@ async fn run_to_end(
     let number = template.commands.fetch_add(1, Ordering::Relaxed);
     let file = |kind: &str| template.directory.join(format!("command-{number}.{kind}"));
     let (stdout, stderr) = (file("out"), file("err"));
-    let mut child = template.start(program, args, url, &stdout, &stderr)?;
+    let mut child = template.start(template.first_ring(), program, args, url, &stdout, &stderr)?;
     let deadline = Instant::now() + COMMAND;
     let mut stopped = false;
     let status = loop {

@@ -9,11 +9,15 @@
 //! A phase that does not end well is a broken promise, and the verdict names it. Chaos itself fails only if it cannot
 //! reach a verdict, because a foreign member is in the ring or Redis does not answer.
 //!
+//! A pipeline has two rings, and each of its processes has a node in both. Both rings are watched and judged in the same
+//! way.
+//!
 //! All child processes end with chaos. If chaos itself is killed with SIGKILL, this holds only on Linux, where the
 //! kernel kills them. Chaos removes its ring from a Redis that the user named. It keeps the ring if a promise was
 //! broken, because the data shows why.
 
 mod attack;
+mod collect;
 mod judge;
 mod mixed;
 mod node;
@@ -62,6 +66,8 @@ pub const DRAIN: Duration = Duration::from_secs(30);
 pub enum Workload {
     /// Retried, snoozed and delayed messages, and publishers outside the ring.
     Work,
+    /// The same in two rings: the first one gets its messages from a growing file, and forwards many to the second one.
+    Pipeline,
     /// Random texts, as `estafeta run` makes them.
     Demo,
 }
@@ -70,6 +76,7 @@ impl Workload {
     pub fn name(self) -> &'static str {
         match self {
             Self::Work => "work",
+            Self::Pipeline => "pipeline",
             Self::Demo => "demo",
         }
     }
@@ -77,8 +84,23 @@ impl Workload {
     /// How many publishers outside the ring it has.
     pub fn publishers(self) -> usize {
         match self {
-            Self::Work => 3,
+            Self::Work | Self::Pipeline => 3,
             Self::Demo => 0,
+        }
+    }
+
+    /// Whether the body of each message is a plan.
+    pub fn has_plans(self) -> bool {
+        self != Self::Demo
+    }
+
+    /// The rings that it uses. Those of a pipeline belong to a group of this name.
+    pub fn rings(self, name: &RingName) -> estafeta::Result<Vec<RingName>> {
+        match self {
+            Self::Pipeline => {
+                ["lines", "totals"].map(|ring| format!("{name}/{ring}").parse()).into_iter().collect()
+            }
+            Self::Work | Self::Demo => Ok(vec![name.clone()]),
         }
     }
 }
@@ -87,8 +109,9 @@ impl FromStr for Workload {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, String> {
-        let workload = [Self::Work, Self::Demo].into_iter().find(|workload| workload.name() == word);
-        workload.ok_or_else(|| format!("expected work or demo, got '{word}'"))
+        let all = [Self::Work, Self::Pipeline, Self::Demo];
+        let workload = all.into_iter().find(|workload| workload.name() == word);
+        workload.ok_or_else(|| format!("expected work, pipeline or demo, got '{word}'"))
     }
 }
 
@@ -101,7 +124,8 @@ pub struct ChaosOptions {
     pub length: Duration,
     pub kinds: Vec<FaultKind>,
     pub seed: u64,
-    pub ring: RingName,
+    /// The ring, or the rings of a pipeline in their order.
+    pub rings: Vec<RingName>,
     /// None: chaos starts its own server.
     pub redis: Option<Endpoint>,
 }
@@ -150,8 +174,9 @@ pub struct Times {
 pub struct ChaosOutcome {
     pub verdict: Verdict,
     pub faults: Vec<InjectedFault>,
+    /// What chaos saw of the first ring.
     pub seen: Seen,
-    /// One record per node, then one per publisher.
+    /// One record per node, in the first ring, then one per publisher.
     pub records: Vec<Vec<RecordLine>>,
     /// The names of the nodes and the publishers, in the same order.
     pub names: Vec<String>,
@@ -205,31 +230,42 @@ async fn prepare<'a, S: ChaosObserver>(
             bail!("chaos attacks connections through proxies, which do not support TLS: expected redis://")
         }
     };
-    let ring = Ring::connect(endpoint.clone(), options.ring.clone()).await?;
-    if !ring.is_untouched().await? || ring.count_user_keys().await? > 0 {
-        bail!(
-            "the ring '{}' at {endpoint} has members or data: expected an empty ring (name another one with --ring, or \
-             remove what an earlier chaos left with `estafeta reset`)",
-            options.ring
-        );
+    let mut rings = Vec::new();
+    for name in &options.rings {
+        let ring = Ring::connect(endpoint.clone(), name.clone()).await?;
+        if !ring.is_untouched().await? || ring.count_user_keys().await? > 0 {
+            bail!(
+                "the ring '{name}' at {endpoint} has members or data: expected an empty ring (name another one with \
+                 --ring, or remove what an earlier chaos left with `estafeta reset`)"
+            );
+        }
+        rings.push(ring);
     }
     let template = NodeTemplate {
         directory: directory.to_owned(),
         endpoint,
-        ring: options.ring.clone(),
+        rings: options.rings.clone(),
         pids: Arc::default(),
         closed: Arc::default(),
         commands: Arc::default(),
     };
     let mut nodes = Vec::new();
     for index in 0..options.nodes + options.workload.publishers() {
-        let duty = match index.checked_sub(options.nodes) {
-            Some(publisher) => ProcessDuty::Publisher { number: publisher + 1, seed: options.seed },
-            None if options.workload == Workload::Demo => ProcessDuty::DemoNode,
-            None => ProcessDuty::WorkNode,
+        let duty = match (index.checked_sub(options.nodes), options.workload) {
+            (Some(publisher), _) => ProcessDuty::Publisher { number: publisher + 1, seed: options.seed },
+            (None, Workload::Work) => ProcessDuty::WorkNode,
+            (None, Workload::Pipeline) => ProcessDuty::PipelineNode,
+            (None, Workload::Demo) => ProcessDuty::DemoNode,
         };
         nodes.push(ChaosNode::new(index, duty, template.clone(), upstream.clone()).await?);
     }
     let clear_proxy = Proxy::start(upstream).await?;
-    Ok(Phases { options, ring, template, targets: Arc::new(Targets::new(nodes, own)), clear_proxy, observer })
+    Ok(Phases {
+        options,
+        rings,
+        template,
+        targets: Arc::new(Targets::new(nodes, own)),
+        clear_proxy,
+        observer,
+    })
 }

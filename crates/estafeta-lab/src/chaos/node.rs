@@ -26,7 +26,8 @@ pub type Pids = Arc<Mutex<BTreeSet<u32>>>;
 pub struct NodeTemplate {
     pub directory: PathBuf,
     pub endpoint: Endpoint,
-    pub ring: RingName,
+    /// The ring, or the rings of a pipeline in their order.
+    pub rings: Vec<RingName>,
     pub pids: Pids,
     /// Set at the end of a run. No more processes are started then.
     pub closed: Arc<AtomicBool>,
@@ -35,9 +36,20 @@ pub struct NodeTemplate {
 }
 
 impl NodeTemplate {
-    /// Starts a child process of this program, or of another build of it.
+    /// The ring to which nodes and publishers belong, or the first ring of a pipeline.
+    pub fn first_ring(&self) -> &RingName {
+        &self.rings[0]
+    }
+
+    /// The path of the file that feeds a pipeline.
+    pub fn feed(&self) -> PathBuf {
+        self.directory.join("feed")
+    }
+
+    /// Starts a child process of this program, or of another build of it, for this ring.
     pub fn start(
         &self,
+        ring: &RingName,
         program: Option<&Path>,
         args: &[&str],
         url: &str,
@@ -46,8 +58,8 @@ impl NodeTemplate {
     ) -> Result<ChildProcess> {
         let open = |path: &Path| File::options().append(true).create(true).open(path);
         let mut command = match program {
-            Some(program) => child_process::program_at(program, &self.ring, url),
-            None => child_process::this_program(&self.ring, url)?,
+            Some(program) => child_process::program_at(program, ring, url),
+            None => child_process::this_program(ring, url)?,
         };
         command.args(args).stdin(Stdio::null()).stdout(open(stdout)?).stderr(open(stderr)?);
         let mut pids = self.pids.lock().expect("no panic while held");
@@ -79,6 +91,8 @@ pub enum ProcessDuty {
     DemoNode,
     /// It is a node whose handler follows the plan in each body.
     WorkNode,
+    /// It is such a node in both rings of a pipeline.
+    PipelineNode,
     /// It publishes from outside the ring, so it is no member.
     Publisher { number: usize, seed: u64 },
 }
@@ -117,7 +131,7 @@ impl ChaosNode {
     pub fn name(&self) -> String {
         match self.duty {
             ProcessDuty::Publisher { number, .. } => format!("publisher {number}"),
-            ProcessDuty::DemoNode | ProcessDuty::WorkNode => format!("node {}", self.index + 1),
+            _ => format!("node {}", self.index + 1),
         }
     }
 
@@ -125,9 +139,11 @@ impl ChaosNode {
         self.template.directory.join(format!("{}.{kind}", self.name().replace(' ', "-")))
     }
 
-    /// The path of the record that all processes of this node write.
-    pub fn record(&self) -> PathBuf {
-        self.file("record")
+    /// The paths of its records, one per ring that it uses. All processes of this node write the same ones.
+    pub fn records(&self) -> Vec<PathBuf> {
+        let kinds = ["record", "second-record"];
+        let count = if self.duty == ProcessDuty::PipelineNode { 2 } else { 1 };
+        kinds[..count].iter().map(|kind| self.file(kind)).collect()
     }
 
     fn log(&self) -> PathBuf {
@@ -146,21 +162,25 @@ impl ChaosNode {
             child.as_mut().map(ChildProcess::exit_status).transpose()?.is_some_and(|ended| ended.is_none());
         if !runs {
             let program = self.program.lock().expect("no panic while held").clone();
-            *child = Some(self.template.start(program.as_deref(), &args, &url, &self.log(), &self.log())?);
+            let (ring, log) = (self.template.first_ring(), self.log());
+            *child = Some(self.template.start(ring, program.as_deref(), &args, &url, &log, &log)?);
         }
         Ok(())
     }
 
     /// The command line of the process.
     fn args(&self, limit: Option<u64>) -> Vec<String> {
-        let (record, lease) = (self.record().display().to_string(), format!("{}ms", LEASE.as_millis()));
+        let shown = |path: &Path| path.display().to_string();
+        let (records, lease) = (self.records(), format!("{}ms", LEASE.as_millis()));
         // The work is quick and runs in several lanes, so a node holds a few messages whenever it is killed. Every
         // second node has a single lane, because the steps of a single lane take another path.
         let lanes = if self.index.is_multiple_of(2) { "4" } else { "1" };
         let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
         let mut args = match self.duty {
             ProcessDuty::DemoNode => words(&["run", "--interval", "0", "--max-waiting", "1000", "--journal"]),
-            ProcessDuty::WorkNode => words(&["chaos-worker", "node", "--lanes", lanes]),
+            ProcessDuty::WorkNode | ProcessDuty::PipelineNode => {
+                words(&["chaos-worker", "node", "--lanes", lanes])
+            }
             ProcessDuty::Publisher { number, seed } => {
                 let (number, seed) = (number.to_string(), seed.to_string());
                 words(&["chaos-worker", "publisher", "--number", &number, "--seed", &seed])
@@ -169,7 +189,11 @@ impl ChaosNode {
         if self.duty == ProcessDuty::DemoNode {
             args.extend(words(&["--work-per-char", "100us", "--lease", &lease, "--concurrency", lanes]));
         }
-        args.extend(words(&["--record", &record]));
+        args.extend(words(&["--record", &shown(&records[0])]));
+        if let (ProcessDuty::PipelineNode, [_, second]) = (self.duty, &self.template.rings[..]) {
+            args.extend(words(&["--feed", &shown(&self.template.feed()), "--next-ring", second.as_str()]));
+            args.extend(words(&["--next-record", &shown(&records[1])]));
+        }
         if let Some(limit) = limit {
             args.extend(words(&["--limit", &limit.to_string()]));
             if self.duty == ProcessDuty::DemoNode {
@@ -208,9 +232,12 @@ impl ChaosNode {
         }
     }
 
-    /// Puts its record aside. The next process begins a new one.
+    /// Puts its records aside. The next process begins new ones.
     pub fn forget(&self) -> Result<()> {
-        Ok(std::fs::rename(self.record(), self.file("former-record"))?)
+        for record in self.records() {
+            std::fs::rename(&record, format!("{}.former", record.display()))?;
+        }
+        Ok(())
     }
 
     /// Sends a signal, unless the process has ended. Its id may belong to another process by then.
@@ -229,21 +256,32 @@ impl ChaosNode {
         })
     }
 
-    /// Whether the process that was started last has joined the ring.
+    /// Whether the process that was started last has joined all of its rings.
     pub fn has_joined(&self) -> Result<bool> {
-        let mut record = File::open(self.record())?;
-        // A process that has joined and works has written more than this. A process that has not joined has written
-        // less.
-        record.seek(SeekFrom::Start(record.metadata()?.len().saturating_sub(4096)))?;
-        let mut tail = Vec::new();
-        record.read_to_end(&mut tail)?;
-        let tail = String::from_utf8_lossy(&tail);
-        Ok(tail.rsplit_once(" started ").is_none_or(|(_, since)| since.contains(" joined ")))
+        for record in self.records() {
+            let mut record = File::open(record)?;
+            // A process that has joined and works has written more than this. A process that has not joined has written
+            // less.
+            record.seek(SeekFrom::Start(record.metadata()?.len().saturating_sub(4096)))?;
+            let mut tail = Vec::new();
+            record.read_to_end(&mut tail)?;
+            let tail = String::from_utf8_lossy(&tail);
+            if tail.rsplit_once(" started ").is_some_and(|(_, since)| !since.contains(" joined ")) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
-    /// The size of the record. It grows with every step of the node.
-    pub fn record_length(&self) -> u64 {
-        std::fs::metadata(self.record()).map_or(0, |record| record.len())
+    /// The sizes of its records. They grow with every step of the node.
+    pub fn record_sizes(&self) -> Vec<u64> {
+        let size = |record: PathBuf| std::fs::metadata(record).map_or(0, |record| record.len());
+        self.records().into_iter().map(size).collect()
+    }
+
+    /// Whether it has made a step in each of its rings since its records had these sizes.
+    pub fn has_worked_since(&self, sizes: &[u64]) -> bool {
+        self.record_sizes().iter().zip(sizes).all(|(now, before)| now > before)
     }
 
     /// Waits until the process ends by itself. Fails if it ends with an error or after the deadline.

@@ -113,8 +113,9 @@ fn breaches(verdict: &Verdict) -> String {
         let _ = writeln!(text, "<li>{}</li>", escape(&breach.what));
     }
     text.push_str("</ul>\n");
-    for (id, story) in &verdict.stories {
-        let _ = writeln!(text, "<h3>The story of #{id}</h3><pre>{}</pre>", escape(&story.join("\n")));
+    for story in &verdict.stories {
+        let (subject, lines) = (escape(&story.subject()), escape(&story.lines.join("\n")));
+        let _ = writeln!(text, "<h3>The story of {subject}</h3><pre>{lines}</pre>");
     }
     text
 }

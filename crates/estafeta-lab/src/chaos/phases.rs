@@ -6,8 +6,9 @@
 //!    Redis at its start. Chaos then starts it again.
 //! 3. *Recovery*: within [`RECOVERY`] of the last fault, all nodes are alive in the ring, and one of them is in office.
 //!    Nodes publish and settle messages again, and every node has done some work.
-//! 4. *Health*, with the workload `work`: for [`HEALTHY`] nothing is attacked, and messages must come in time.
-//! 5. *Stop*: chaos asks all publishers and then all nodes to stop, and they exit in good order.
+//! 4. *Health*, unless the workload is `demo`: for [`HEALTHY`] nothing is attacked, and messages must come in time.
+//! 5. *Stop*: chaos asks all publishers and then all nodes to stop, and they exit in good order. Before that, the feed of
+//!    a pipeline reaches the end of its file, which does not grow any more.
 //! 6. *Drain*: new nodes, which may not generate, handle what is left, and exit by themselves. Within [`DRAIN`] of the
 //!    last fault, the queue is empty. A reader takes the last errors.
 //!
@@ -20,25 +21,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::proxy::{LinkCondition, Proxy};
-use anyhow::{Context as _, Result, bail};
-use estafeta::{Ring, Snapshot};
+use anyhow::{Context as _, Result, anyhow, bail};
+use estafeta::Ring;
 use nix::sys::signal::Signal;
 use tokio::sync::watch::{Receiver, Sender};
-use tokio_util::sync::CancellationToken;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::attack::Targets;
-use super::judge::{Evidence, ReaderOutput};
+use super::judge::ReaderOutput;
 use super::mixed::{BuildUpgrade, UpgradeKind};
 use super::node::{ChaosNode, NodeTemplate};
-use super::real_work::effects::WrittenEffects;
-use super::real_work::evidence::{RingCounts, WorkEvidence};
-use super::verdict::Verdict;
+use super::real_work::feed;
+use super::verdict::{JudgedRing, Verdict};
 use super::watch::{Glance, RingWatch, Seen};
 use super::{ChaosObserver, ChaosOptions, ChaosOutcome, DRAIN, RECOVERY, Times, Workload, plan, reader};
 use crate::clock::now_ms;
 use crate::ephemeral_redis::EphemeralRedis;
 use crate::exit_code::REDIS;
-use crate::record::{self, RecordLine};
 use crate::server::Server;
 
 /// How long the nodes may take to form a ring at the start.
@@ -54,7 +54,8 @@ const LATE_WRITES: Duration = Duration::from_millis(200);
 
 pub struct Phases<'a, S> {
     pub options: &'a ChaosOptions,
-    pub ring: Ring,
+    /// The ring, or the rings of a pipeline in their order.
+    pub rings: Vec<Ring>,
     pub template: NodeTemplate,
     pub targets: Arc<Targets>,
     /// The proxy of the readers, which are not attacked themselves.
@@ -64,8 +65,8 @@ pub struct Phases<'a, S> {
 
 /// How far a run came.
 #[derive(Default)]
-pub struct PhaseProgress {
-    pub readings: Vec<ReaderOutput>,
+struct PhaseProgress {
+    readings: Readings,
     upgrade: Option<BuildUpgrade>,
     recovery: Option<Duration>,
     recovered_ms: Option<u64>,
@@ -73,36 +74,56 @@ pub struct PhaseProgress {
     drain: Option<Duration>,
 }
 
+/// What the readers of each ring printed.
+pub type Readings = Vec<Vec<ReaderOutput>>;
+
 impl<S: ChaosObserver> Phases<'_, S> {
+    /// The ring, or the first ring of a pipeline.
+    pub fn ring(&self) -> &Ring {
+        &self.rings[0]
+    }
+
+    pub fn no_readings(&self) -> Readings {
+        self.rings.iter().map(|_| Vec::new()).collect()
+    }
+
     /// Fails only if there can be no verdict: a foreign member is in the ring, or Redis does not answer.
     pub async fn run(&self) -> Result<ChaosOutcome> {
         let began_ms = now_ms();
-        let (glance, standstill) = (Sender::new(Glance::default()), Arc::new(AtomicU64::new(0)));
+        let standstill = Arc::new(AtomicU64::new(0));
         let stop = CancellationToken::new();
         let _stop = stop.clone().drop_guard();
-        let watch =
-            RingWatch { ring: self.ring.clone(), template: self.template.clone(), glance: glance.clone() };
-        let mut watching = tokio::spawn(watch.run(stop.clone()));
+        let (mut watches, mut glances) = (JoinSet::new(), Vec::new());
+        for (index, ring) in self.rings.iter().cloned().enumerate() {
+            let glance = Sender::new(Glance::default());
+            glances.push(glance.subscribe());
+            let (watch, stop) = (RingWatch { ring, template: self.template.clone(), glance }, stop.clone());
+            watches.spawn(async move { anyhow::Ok((index, watch.run(stop).await?)) });
+        }
         tokio::spawn(measure_standstill(Arc::clone(&standstill), stop.clone()));
 
-        let (mut progress, seen_now) = (PhaseProgress::default(), glance.subscribe());
+        let mut progress = PhaseProgress { readings: self.no_readings(), ..PhaseProgress::default() };
         let ended = tokio::select! {
-            ended = self.run_phases(&seen_now, &mut progress) => ended,
-            // The watch ends early only if something is wrong.
-            watched = &mut watching => return Err(watched?.err().unwrap_or_else(|| anyhow::anyhow!("the watch ended early"))),
+            ended = self.run_phases(&glances, &mut progress) => ended,
+            // A watch ends early only if something is wrong.
+            Some(watched) = watches.join_next() => {
+                return Err(watched?.err().unwrap_or_else(|| anyhow!("a watch ended early")));
+            }
         };
         self.observer.phase("judging");
         self.kill_nodes()?;
         // A phase that failed in the middle of a fault may have left Redis down.
         self.targets.with_redis(EphemeralRedis::revive).await?;
         let failure = ended.err().map(|error| format!("{error:#}"));
-        let last = self.ring.snapshot(0).await;
-        // Without a snapshot there is no verdict. The reason may be the failure.
-        let last =
-            last.map_err(|error| anyhow::anyhow!("{}", failure.clone().unwrap_or(error.to_string())))?;
+        let mut last = Vec::new();
+        for ring in &self.rings {
+            // Without a snapshot there is no verdict. The reason may be the failure.
+            let snapshot = ring.snapshot(0).await;
+            last.push(snapshot.map_err(|error| anyhow!("{}", failure.clone().unwrap_or(error.to_string())))?);
+        }
         stop.cancel();
-        let mut seen = watching.await??;
-        seen.note(&last);
+        let mut seen: Vec<(usize, Seen)> = watches.join_all().await.into_iter().collect::<Result<_>>()?;
+        seen.sort_by_key(|(index, _)| *index);
         let times = Times {
             recovery: progress.recovery,
             recovered_ms: progress.recovered_ms,
@@ -110,70 +131,111 @@ impl<S: ChaosObserver> Phases<'_, S> {
             drain: progress.drain,
             standstill: Duration::from_millis(standstill.load(Ordering::Relaxed)),
         };
-        let mut evidence = self.evidence(progress.readings, &last, failure.is_none()).await?;
-        if self.options.workload == Workload::Work {
-            evidence.work = Some(self.work_evidence(&last, &seen, times).await?);
+        let mut rings: Vec<JudgedRing> = Vec::new();
+        for (((index, mut seen), last), readers) in seen.into_iter().zip(last).zip(progress.readings) {
+            seen.note(&last);
+            let mut evidence = self.evidence(index, readers, &last, failure.is_none()).await?;
+            if self.options.workload.has_plans() {
+                let before = rings.last().map_or(&[][..], |ring| &ring.evidence.journal);
+                evidence.work = Some(self.work_evidence(index, &last, &seen, times, before).await?);
+            }
+            rings.push(JudgedRing { evidence, seen, last });
         }
         let faults = self.targets.faults();
-        let mut verdict = Verdict::new(self.options, &evidence, &seen, &last, &faults, times, failure);
+        let mut verdict = Verdict::new(self.options, &rings, &faults, times, failure);
         if let Some(upgrade) = progress.upgrade {
             verdict.add_upgrade(upgrade);
         }
         let redis = Server::connect(&self.template.endpoint).await?.product().await?;
         let names = self.targets.nodes.iter().map(ChaosNode::name).collect();
+        let JudgedRing { evidence, seen, .. } = rings.swap_remove(0);
         let publishers = evidence.work.into_iter().flat_map(|work| work.publishers);
         let records = evidence.records.into_iter().chain(publishers).collect();
         Ok(ChaosOutcome { verdict, faults, seen, records, names, began_ms, redis })
     }
 
-    async fn run_phases(&self, glance: &Receiver<Glance>, progress: &mut PhaseProgress) -> Result<()> {
-        self.start_and_attack(glance, progress).await?;
+    async fn run_phases(&self, glances: &[Receiver<Glance>], progress: &mut PhaseProgress) -> Result<()> {
+        let feed = (self.options.workload == Workload::Pipeline).then(|| self.start_feed(&glances[0]));
+        self.start_and_attack(glances, progress).await?;
         let last_fault = Instant::now();
-        self.recover(glance).await?;
+        self.recover(glances).await?;
         progress.recovery = Some(last_fault.elapsed());
         progress.recovered_ms = Some(now_ms());
         let mut since = last_fault;
-        if self.options.workload == Workload::Work {
+        if self.options.workload.has_plans() {
             self.observer.phase("watching the healthy ring");
             self.watch_health().await?;
+            self.end_feed(feed).await?;
             since = Instant::now();
         }
         self.observer.phase("stopping the nodes");
         progress.stopped_ms = Some(now_ms());
         self.stop(since + DRAIN).await?;
-        self.drain(glance, since + DRAIN).await?;
+        self.drain(glances, since + DRAIN).await?;
         progress.drain = Some(since.elapsed());
-        progress.readings.push(self.read_errors(progress.readings.len(), None).await?);
+        self.read_errors(&mut progress.readings, None).await
+    }
+
+    /// Begins to write the file of a pipeline.
+    fn start_feed(&self, glance: &Receiver<Glance>) -> FeedTask {
+        let (path, seed, glance) = (self.template.feed(), self.options.seed, glance.clone());
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let published = move || glance.borrow().generated;
+        let task = tokio::spawn(async move { feed::write_lines(&path, seed, published, stopped).await });
+        FeedTask { stop: stop.drop_guard(), task }
+    }
+
+    /// Writes no more lines, if there is a file, and waits until all of them are published.
+    async fn end_feed(&self, feed: Option<FeedTask>) -> Result<()> {
+        let Some(FeedTask { stop, task }) = feed else { return Ok(()) };
+        self.observer.phase("waiting for the feed to reach the end of its file");
+        drop(stop);
+        task.await??;
+        let size = std::fs::metadata(self.template.feed())?.len();
+        let deadline = Instant::now() + DRAIN;
+        while feed::checkpoint(self.ring()).await? != Some(size) {
+            if Instant::now() > deadline {
+                bail!("the feed did not reach the end of its file within {} s", DRAIN.as_secs());
+            }
+            self.supervise()?;
+            tokio::time::sleep(CHECK_INTERVAL).await;
+        }
         Ok(())
     }
 
     /// Starts the nodes and attacks them. If another build takes part, the nodes become this build meanwhile.
-    async fn start_and_attack(&self, glance: &Receiver<Glance>, progress: &mut PhaseProgress) -> Result<()> {
+    async fn start_and_attack(
+        &self,
+        glances: &[Receiver<Glance>],
+        progress: &mut PhaseProgress,
+    ) -> Result<()> {
         let length = self.options.length;
         let Some(other) = &self.options.mixed else {
-            self.start(glance).await?;
-            return self.attack(glance, &mut progress.readings, length, None, None).await;
+            self.start(glances).await?;
+            return self.attack(glances, &mut progress.readings, length, None, None).await;
         };
         let (layout, is_known) = self.start_other(other).await?;
         if is_known {
             let mut said = String::new();
-            self.attack(glance, &mut progress.readings, length, None, Some(&mut said)).await?;
+            self.attack(glances, &mut progress.readings, length, None, Some(&mut said)).await?;
             let (from, kind) = (other.version.clone(), UpgradeKind::Rolling { said });
             progress.upgrade = Some(BuildUpgrade { from, from_layout: layout, kind });
             return Ok(());
         }
-        let upgrade = progress.upgrade.insert(self.finish_other(other, layout, glance).await?);
-        self.start(glance).await?;
+        let upgrade = progress.upgrade.insert(self.finish_other(other, layout, glances).await?);
+        self.start(glances).await?;
         if let UpgradeKind::Anew { refusals: [_, theirs], .. } = &mut upgrade.kind {
             *theirs = self.refusal(Some(&other.program)).await?;
         }
-        self.attack(glance, &mut progress.readings, length / 2, None, None).await
+        self.attack(glances, &mut progress.readings, length / 2, None, None).await
     }
 
-    async fn start(&self, glance: &Receiver<Glance>) -> Result<()> {
+    async fn start(&self, glances: &[Receiver<Glance>]) -> Result<()> {
         self.observer.phase(&format!("starting {} nodes on {}", self.options.nodes, self.options.place()));
         self.targets.nodes.iter().try_for_each(|node| node.start(None))?;
-        let whole = tokio::time::timeout(START, self.until_whole(glance, 0, 0)).await;
+        let nothing = vec![Glance::default(); glances.len()];
+        let whole = tokio::time::timeout(START, self.until_whole(glances, &nothing)).await;
         whole.with_context(|| format!("the nodes did not form a ring within {} s", START.as_secs()))?
     }
 
@@ -181,8 +243,8 @@ impl<S: ChaosObserver> Phases<'_, S> {
     /// given, the nodes are replaced by this build meanwhile, and it gets what `estafeta upgrade` printed.
     pub async fn attack(
         &self,
-        glance: &Receiver<Glance>,
-        readings: &mut Vec<ReaderOutput>,
+        glances: &[Receiver<Glance>],
+        readings: &mut Readings,
         length: Duration,
         reader: Option<&Path>,
         upgraded: Option<&mut String>,
@@ -192,7 +254,7 @@ impl<S: ChaosObserver> Phases<'_, S> {
         let processes = (options.nodes, options.workload.publishers());
         let plan = plan::plan(options.seed, length, processes, &options.kinds);
         let generator = || {
-            let pid = u32::try_from(glance.borrow().generator?).ok()?;
+            let pid = u32::try_from(glances[0].borrow().generator?).ok()?;
             self.targets.nodes.iter().position(|node| node.pid() == Some(pid))
         };
         let observer = self.observer.clone();
@@ -212,16 +274,16 @@ impl<S: ChaosObserver> Phases<'_, S> {
         };
         let read = async {
             while over.run_until_cancelled(tokio::time::sleep(READ_INTERVAL)).await.is_some() {
-                readings.push(self.read_errors(readings.len(), reader).await?);
+                self.read_errors(readings, reader).await?;
             }
             Ok(())
         };
-        tokio::try_join!(attack, self.supervise_until(glance, &over), read).map(drop)
+        tokio::try_join!(attack, self.supervise_until(glances, &over), read).map(drop)
     }
 
-    async fn supervise_until(&self, glance: &Receiver<Glance>, over: &CancellationToken) -> Result<()> {
+    async fn supervise_until(&self, glances: &[Receiver<Glance>], over: &CancellationToken) -> Result<()> {
         while !over.is_cancelled() {
-            self.observer.progress(glance.borrow().published);
+            self.observer.progress(glances.iter().map(|glance| glance.borrow().published).sum());
             self.supervise()?;
             tokio::time::sleep(CHECK_INTERVAL).await;
         }
@@ -245,29 +307,31 @@ impl<S: ChaosObserver> Phases<'_, S> {
         Ok(())
     }
 
-    pub async fn read_errors(&self, number: usize, program: Option<&Path>) -> Result<ReaderOutput> {
+    /// Takes the errors out of each ring.
+    pub async fn read_errors(&self, readings: &mut Readings, program: Option<&Path>) -> Result<()> {
         // The proxy of the readers is always clear, so only faults of Redis hit them.
         let url = self.template.endpoint.secret_url_through(self.clear_proxy.port());
-        reader::read_errors(&self.template, program, &url, number).await
+        for (ring, readings) in self.template.rings.iter().zip(readings) {
+            let number = readings.len();
+            readings.push(reader::read_errors(&self.template, ring, program, &url, number).await?);
+        }
+        Ok(())
     }
 
-    async fn recover(&self, glance: &Receiver<Glance>) -> Result<()> {
+    async fn recover(&self, glances: &[Receiver<Glance>]) -> Result<()> {
         self.observer.phase("waiting for the ring to recover");
         let recovered = async {
             // Only what is seen from now on counts.
-            let mut fresh = glance.clone();
-            fresh.mark_unchanged();
-            fresh.changed().await?;
-            let before = *fresh.borrow();
-            let records: Vec<u64> = self.targets.nodes.iter().map(ChaosNode::record_length).collect();
-            self.until_whole(glance, before.published, before.settled).await?;
-            while self
-                .targets
-                .nodes
-                .iter()
-                .zip(&records)
-                .any(|(node, before)| node.record_length() <= *before)
-            {
+            let mut before = Vec::new();
+            for mut glance in glances.iter().cloned() {
+                glance.mark_unchanged();
+                glance.changed().await?;
+                before.push(*glance.borrow());
+            }
+            let nodes = &self.targets.nodes;
+            let sizes: Vec<Vec<u64>> = nodes.iter().map(ChaosNode::record_sizes).collect();
+            self.until_whole(glances, &before).await?;
+            while !nodes.iter().zip(&sizes).all(|(node, sizes)| node.has_worked_since(sizes)) {
                 self.supervise()?;
                 tokio::time::sleep(CHECK_INTERVAL).await;
             }
@@ -278,19 +342,22 @@ impl<S: ChaosObserver> Phases<'_, S> {
         tokio::time::timeout(RECOVERY, recovered).await.with_context(failed)?
     }
 
-    /// Waits until all nodes are alive in the ring, one of them is in office, and more messages are published and
-    /// settled.
-    async fn until_whole(&self, glance: &Receiver<Glance>, published: u64, settled: u64) -> Result<()> {
-        loop {
+    /// Waits until all nodes are alive in each ring, one of them is in office, and more messages are published and
+    /// settled. The second ring of a pipeline has no generator.
+    async fn until_whole(&self, glances: &[Receiver<Glance>], before: &[Glance]) -> Result<()> {
+        let is_whole = |(index, (glance, before)): (usize, (&Receiver<Glance>, &Glance))| {
             let now = *glance.borrow();
-            let whole =
-                now.nodes == self.options.nodes && now.members == now.nodes && now.generator.is_some();
-            if whole && now.published > published && now.settled > settled {
-                return Ok(());
-            }
+            now.nodes == self.options.nodes
+                && now.members == now.nodes
+                && (now.generator.is_some() || index > 0)
+                && now.published > before.published
+                && now.settled > before.settled
+        };
+        while !glances.iter().zip(before).enumerate().all(is_whole) {
             self.supervise()?;
             tokio::time::sleep(CHECK_INTERVAL).await;
         }
+        Ok(())
     }
 
     async fn watch_health(&self) -> Result<()> {
@@ -319,9 +386,9 @@ impl<S: ChaosObserver> Phases<'_, S> {
     }
 
     /// Starts nodes that handle everything that is left.
-    async fn drain(&self, glance: &Receiver<Glance>, deadline: Instant) -> Result<()> {
+    async fn drain(&self, glances: &[Receiver<Glance>], deadline: Instant) -> Result<()> {
         self.observer.phase("emptying the queue");
-        let limit = self.ring.snapshot(0).await?.published.max(1);
+        let limit = self.ring().snapshot(0).await?.published.max(1);
         self.nodes().try_for_each(|node| node.start(Some(limit)))?;
         let all_end = async {
             for node in self.nodes() {
@@ -329,14 +396,16 @@ impl<S: ChaosObserver> Phases<'_, S> {
             }
             anyhow::Ok(())
         };
-        let mut glance = glance.clone();
-        let is_lost = |glance: &Glance| glance.message_lost && glance.nodes == self.options.nodes;
-        // What `wait_for` returns locks the glance. It is dropped at once, because the watch could not write otherwise.
-        let message_lost = async { glance.wait_for(is_lost).await.map(drop) };
+        let is_lost = |glance: Glance| glance.message_lost && glance.nodes == self.options.nodes;
+        let message_lost = async {
+            while !glances.iter().any(|glance| is_lost(*glance.borrow())) {
+                tokio::time::sleep(CHECK_INTERVAL).await;
+            }
+        };
         tokio::select! {
             ended = all_end => ended.context("the queue was not emptied"),
             // A message is lost, and the nodes would wait for it for ever.
-            _ = message_lost => self.stop(deadline).await,
+            () = message_lost => self.stop(deadline).await,
         }
     }
 
@@ -344,31 +413,6 @@ impl<S: ChaosObserver> Phases<'_, S> {
     fn kill_nodes(&self) -> Result<()> {
         self.template.closed.store(true, Ordering::Relaxed);
         ChaosNode::kill_all(self.targets.nodes.iter())
-    }
-
-    /// Collects what the witnesses know: the journal, the records and the output of the readers.
-    async fn evidence(
-        &self,
-        readers: Vec<ReaderOutput>,
-        last: &Snapshot,
-        complete: bool,
-    ) -> Result<Evidence> {
-        let journal = self.ring.journal().await?;
-        let records = read_records(self.nodes())?;
-        Ok(Evidence { published: last.published, journal, records, readers, complete, work: None })
-    }
-
-    /// Collects what the publishers know, and what the ring has counted.
-    async fn work_evidence(&self, last: &Snapshot, seen: &Seen, times: Times) -> Result<WorkEvidence> {
-        let publishers = self.targets.nodes.iter().filter(|node| !node.is_node());
-        Ok(WorkEvidence {
-            publishers: read_records(publishers)?,
-            counts: RingCounts::of(last),
-            written: WrittenEffects::read(&self.ring).await?,
-            healthy: times.recovered_ms.zip(times.stopped_ms),
-            clock_ahead_ms: seen.clock_ahead_ms.unwrap_or(0),
-            standstill_ms: u64::try_from(times.standstill.as_millis()).unwrap_or(u64::MAX),
-        })
     }
 
     /// Ends everything. If `erase` is set, it also removes the ring from a Redis that the user named.
@@ -381,24 +425,23 @@ impl<S: ChaosObserver> Phases<'_, S> {
         }
         if erase {
             tokio::time::sleep(LATE_WRITES).await;
-            let ring = &self.ring;
-            let snapshot = ring.snapshot(0).await?;
-            if self.template.foreign_member_in(&snapshot).is_none() {
-                ring.erase().await?;
-                ring.erase_user_keys().await?;
+            for ring in &self.rings {
+                let snapshot = ring.snapshot(0).await?;
+                if self.template.foreign_member_in(&snapshot).is_none() {
+                    ring.erase().await?;
+                    ring.erase_user_keys().await?;
+                }
             }
         }
         Ok(())
     }
 }
 
-pub fn read_records<'a>(nodes: impl Iterator<Item = &'a ChaosNode>) -> Result<Vec<Vec<RecordLine>>> {
-    let read = |node: &ChaosNode| {
-        let text = std::fs::read_to_string(node.record());
-        let text = text.with_context(|| format!("cannot read the record of {}", node.name()))?;
-        record::read(&text).map_err(anyhow::Error::msg)
-    };
-    nodes.map(read).collect()
+/// Writes the file of a pipeline.
+struct FeedTask {
+    /// Ends the task when it is dropped.
+    stop: DropGuard,
+    task: JoinHandle<Result<()>>,
 }
 
 /// Measures the longest delay of many short sleeps.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use estafeta::RingName;
 use serde::Deserialize;
 
 use super::judge::ReaderOutput;
@@ -18,14 +19,17 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Runs `getErrors` of this program, or of another build, and reads what it printed.
 pub async fn read_errors(
     template: &NodeTemplate,
+    ring: &RingName,
     program: Option<&Path>,
     url: &str,
     number: usize,
 ) -> Result<ReaderOutput> {
     let build = if program.is_some() { "former-" } else { "" };
-    let file = |kind: &str| template.directory.join(format!("{build}errors-{number}.{kind}"));
+    let name = ring.as_str().replace('/', "-");
+    let file = |kind: &str| template.directory.join(format!("{build}errors-{name}-{number}.{kind}"));
     // Dropping this future kills the reader, so it never runs on unattended.
-    let mut reader = template.start(program, &["getErrors", "--json"], url, &file("json"), &file("log"))?;
+    let args = ["getErrors", "--json"];
+    let mut reader = template.start(ring, program, &args, url, &file("json"), &file("log"))?;
     let deadline = Instant::now() + PATIENCE;
     let mut ended = None;
     while ended.is_none() && Instant::now() < deadline {

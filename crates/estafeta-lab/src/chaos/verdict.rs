@@ -25,6 +25,33 @@ const STORIES: usize = 5;
 /// How many broken promises the JSON lists.
 const JSON_BREACHES: usize = 100;
 
+/// One ring of a run: what it left behind, what chaos saw of it, and its last snapshot.
+pub struct JudgedRing {
+    pub evidence: Evidence,
+    pub seen: Seen,
+    pub last: Snapshot,
+}
+
+/// What is known about a message with a broken promise.
+pub struct Story {
+    /// The ring of the message. None if the run has only one.
+    pub ring: Option<String>,
+    pub message: u64,
+    pub lines: Vec<String>,
+}
+
+impl Story {
+    fn is_about(&self, ring: Option<&str>, message: u64) -> bool {
+        self.ring.as_deref() == ring && self.message == message
+    }
+
+    /// The message, such as `#17`, or `#17 of lines`.
+    pub fn subject(&self) -> String {
+        let of = self.ring.as_ref().map(|ring| format!(" of {ring}"));
+        format!("#{}{}", self.message, of.unwrap_or_default())
+    }
+}
+
 pub struct Verdict {
     /// The command line that gives the same plan again.
     pub call: String,
@@ -47,7 +74,7 @@ pub struct Verdict {
     times: Times,
     pub breaches: Vec<Breach>,
     /// What is known about the first messages with a broken promise.
-    pub stories: Vec<(u64, Vec<String>)>,
+    pub stories: Vec<Story>,
 }
 
 /// One kind of fault and its effects. None: effects that no fault explains.
@@ -59,20 +86,11 @@ struct FaultRow {
     repeats: usize,
 }
 
-impl Verdict {
-    /// `failure` is the reason why the run did not reach its end, if it did not.
-    pub fn new(
-        options: &ChaosOptions,
-        evidence: &Evidence,
-        seen: &Seen,
-        last: &Snapshot,
-        faults: &[InjectedFault],
-        times: Times,
-        failure: Option<String>,
-    ) -> Self {
-        let findings = judge::judge(evidence);
-        let rows = rows(options, &findings, faults, times.recovered_ms.unwrap_or(u64::MAX));
-        let mut breaches: Vec<Breach> = failure.into_iter().map(Breach::of_the_ring).collect();
+impl JudgedRing {
+    /// What is wrong with the ring as a whole.
+    fn breaches(&self) -> Vec<Breach> {
+        let Self { evidence, seen, last } = self;
+        let mut breaches = Vec::new();
         if let Some((before, after)) = seen.fell {
             breaches.push(Breach::of_the_ring(format!(
                 "Redis lost data: the count of published messages fell from {} to {}",
@@ -96,28 +114,57 @@ impl Verdict {
                 counted(last.errors_kept, "error")
             )));
         }
-        breaches.extend(findings.breaches);
-        let mut broken: Vec<u64> = breaches.iter().filter_map(|breach| breach.message).collect();
-        broken.dedup();
+        breaches
+    }
+}
+
+impl Verdict {
+    /// `rings` are those of the options. `failure` is the reason why the run did not reach its end, if it did not.
+    pub fn new(
+        options: &ChaosOptions,
+        rings: &[JudgedRing],
+        faults: &[InjectedFault],
+        times: Times,
+        failure: Option<String>,
+    ) -> Self {
+        let mut breaches: Vec<Breach> = failure.into_iter().map(Breach::of_the_ring).collect();
+        let (mut findings, mut stories) = (Findings::default(), Vec::<Story>::new());
+        for (ring, name) in rings.iter().zip(&options.rings) {
+            let mut found = judge::judge(&ring.evidence);
+            let is_one_of_several = options.rings.len() > 1;
+            let name = name.as_str().rsplit_once('/').filter(|_| is_one_of_several).map(|(_, name)| name);
+            for breach in ring.breaches().into_iter().chain(std::mem::take(&mut found.breaches)) {
+                let is_told = |message| stories.iter().any(|story| story.is_about(name, message));
+                if let Some(message) = breach.message.filter(|message| !is_told(*message))
+                    && stories.len() < STORIES
+                {
+                    let lines = story(&ring.evidence, faults, message);
+                    stories.push(Story { ring: name.map(ToOwned::to_owned), message, lines });
+                }
+                breaches.push(breach.in_ring(name));
+            }
+            findings.add(found);
+        }
+        let sum = |count: fn(&JudgedRing) -> usize| rings.iter().map(count).sum::<usize>();
         Self {
             call: options.call(),
             seed: options.seed,
             workload: options.workload,
-            work: findings.work,
             upgrade: None,
             nodes: options.nodes,
             place: options.place(),
             length: options.length,
-            rows,
-            published: evidence.published,
+            rows: rows(options, &findings, faults, times.recovered_ms.unwrap_or(u64::MAX)),
+            work: findings.work,
+            published: rings.iter().map(|ring| ring.evidence.published).sum(),
             errors: findings.errors,
             bodies_compared: findings.bodies_compared,
             terms: findings.epochs,
-            snapshots: seen.samples.len(),
-            unbalanced: seen.unbalanced.len(),
-            readers: evidence.readers.len(),
+            snapshots: sum(|ring| ring.seen.samples.len()),
+            unbalanced: sum(|ring| ring.seen.unbalanced.len()),
+            readers: sum(|ring| ring.evidence.readers.len()),
             times,
-            stories: broken.iter().take(STORIES).map(|id| (*id, story(evidence, faults, *id))).collect(),
+            stories,
             breaches,
         }
     }
@@ -157,7 +204,9 @@ impl Verdict {
             0 => String::new(),
             count => format!(" and {}", counted(count as u64, "publisher")),
         };
-        format!("{} nodes{publishers} on {} for {seconds} s, seed {}", self.nodes, self.place, self.seed)
+        let rings = if self.workload == Workload::Pipeline { " in each of two rings" } else { "" };
+        let Self { nodes, place, seed, .. } = self;
+        format!("{nodes} nodes{rings}{publishers} on {place} for {seconds} s, seed {seed}")
     }
 
     pub fn sentence(&self) -> String {
@@ -206,7 +255,7 @@ impl Verdict {
         };
         // While the healthy ring is watched, messages are still published.
         let fault = "the last fault";
-        let last = if self.workload == Workload::Work { "the publishers were stopped" } else { fault };
+        let last = if self.workload.has_plans() { "the publishers were stopped" } else { fault };
         let (published, terms) = (grouped(self.published), counted(self.terms, "term"));
         let (errors, readers) = (grouped(self.errors), counted(self.readers as u64, "reader"));
         let repeats = counted(self.repeats() as u64, "time");
@@ -277,9 +326,9 @@ impl Verdict {
         if self.breaches.len() > SHOWN {
             writeln!(out, "... and {} more", grouped((self.breaches.len() - SHOWN) as u64))?;
         }
-        for (id, story) in &self.stories {
-            writeln!(out, "\n{}", paint.paint(NOTABLE, &format!("the story of #{id}")))?;
-            story.iter().try_for_each(|line| writeln!(out, "  {line}"))?;
+        for story in &self.stories {
+            writeln!(out, "\n{}", paint.paint(NOTABLE, &format!("the story of {}", story.subject())))?;
+            story.lines.iter().try_for_each(|line| writeln!(out, "  {line}"))?;
         }
         Ok(())
     }
@@ -288,7 +337,8 @@ impl Verdict {
         let take_overs = self.take_overs();
         let ms = |time: Option<Duration>| time.map(|time| time.as_millis() as u64);
         let breach = |breach: &Breach| json!({"what": breach.what, "message": breach.message});
-        let story = |(id, story): &(u64, Vec<String>)| json!({"message": id, "story": story});
+        let story =
+            |story: &Story| json!({"ring": story.ring, "message": story.message, "story": story.lines});
         json!({
             "verdict": if self.is_good() { "good" } else { "broken" },
             "call": self.call,
@@ -325,6 +375,12 @@ impl Breach {
     /// A breach that concerns no message in particular.
     fn of_the_ring(what: String) -> Self {
         Self { what, message: None }
+    }
+
+    /// The breach with the name of its ring, if it has one.
+    fn in_ring(self, ring: Option<&str>) -> Self {
+        let what = ring.map(|ring| format!("{ring}: {}", self.what));
+        Self { what: what.unwrap_or(self.what), message: self.message }
     }
 }
 

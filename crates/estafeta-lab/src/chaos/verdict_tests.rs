@@ -9,9 +9,7 @@ use crate::record::{RecordLine, Step};
 /// What a flawless run of two nodes left: node 1 was killed, and node 2 took over.
 struct FlawlessRun {
     options: ChaosOptions,
-    evidence: Evidence,
-    seen: Seen,
-    last: Snapshot,
+    ring: JudgedRing,
     faults: Vec<InjectedFault>,
     times: Times,
     failure: Option<String>,
@@ -42,41 +40,43 @@ fn flawless_run() -> FlawlessRun {
             length: Duration::from_secs(5),
             kinds: vec![FaultKind::Kill, FaultKind::RedisKill],
             seed: 7,
-            ring: "x".parse().unwrap(),
+            rings: vec!["x".parse().unwrap()],
             redis: None,
         },
-        evidence: Evidence {
-            published: 3,
-            journal: vec![entry(&[1, 2], &[2]), entry(&[3], &[])],
-            records: vec![
-                vec![
-                    line(10, Step::Joined { member: 1 }),
-                    line(20, office(1, None)),
-                    line(30, Step::Published { epoch: 1, messages: vec![(1, 1), (2, 2), (3, 3)] }),
-                    line(40, began(3, 1, 1)),
+        ring: JudgedRing {
+            evidence: Evidence {
+                published: 3,
+                journal: vec![entry(&[1, 2], &[2]), entry(&[3], &[])],
+                records: vec![
+                    vec![
+                        line(10, Step::Joined { member: 1 }),
+                        line(20, office(1, None)),
+                        line(30, Step::Published { epoch: 1, messages: vec![(1, 1), (2, 2), (3, 3)] }),
+                        line(40, began(3, 1, 1)),
+                    ],
+                    vec![
+                        line(10, Step::Joined { member: 2 }),
+                        line(35, began(1, 1, 1)),
+                        line(36, began(2, 1, 1)),
+                        line(37, settled(&[1], &[2])),
+                        line(1300, office(2, Some(1))),
+                        line(1310, began(3, 2, 1)),
+                        line(1320, settled(&[3], &[])),
+                        line(8000, Step::Left),
+                    ],
                 ],
-                vec![
-                    line(10, Step::Joined { member: 2 }),
-                    line(35, began(1, 1, 1)),
-                    line(36, began(2, 1, 1)),
-                    line(37, settled(&[1], &[2])),
-                    line(1300, office(2, Some(1))),
-                    line(1310, began(3, 2, 1)),
-                    line(1320, settled(&[3], &[])),
-                    line(8000, Step::Left),
-                ],
-            ],
-            readers: vec![ReaderOutput { errors: vec![(2, 2)], whole: true, ..ReaderOutput::default() }],
-            complete: true,
-            work: None,
+                readers: vec![ReaderOutput { errors: vec![(2, 2)], whole: true, ..ReaderOutput::default() }],
+                complete: true,
+                work: None,
+            },
+            seen: Seen {
+                samples: vec![CountSample { at_ms: 50, published: 3, settled: 2 }],
+                fell: None,
+                unbalanced: Vec::new(),
+                clock_ahead_ms: Some(0),
+            },
+            last: serde_json::from_str(last).unwrap(),
         },
-        seen: Seen {
-            samples: vec![CountSample { at_ms: 50, published: 3, settled: 2 }],
-            fell: None,
-            unbalanced: Vec::new(),
-            clock_ahead_ms: Some(0),
-        },
-        last: serde_json::from_str(last).unwrap(),
         faults: vec![InjectedFault {
             kind: FaultKind::Kill,
             from_ms: 1000,
@@ -99,7 +99,7 @@ fn flawless_run() -> FlawlessRun {
 fn verdict(change: impl FnOnce(&mut FlawlessRun)) -> Verdict {
     let mut run = flawless_run();
     change(&mut run);
-    Verdict::new(&run.options, &run.evidence, &run.seen, &run.last, &run.faults, run.times, run.failure)
+    Verdict::new(&run.options, &[run.ring], &run.faults, run.times, run.failure)
 }
 
 fn breaches(change: impl FnOnce(&mut FlawlessRun)) -> Vec<String> {
@@ -113,11 +113,11 @@ fn each_thing_that_is_wrong_with_a_run_is_a_breach() {
     assert_eq!(breaches(|_| {}), [""; 0]);
     assert_eq!(breaches(|run| run.failure = Some("it hung".into())), ["it hung"]);
     assert_eq!(
-        breaches(|run| run.seen.fell = Some((5000, 3))),
+        breaches(|run| run.ring.seen.fell = Some((5000, 3))),
         ["Redis lost data: the count of published messages fell from 5,000 to 3"]
     );
     assert_eq!(
-        breaches(|run| run.seen.unbalanced = vec!["a".into(), "b".into()]),
+        breaches(|run| run.ring.seen.unbalanced = vec!["a".into(), "b".into()]),
         ["2 snapshots did not add up; the first: a"],
         "even if the last snapshot is balanced"
     );
@@ -131,22 +131,22 @@ fn each_thing_that_is_wrong_with_a_run_is_a_breach() {
         ),
     ];
     for (leave, expected) in leaves {
-        assert_eq!(breaches(|run| leave(&mut run.last)), [expected]);
+        assert_eq!(breaches(|run| leave(&mut run.ring.last)), [expected]);
         let broken_off = |run: &mut FlawlessRun| {
-            leave(&mut run.last);
-            run.evidence.complete = false;
+            leave(&mut run.ring.last);
+            run.ring.evidence.complete = false;
         };
         assert_eq!(breaches(broken_off), [""; 0], "a run that broke off may leave something");
     }
-    assert_eq!(breaches(|run| run.evidence.published = 4), ["#4 has no outcome"]);
+    assert_eq!(breaches(|run| run.ring.evidence.published = 4), ["#4 has no outcome"]);
 }
 
 #[test]
 fn all_breaches_are_reported_and_the_run_is_called_broken() {
     let broken = verdict(|run| {
         run.failure = Some("it hung".into());
-        run.seen.unbalanced = vec!["a".into()];
-        run.evidence.published = 4;
+        run.ring.seen.unbalanced = vec!["a".into()];
+        run.ring.evidence.published = 4;
     });
     let reported: Vec<&str> = broken.breaches.iter().map(|breach| breach.what.as_str()).collect();
     assert_eq!(reported, ["it hung", "1 snapshot did not add up; the first: a", "#4 has no outcome"]);
@@ -222,7 +222,7 @@ fn a_good_run_is_reported_in_full() {
     }
     let stuck = verdict(|run| run.times.drain = None);
     assert!(facts(&stuck).contains(&"queue: not empty (limit: 30 s after the last fault)".into()));
-    let unbalanced = verdict(|run| run.seen.unbalanced = vec!["a".into()]);
+    let unbalanced = verdict(|run| run.ring.seen.unbalanced = vec!["a".into()]);
     assert!(facts(&unbalanced).contains(&"snapshots: 1 checked, and 1 of them did NOT add up".into()));
 }
 
@@ -231,8 +231,15 @@ fn the_workload_with_publishers_reports_what_they_did_and_counts_no_cancelled_me
     let work = |cancelled| {
         let mut good = verdict(|run| run.options.workload = Workload::Work);
         let counts = RingCounts { retries: 3000, snoozes: 2, cancelled, submitted: 2 };
-        good.work =
-            Some(WorkFindings { counts, effects: 8, delayed: 4, duplicates: 5, timed: 6, latest_ms: 7 });
+        good.work = Some(WorkFindings {
+            counts,
+            effects: 8,
+            delayed: 4,
+            duplicates: 5,
+            timed: 6,
+            latest_ms: 7,
+            ..WorkFindings::default()
+        });
         good
     };
     let good = work(1);
@@ -251,6 +258,56 @@ fn the_workload_with_publishers_reports_what_they_did_and_counts_no_cancelled_me
         assert!(facts.contains(&(name, fact.to_owned())), "{fact}: {facts:?}");
     }
     let json = json!({"submitted": 2, "cancelled": 1, "duplicates": 5, "retries": 3000, "snoozes": 2, "effects": 8, "delayed": 4,
-        "timed": 6, "latestMs": 7});
+        "timed": 6, "latestMs": 7, "lines": 0, "forwarded": 0});
     assert_eq!(good.json()["work"], json);
+}
+
+#[test]
+fn a_pipeline_is_judged_ring_by_ring_and_each_breach_names_its_ring() {
+    let pipeline = |change: fn(&mut JudgedRing, &mut JudgedRing)| {
+        let (mut first, mut second) = (flawless_run(), flawless_run().ring);
+        first.options.workload = Workload::Pipeline;
+        first.options.rings = Workload::Pipeline.rings(&first.options.rings[0]).unwrap();
+        change(&mut first.ring, &mut second);
+        let FlawlessRun { options, ring, faults, times, failure } = first;
+        Verdict::new(&options, &[ring, second], &faults, times, failure)
+    };
+    let good = pipeline(|_, _| {});
+    assert!(good.is_good());
+    assert_eq!(good.sentence(), "each of 6 messages has exactly one outcome");
+    assert_eq!(
+        good.setting(),
+        "2 nodes in each of two rings and 3 publishers on an ephemeral Redis for 5 s, seed 7"
+    );
+    let json = good.json();
+    let counts = ["errors", "terms", "repeats", "takeovers", "snapshots", "bodiesCompared", "readers"];
+    assert_eq!(counts.map(|count| json[count].as_u64().unwrap()), [2, 4, 2, 2, 2, 6, 2]);
+    let broken = pipeline(|first, second| {
+        first.evidence.published = 4;
+        second.evidence.published = 4;
+        second.seen.unbalanced = vec!["a".into()];
+    });
+    let reported: Vec<&str> = broken.breaches.iter().map(|breach| breach.what.as_str()).collect();
+    let expected = [
+        "lines: #4 has no outcome",
+        "totals: 1 snapshot did not add up; the first: a",
+        "totals: #4 has no outcome",
+    ];
+    assert_eq!(reported, expected);
+    let stories: Vec<String> = broken.stories.iter().map(Story::subject).collect();
+    assert_eq!(stories, ["#4 of lines", "#4 of totals"]);
+    assert_eq!((&broken.json()["stories"][1]["ring"], &json["unbalanced"]), (&json!("totals"), &json!(0)));
+    let mut text = Vec::new();
+    broken.write(&mut text, Paint(false)).unwrap();
+    assert!(String::from_utf8(text).unwrap().contains("the story of #4 of totals"));
+}
+
+#[test]
+fn only_the_first_five_broken_messages_get_a_story_and_each_gets_one() {
+    let broken = verdict(|run| {
+        run.ring.evidence.published = 12;
+        run.ring.evidence.records[0][3].step = Step::Began { id: 3, delivery: 2, epoch: 1, digest: 9 };
+    });
+    let stories: Vec<u64> = broken.stories.iter().map(|story| story.message).collect();
+    assert_eq!(stories, [3, 4, 5, 6, 7]);
 }

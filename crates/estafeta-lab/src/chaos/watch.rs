@@ -1,4 +1,4 @@
-//! Takes snapshots of the ring during the whole run: does each one balance, and which node is in office?
+//! Takes snapshots of a ring during the whole run: does each one balance, and which node is in office?
 
 use std::time::Duration;
 
@@ -64,6 +64,8 @@ pub struct Glance {
     /// The process id of the generator, if it is alive.
     pub generator: Option<u64>,
     pub published: u64,
+    /// Those messages that generators have published.
+    pub generated: u64,
     pub settled: u64,
     /// All members except readers.
     pub members: usize,
@@ -114,6 +116,7 @@ impl RingWatch {
         self.glance.send_replace(Glance {
             generator: alive().find(|member| member.role == Role::Generator).map(|generator| generator.pid),
             published: snapshot.published,
+            generated: snapshot.published.saturating_sub(snapshot.submitted),
             settled: settled(snapshot),
             members: nodes().count(),
             nodes: alive().count(),

@@ -1,8 +1,11 @@
 //! What a run with this workload left behind.
 
+use std::ops::AddAssign;
+
 use estafeta::Snapshot;
 
 use super::effects::WrittenEffects;
+use super::feed::FeedEvidence;
 use crate::record::RecordLine;
 
 /// What a run with this workload left behind, besides what every run leaves.
@@ -13,6 +16,10 @@ pub struct WorkEvidence {
     pub counts: RingCounts,
     /// What the effects of the messages have written.
     pub written: WrittenEffects,
+    /// The file whose lines the generator publishes, if there is one.
+    pub feed: Option<FeedEvidence>,
+    /// What the done messages of the ring before forward to this one: the id of each, and the body.
+    pub forwards: Vec<(u64, String)>,
     /// When the ring was healthy, by the clock of this machine.
     pub healthy: Option<(u64, u64)>,
     /// By how much Redis' clock is ahead of the clock of this machine, at most.
@@ -37,6 +44,15 @@ pub struct RingCounts {
     pub snoozes: u64,
     pub cancelled: u64,
     pub submitted: u64,
+}
+
+impl AddAssign for RingCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.retries += other.retries;
+        self.snoozes += other.snoozes;
+        self.cancelled += other.cancelled;
+        self.submitted += other.submitted;
+    }
 }
 
 impl RingCounts {

@@ -1,29 +1,38 @@
-//! A node whose handler follows the plan in the body of each message.
+//! Nodes whose handlers follow the plan in the body of each message.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
 use bytes::Bytes;
-use estafeta::{Config, Failure, Job, Node, Outcome, every};
+use estafeta::{Config, Failure, Generate, Job, Node, Outcome, RingName, every};
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
-use tokio_util::sync::CancellationToken;
 
 use super::effects;
+use super::feed::line_number;
 use super::message_plan::{End, MessagePlan, PlannedAnswer, RETRY_AFTER, SNOOZE, Stage, WaitRule};
 use crate::record::Recorder;
 
 /// The handler works for this long, or twice or three times as long.
 const WORK: Duration = Duration::from_millis(1);
 
-/// Runs the node until `stop` is cancelled, or until it has reached its limit.
-pub async fn run(config: Config, recorder: Arc<Recorder>, stop: CancellationToken) -> Result<()> {
-    let mut plans = RandomPlans { random: SmallRng::seed_from_u64(rand::random()), calls: 0 };
-    let source = every(config.interval, move || std::future::ready(plans.next()));
+/// A node that handles messages. If it gets a ring to forward to, some of its done messages forward others.
+pub fn handling(config: Config, recorder: Arc<Recorder>, next: Option<RingName>) -> Node {
     let observer = Arc::clone(&recorder);
-    let node = Node::with(config).generate(source).handle_with(recorder, follow_plan);
-    Ok(node.observe(move |notice| observer.notice(notice)).until(stop.cancelled_owned()).await?)
+    let node = Node::with(config).handle_with(Worker { recorder, next }, follow_plan);
+    node.observe(move |notice| observer.notice(notice))
+}
+
+/// What a node makes up while it is the generator, as fast as it can.
+pub fn random_plans() -> impl Generate {
+    let mut plans = RandomPlans { random: SmallRng::seed_from_u64(rand::random()), calls: 0 };
+    every(Duration::ZERO, move || std::future::ready(plans.next()))
+}
+
+#[derive(Clone)]
+struct Worker {
+    recorder: Arc<Recorder>,
+    next: Option<RingName>,
 }
 
 /// The name of every message of the generator begins with this. No publisher uses it.
@@ -48,9 +57,9 @@ impl RandomPlans {
     }
 }
 
-async fn follow_plan(recorder: Arc<Recorder>, job: Job<Bytes>) -> Result<Outcome, Failure> {
+async fn follow_plan(worker: Worker, job: Job<Bytes>) -> Result<Outcome, Failure> {
     let message = job.message();
-    recorder.attempts(message);
+    worker.recorder.attempts(message);
     let body = message.text();
     let plan = MessagePlan::parse(&body).ok_or_else(|| Failure::fatal("the body is no plan"))?;
     tokio::time::sleep(WORK * (1 + u32::try_from(message.id % 3).unwrap_or(0))).await;
@@ -66,6 +75,8 @@ async fn follow_plan(recorder: Arc<Recorder>, job: Job<Bytes>) -> Result<Outcome
             Err(Failure::new(plan.reason()))
         }
         PlannedAnswer::End(End::Fatal) => Err(Failure::fatal(plan.reason())),
-        PlannedAnswer::End(End::Done) => Ok(effects::done(message.id)),
+        PlannedAnswer::End(End::Done) => {
+            Ok(effects::done(message.id, line_number(&plan.name), worker.next.as_ref()))
+        }
     }
 }

@@ -12,8 +12,8 @@ use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio_util::sync::CancellationToken;
 
-use super::WorkerOptions;
 use super::message_plan::MessagePlan;
+use super::worker::WorkerOptions;
 use crate::record::{RecordLine, Recorder, Step};
 
 /// How long a call is repeated while Redis cannot be reached.

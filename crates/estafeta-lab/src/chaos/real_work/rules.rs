@@ -1,4 +1,5 @@
-//! What must have happened to the messages of the workload `work`. The judge applies these rules besides its own.
+//! What must have happened to the messages of the workloads `work` and `pipeline`. The judge applies these rules besides
+//! its own, to each ring.
 //!
 //! - Every message went through the stages of its plan, one after another, and ended as planned. It repeats a stage
 //!   only if its node was lost. Its error, if it became one, has the planned counts and reason.
@@ -11,9 +12,14 @@
 //! - Each effect of the messages that are done was applied once, and no other (`effects`). Totals are exact sums. A
 //!   stream has the newest entries, each once. A key that was set has the value of the last step that set it. Each result
 //!   is there.
+//! - Each line of a file was published once, and in the order of ids the lines have the order of the file (`pipeline`).
+//!   The checkpoint is the end of the file.
+//! - Each message that was forwarded to this ring was published once, and each done message of the ring before that
+//!   forwards one has done so.
 //! - The ring counted as many retries, snoozes, cancelled messages and messages of publishers as the records show.
 
 mod effects;
+mod pipeline;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -77,6 +83,8 @@ pub fn judge<'a>(
     let mut rules = Rules { evidence, work, publications, outcomes, attempts, findings, breaches };
     rules.check_plans();
     rules.check_letters();
+    rules.check_feed();
+    rules.check_forwards();
     rules.check_publications();
     rules.check_cancellations();
     rules.check_effects();
@@ -222,9 +230,12 @@ impl<'a> Rules<'a> {
                 }
             }
         }
+        for (_, body) in &self.work.forwards {
+            answers.entry(body).or_default();
+        }
         let unsent: Vec<u64> =
             handled.iter().filter(|(body, _)| !answers.contains_key(body)).map(|(_, id)| *id).collect();
-        unsent.into_iter().for_each(|id| self.breach(id, format!("#{id} has a body that no publisher sent")));
+        unsent.into_iter().for_each(|id| self.breach(id, format!("#{id} has a body that nobody sent")));
         let mut of_keys: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
         for (body, answer) in &answers {
             let its = ids.get(body).cloned().unwrap_or_default();

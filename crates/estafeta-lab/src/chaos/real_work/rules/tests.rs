@@ -96,6 +96,7 @@ fn flawless_run() -> Evidence {
                 stream: vec![1, 3],
                 last: Some(2),
                 results: [(1, "1".to_owned())].into(),
+                fed: 0,
             },
             healthy: Some((500, 9000)),
             ..WorkEvidence::default()
@@ -139,6 +140,7 @@ fn a_flawless_run_has_no_breaches_and_its_figures_are_right() {
         duplicates: 1,
         timed: 6,
         latest_ms: 0,
+        ..WorkFindings::default()
     };
     assert_eq!(findings.work, Some(expected));
 }
@@ -271,7 +273,7 @@ fn a_key_with_two_messages_and_a_message_that_nobody_sent_are_found() {
     let reused = breaches(|evidence| publisher(evidence)[8].step = submits(5, &[("a", PLANS[4].1)]));
     assert_eq!(reused, ["the key a has several messages: #3 and #5"]);
     let unsent = breaches(|evidence| drop(publisher(evidence).pop()));
-    assert_eq!(unsent, ["#6 has a body that no publisher sent"]);
+    assert_eq!(unsent, ["#6 has a body that nobody sent"]);
 }
 
 #[test]

@@ -1,0 +1,71 @@
+//! Collects the evidence of a run, from Redis and from the files of the processes.
+
+use anyhow::{Context as _, Result};
+use estafeta::{JournalEntry, Snapshot};
+
+use super::judge::{Evidence, ReaderOutput};
+use super::node::ChaosNode;
+use super::phases::Phases;
+use super::real_work::effects::{self, WrittenEffects};
+use super::real_work::evidence::{RingCounts, WorkEvidence};
+use super::real_work::feed::FeedEvidence;
+use super::watch::Seen;
+use super::{ChaosObserver, Times, Workload};
+use crate::record::{self, RecordLine};
+
+impl<S: ChaosObserver> Phases<'_, S> {
+    /// Collects what the witnesses know of a ring: the journal, the records and the output of the readers.
+    pub async fn evidence(
+        &self,
+        ring: usize,
+        readers: Vec<ReaderOutput>,
+        last: &Snapshot,
+        complete: bool,
+    ) -> Result<Evidence> {
+        let journal = self.rings[ring].journal().await?;
+        let records = read_records(self.nodes(), ring)?;
+        Ok(Evidence { published: last.published, journal, records, readers, complete, work: None })
+    }
+
+    /// Collects what the publishers know, what the ring has counted, and what its messages have written. `before` is the
+    /// journal of the ring before this one in a pipeline.
+    pub async fn work_evidence(
+        &self,
+        ring: usize,
+        last: &Snapshot,
+        seen: &Seen,
+        times: Times,
+        before: &[JournalEntry],
+    ) -> Result<WorkEvidence> {
+        let publishers = self.targets.nodes.iter().filter(|node| !node.is_node() && ring == 0);
+        let feed = match self.options.workload {
+            Workload::Pipeline if ring == 0 => {
+                Some(FeedEvidence::read(&self.template.feed(), self.ring()).await?)
+            }
+            _ => None,
+        };
+        Ok(WorkEvidence {
+            publishers: read_records(publishers, 0)?,
+            counts: RingCounts::of(last),
+            written: WrittenEffects::read(&self.rings[ring]).await?,
+            feed,
+            forwards: effects::forwards(before),
+            healthy: times.recovered_ms.zip(times.stopped_ms),
+            clock_ahead_ms: seen.clock_ahead_ms.unwrap_or(0),
+            standstill_ms: u64::try_from(times.standstill.as_millis()).unwrap_or(u64::MAX),
+        })
+    }
+}
+
+/// Reads the records of these processes, which are about the ring with this number.
+pub fn read_records<'a>(
+    nodes: impl Iterator<Item = &'a ChaosNode>,
+    ring: usize,
+) -> Result<Vec<Vec<RecordLine>>> {
+    let read = |node: &ChaosNode| {
+        let text = std::fs::read_to_string(&node.records()[ring]);
+        let text = text.with_context(|| format!("cannot read the record of {}", node.name()))?;
+        record::read(&text).map_err(anyhow::Error::msg)
+    };
+    nodes.map(read).collect()
+}
