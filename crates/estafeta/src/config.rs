@@ -193,6 +193,11 @@ impl Config {
         }
     }
 
+    /// The application, unless it is the default.
+    pub(crate) fn named_application(&self) -> Option<String> {
+        (self.application != self.ring.as_str()).then(|| self.application.clone())
+    }
+
     /// How often a member shows that it is alive.
     pub(crate) fn beat(&self) -> Duration {
         self.lease / 4

@@ -32,7 +32,7 @@ use crate::outcome::Outcome;
 const ROLL_OUT: Duration = Duration::from_secs(600);
 
 /// Handles one message at a time.
-pub(crate) trait Handler: Send + Sync + 'static {
+pub(crate) trait Handler: Send + Sync {
     /// Changes the settings as far as this handler needs it, or refuses them.
     fn prepare(&self, config: &mut Config) -> NodeResult<()> {
         let _ = config;
@@ -68,7 +68,7 @@ pub(crate) trait Work: Send + Sync {
     fn call<'a>(&'a self, delivery: Delivery<'a>) -> BoxFuture<'a, Result<Outcome, Failure>>;
 }
 
-impl<H: Handler> Work for H {
+impl<H: Handler + 'static> Work for H {
     fn adapt(&self, config: &mut Config) -> NodeResult<()> {
         self.prepare(config)
     }
@@ -104,7 +104,7 @@ impl<F, T> AsyncHandler<F, T> {
 
 impl<F, T, A, O> Handler for AsyncHandler<F, T>
 where
-    F: Fn(Job<T>) -> A + Send + Sync + 'static,
+    F: Fn(Job<T>) -> A + Send + Sync,
     A: Future<Output = Result<O, Failure>> + Send,
     O: Into<Outcome>,
     T: DeserializeOwned + Send + 'static,

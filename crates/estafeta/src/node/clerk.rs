@@ -116,7 +116,7 @@ impl Clerk {
             };
             outgoing.settlement.both = self.config.generator_handles;
             if !outgoing.settlement.effects.is_empty() {
-                outgoing.settlement.application = self.named_application();
+                outgoing.settlement.application = self.config.named_application();
             }
             let mut turn = self.store.turn(me, &outgoing.settlement, self.config.journal).await?;
             if let Turn::Forbidden { reason } = turn {
@@ -140,12 +140,6 @@ impl Clerk {
                 self.observers.notice(Notice::Postponed { member: me.number, messages });
             }
         }
-    }
-
-    /// The application of this node, unless it is the default.
-    fn named_application(&self) -> Option<String> {
-        let Config { application, ring, .. } = &*self.config;
-        (application != ring.as_str()).then(|| application.clone())
     }
 
     /// Reports handlers that take too long.

@@ -82,18 +82,9 @@ impl<H: Handler> Lane<H> {
                 }
                 NextTask::Handle(claimed) => {
                     was_idle = false;
-                    let answer = self.handle(claimed.message(), started, &desk.membership).await;
+                    let task = LaneTask { message: claimed.message(), started, membership: &desk.membership };
+                    let (disposition, effects) = task.work(&*self.handler, &self.config).await;
                     let at = Instant::now();
-                    let (disposition, effects) = match answer {
-                        Ok(outcome) if outcome == Outcome::done() => (None, None),
-                        Ok(Outcome { snooze: None, carry: None, effects: Some(effects) }) => {
-                            self.check(effects)
-                        }
-                        answer => {
-                            let retry = &self.config.retry;
-                            (retry.disposition(claimed.message(), answer, rand::random()), None)
-                        }
-                    };
                     handled = Some(Handled { claimed, disposition, effects, took: at - started, at });
                     started = at;
                     // Gives the clerk a chance to make a turn while this lane goes on.
@@ -102,40 +93,57 @@ impl<H: Handler> Lane<H> {
             }
         }
     }
+}
 
-    /// What becomes of a message with these effects. If no step could apply them, no further attempt would mend that.
-    fn check(&self, effects: Box<Effects>) -> (Option<Disposition>, Option<Box<Effects>>) {
-        match effects.check(&self.config.ring, self.config.max_body) {
-            Ok(()) => (None, Some(effects)),
-            Err(reason) => (Some(Disposition::Fail { reason }), None),
+/// A message that is handled under one membership.
+pub(crate) struct LaneTask<'a> {
+    pub message: &'a Message,
+    pub started: Instant,
+    pub membership: &'a CancellationToken,
+}
+
+impl LaneTask<'_> {
+    /// Calls the handler, and decides what becomes of the message: its disposition, or None if it is done. A message that
+    /// is done may have effects.
+    pub async fn work<H: Handler>(
+        &self,
+        handler: &H,
+        config: &Config,
+    ) -> (Option<Disposition>, Option<Box<Effects>>) {
+        match self.handle(handler, config).await {
+            Ok(outcome) if outcome == Outcome::done() => (None, None),
+            // If no step could apply the effects, no further attempt would mend that.
+            Ok(Outcome { snooze: None, carry: None, effects: Some(effects) }) => {
+                match effects.check(&config.ring, config.max_body) {
+                    Ok(()) => (None, Some(effects)),
+                    Err(reason) => (Some(Disposition::Fail { reason }), None),
+                }
+            }
+            answer => (config.retry.disposition(self.message, answer, rand::random()), None),
         }
     }
 
-    async fn handle(
-        &self,
-        message: &Message,
-        started: Instant,
-        membership: &CancellationToken,
-    ) -> Result<Outcome, Failure> {
+    async fn handle<H: Handler>(&self, handler: &H, config: &Config) -> Result<Outcome, Failure> {
+        let Self { message, started, membership } = *self;
         if message.id == 0 {
             return Err(Failure::fatal("not a message of estafeta: foreign data in the queue"));
         }
         if let Some(reason) = message.oversized() {
             return Err(Failure::fatal(reason));
         }
-        let (size, limit) = (message.body().len(), self.config.max_body);
+        let (size, limit) = (message.body().len(), config.max_body);
         if size > limit {
             return Err(Failure::fatal(format_args!("body: expected at most {limit} bytes, got {size}")));
         }
-        let (limit, attempts) = (self.config.time_limit, self.config.retry.attempts);
+        let (limit, attempts) = (config.time_limit, config.retry.attempts);
         let deadline = started + limit;
         let delivery = Delivery { message, body: None, attempts, deadline, membership };
-        let mut handling = pin!(catch("handler", || self.handler.handle(delivery)));
+        let mut handling = pin!(catch("handler", || handler.handle(delivery)));
         // Most handlers that are quick need no timer.
         if let Poll::Ready(answer) = futures_util::poll!(handling.as_mut()) {
             return answer;
         }
-        if !self.handler.can_be_dropped() {
+        if !handler.can_be_dropped() {
             return handling.await;
         }
         let answer = tokio::time::timeout_at(deadline.into(), handling).await;
