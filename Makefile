@@ -78,15 +78,16 @@ fmt: toolchain
 clippy: toolchain
 	@echo '== lints'
 	@$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	@$(CARGO) clippy --package estafeta --no-default-features --locked -- -D warnings
 
 doc: toolchain
 	@echo '== documentation'
-	@RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked
+	@RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --all-features --no-deps --locked
 
 lua:
 	@echo '== Lua scripts'
 	@scripts/install-deps luacheck
-	@luacheck --quiet crates/estafeta/src/steps
+	@luacheck --quiet crates/estafeta/src
 
 unit:
 	@echo '== tests'

@@ -57,6 +57,17 @@ impl<T> Draft<T> {
         }
     }
 
+    /// Creates a message with this value as its body, whatever the kind of the draft is.
+    pub(crate) fn of_value<B: Serialize + 'static>(value: &B) -> Self {
+        match body::encode(value) {
+            Ok(body) => Self::raw(body),
+            Err(error) => {
+                let error = Error::expected("body", "a value that can be written as JSON", error);
+                Self { error: Some(error), ..Self::raw(Bytes::new()) }
+            }
+        }
+    }
+
     /// Changes the body.
     #[must_use]
     pub fn body(self, body: impl Into<Self>) -> Self {
@@ -159,13 +170,7 @@ impl<T> Draft<T> {
 
 impl<T: Serialize + 'static> From<&T> for Draft<T> {
     fn from(body: &T) -> Self {
-        match body::encode(body) {
-            Ok(body) => Self::raw(body),
-            Err(error) => {
-                let error = Error::expected("body", "a value that can be written as JSON", error);
-                Self { error: Some(error), ..Self::raw(Bytes::new()) }
-            }
-        }
+        Self::of_value(body)
     }
 }
 

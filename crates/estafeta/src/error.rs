@@ -131,6 +131,10 @@ pub enum Error {
         /// The member in office.
         member: u64,
     },
+    /// A [`TestRing`](crate::testing::TestRing) has no Redis, or waited in vain.
+    #[cfg(feature = "testing")]
+    #[error("test ring: {0}")]
+    TestRing(String),
     /// The node was stopped while it waited for Redis.
     #[error("stopped while waiting for Redis")]
     Stopped,

@@ -30,6 +30,7 @@
 //! - A [`Publisher`] publishes messages from a process that is no node.
 //! - [`Ring`] inspects a ring from outside: [`Snapshot`], dead letters, clean-up. [`DeadLetterReader`] takes the dead
 //!   letters out.
+//! - The feature `testing` has the module `testing`, which tests all of this on a Redis of its own.
 //!
 //! Everything that matters happens in Redis, in Lua scripts, one atomic step per script. `docs/protocol.md` in the
 //! repository describes how they fit together and what is promised.
@@ -92,6 +93,8 @@ mod retry;
 mod schedule;
 mod source;
 mod steps;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 // Running a node.
 pub use config::Config;

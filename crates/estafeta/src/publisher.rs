@@ -142,6 +142,13 @@ impl<T> Publisher<T> {
         })
     }
 
+    /// The same publisher with the application and the limits of these settings.
+    #[cfg(feature = "testing")]
+    pub(crate) fn with_settings_of(self, config: &Config) -> Self {
+        let (application, max_waiting) = (config.application.clone(), config.max_waiting);
+        Self { application, max_waiting, max_body: config.max_body, ..self }
+    }
+
     /// Publishes one message. Await the result to send it.
     pub fn publish(&self, message: impl Into<Draft<T>>) -> Publishing<'_, T> {
         Publishing { publisher: self, draft: message.into(), patience: Duration::ZERO }

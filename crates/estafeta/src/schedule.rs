@@ -187,6 +187,12 @@ impl<T> Schedule<T> {
         self.entries.iter().map(|entry| (&*entry.timing.name, times(&entry.timing))).collect()
     }
 
+    /// The names of all entries.
+    #[cfg(feature = "testing")]
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|entry| &*entry.timing.name)
+    }
+
     /// Refuses a schedule in which two entries have one name.
     pub(crate) fn check(&self) -> Result<()> {
         let mut names = BTreeSet::new();

@@ -62,6 +62,11 @@ impl Ring {
         Ok(Self { name, endpoint, store, _open: open.into() })
     }
 
+    #[cfg(feature = "testing")]
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// The Redis that the ring is in.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint

@@ -18,6 +18,8 @@ pub(crate) mod sweeper;
 
 pub(crate) use engine::open;
 pub(crate) use generator::{Generator, GeneratorStart};
+#[cfg(feature = "testing")]
+pub(crate) use lane::LaneTask;
 pub(crate) use lane::{Lane, LaneStart};
 pub(crate) use state::ServerClock;
 pub use sweeper::Burial;

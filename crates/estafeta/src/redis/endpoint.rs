@@ -28,6 +28,12 @@ impl Endpoint {
         Self(info.expect("a host and a port make an address"))
     }
 
+    /// A server on a socket in the file system.
+    pub fn unix(path: impl Into<PathBuf>) -> Self {
+        let info = ConnectionAddr::Unix(path.into()).into_connection_info();
+        Self(info.expect("a path makes an address"))
+    }
+
     /// Returns the same server with another database.
     pub fn with_db(self, db: i64) -> Self {
         let settings = self.0.redis_settings().clone().set_db(db);

@@ -54,6 +54,8 @@ pub use pause::Activity;
 pub(crate) use publish::{Dispatch, Publish};
 pub(crate) use report::{Reported, SourceFailure};
 pub(crate) use roll::Roll;
+#[cfg(feature = "testing")]
+pub(crate) use script::assemble;
 pub(crate) use script::{Call, Script};
 pub(crate) use submit::{MessageKey, NewMessage, Submission, Submit, Submitted};
 pub(crate) use suspects::Suspects;

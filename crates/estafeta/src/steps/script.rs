@@ -88,7 +88,7 @@ pub(super) fn source(flags: &str, shared: &[(&str, &'static str)], own: (&str, &
 ///
 /// A script calls what it seldom needs as `rare.NAME`, after `rare = rarely()`. These functions, and those that only they
 /// use, are then defined inside the function `rarely`.
-pub(super) fn assemble(flags: &str, shared: &[Cow<'_, str>], own: &str) -> String {
+pub(crate) fn assemble(flags: &str, shared: &[Cow<'_, str>], own: &str) -> String {
     let definitions: Vec<String> = shared.iter().flat_map(|piece| definitions(piece)).collect();
     let seldom: BTreeSet<&str> = own.split("rare.").skip(1).map(first_word).collect();
     // Of two definitions, only the later one uses the other.

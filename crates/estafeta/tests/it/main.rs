@@ -26,5 +26,6 @@ mod readers;
 mod rings;
 mod schedules;
 mod sources;
+mod testing;
 mod ticks;
 mod time_limits;

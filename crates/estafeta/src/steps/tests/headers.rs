@@ -83,7 +83,21 @@ fn every_call_matches_the_header_of_its_script() {
             let effect = call.arguments.split_off(call.arguments.len() - 7);
             assert!(call.arguments.ends_with(&effect), "{:?}", call.arguments);
         }
-        assert_eq!(call.keys, named(script, "KEYS"), "keys of {}", script.name);
-        assert_eq!(call.arguments, named(script, "ARGV"), "arguments of {}", script.name);
+        assert_matches(script, &call);
     }
+}
+
+fn assert_matches(script: &Script, call: &Call) {
+    assert_eq!(call.keys, named(script, "KEYS"), "keys of {}", script.name);
+    assert_eq!(call.arguments, named(script, "ARGV"), "arguments of {}", script.name);
+}
+
+#[cfg(feature = "testing")]
+#[test]
+fn the_calls_of_a_test_ring_match_the_headers_of_their_scripts() {
+    use crate::testing::{published, time};
+
+    let keys = Keys::new(&RingName::sample());
+    assert_matches(&time::SCRIPT, &time::call(&keys, LEASE));
+    assert_matches(&published::SCRIPT, &published::call(&keys));
 }
