@@ -4,13 +4,13 @@
 use estafeta_testbed::Output;
 
 use crate::reset::dump;
-use crate::support::{SOON, TestRing, TextFile, start};
+use crate::support::{ProgramRing, SOON, TextFile, start};
 
 /// Runs the program, which must fail with `code`, print everything in `expected`, and change nothing in Redis. Returns
 /// its stderr.
 #[track_caller]
 pub fn refuses(
-    ring: &TestRing,
+    ring: &ProgramRing,
     args: &[&str],
     envs: &[(&str, &str)],
     code: i32,
@@ -30,7 +30,7 @@ pub fn refuses(
 /// Like [`refuses`], for messages that must be a single line.
 #[track_caller]
 pub fn refuses_in_one_line(
-    ring: &TestRing,
+    ring: &ProgramRing,
     args: &[&str],
     envs: &[(&str, &str)],
     code: i32,
@@ -42,8 +42,8 @@ pub fn refuses_in_one_line(
 }
 
 /// A ring with data that a wrong call could damage.
-pub fn ring_with_errors() -> TestRing {
-    let ring = TestRing::new();
+pub fn ring_with_errors() -> ProgramRing {
+    let ring = ProgramRing::new();
     ring.plant_errors(1..=3, |_| b"body".to_vec());
     ring
 }
@@ -233,7 +233,7 @@ fn a_missing_file_is_reported_by_name() {
 
 #[test]
 fn bodies_over_the_limit_become_errors_and_the_node_goes_on() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let args =
         ["--max-body", "3", "--interval", "1ms", "--limit", "5", "--until-done", "--generator-handles"];
     let output: Output = ring.command(&[&["run"], &args[..]].concat());

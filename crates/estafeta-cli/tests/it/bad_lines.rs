@@ -11,20 +11,20 @@ use estafeta_testbed::{Process, eventually};
 
 use crate::support::line::Line;
 use crate::support::recovery::{BUSY, SLOW_HANDLERS, await_back, await_misses, misses_of};
-use crate::support::{SOON, TestRing};
+use crate::support::{ProgramRing, SOON};
 
 /// Like [`BUSY`], with a lease that does not end merely because the line or the machine is slow.
 const LONG_LEASE: [&str; 5] = ["--interval", "5ms", "--journal", "--lease", "10s"];
 
 struct ProxiedRing {
-    ring: TestRing,
+    ring: ProgramRing,
     nodes: Vec<Process>,
     lines: Vec<Line>,
 }
 
 impl ProxiedRing {
     fn new(args: &[&str]) -> Self {
-        let ring = TestRing::new();
+        let ring = ProgramRing::new();
         let lines: Vec<_> = (0..3).map(|_| Line::to(&ring.redis)).collect();
         let nodes = lines.iter().map(|line| line.node(args)).collect();
         ring.await_progress();

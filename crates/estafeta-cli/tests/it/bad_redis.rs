@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use estafeta_testbed::RedisServer;
 
 use crate::bad_input::{refuses_in_one_line, ring_with_errors};
-use crate::support::TestRing;
+use crate::support::ProgramRing;
 
 /// Every command that talks to Redis, in its simplest form.
 const COMMANDS: [&[&str]; 14] = [
@@ -29,7 +29,7 @@ const COMMANDS: [&[&str]; 14] = [
 
 #[test]
 fn an_unreachable_redis_is_reported_with_its_address() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     for command in COMMANDS {
         refuses_in_one_line(
             &ring,
@@ -47,7 +47,7 @@ fn an_unreachable_redis_is_reported_with_its_address() {
 
 #[test]
 fn a_wrong_or_missing_password_is_reported() {
-    let ring = TestRing::on(RedisServer::builder().tcp().password("right").start());
+    let ring = ProgramRing::on(RedisServer::builder().tcp().password("right").start());
     let port = ring.redis.port();
     let wrong = format!("redis://:wrong@127.0.0.1:{port}");
     let none = format!("redis://127.0.0.1:{port}");
@@ -65,7 +65,7 @@ fn a_wrong_or_missing_password_is_reported() {
 
 #[test]
 fn a_redis_older_than_seven_is_refused_with_its_version() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let old = old_redis();
     for command in COMMANDS {
         refuses_in_one_line(
@@ -147,7 +147,7 @@ fn a_foreign_value_at_a_key_of_the_ring_is_reported_with_the_key() {
         ("events", "stream"),
         ("journal", "stream"),
     ];
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let url = ring.redis.url();
     for (name, expected) in KEYS {
         let key = format!("{{estafeta}}:{name}");
@@ -163,7 +163,7 @@ fn a_foreign_value_at_a_key_of_the_ring_is_reported_with_the_key() {
 /// Commands that do not join find the foreign value in a different way.
 #[test]
 fn every_command_that_reads_errors_reports_a_foreign_value_at_their_key() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let url = ring.redis.url();
     ring.redis_cli(&["SET", "{estafeta}:errors", "foreign"]);
     let message = "key {estafeta}:errors is a string, expected a list";
@@ -181,7 +181,7 @@ fn every_command_that_reads_errors_reports_a_foreign_value_at_their_key() {
 
 #[test]
 fn a_redis_user_that_may_not_run_scripts_is_reported() {
-    let ring = TestRing::on(RedisServer::builder().tcp().start());
+    let ring = ProgramRing::on(RedisServer::builder().tcp().start());
     ring.plant_errors(1..=1, |_| b"body".to_vec());
     ring.redis_cli(&["ACL", "SETUSER", "poor", "on", ">pw", "~*", "&*", "+@all", "-@scripting"]);
     let url = format!("redis://poor:pw@127.0.0.1:{}", ring.redis.port());

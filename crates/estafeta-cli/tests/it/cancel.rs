@@ -3,7 +3,7 @@
 use estafeta_testbed::Output;
 use serde_json::{Value, json};
 
-use crate::support::TestRing;
+use crate::support::ProgramRing;
 
 /// The exit code, and what was printed to stdout and stderr.
 fn told(output: &Output) -> (i32, String, String) {
@@ -11,14 +11,14 @@ fn told(output: &Output) -> (i32, String, String) {
     (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
 }
 
-fn counts(ring: &TestRing) -> [Value; 4] {
+fn counts(ring: &ProgramRing) -> [Value; 4] {
     let status = ring.status();
     ["published", "later", "waiting", "cancelled"].map(|name| status[name].clone())
 }
 
 #[test]
 fn delayed_messages_are_cancelled_by_their_ids() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     for body in ["a", "b", "c", "d"] {
         ring.success(&["publish", "--delay", "1h", body]);
     }
@@ -35,7 +35,7 @@ fn delayed_messages_are_cancelled_by_their_ids() {
 
 #[test]
 fn a_cancel_by_key_frees_the_key() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let args = ["publish", "--delay", "1h", "--key", "reminder-17", "pay"];
     assert_eq!(ring.success(&args), "{\"id\":1,\"duplicate\":false}\n");
     assert_eq!(ring.success(&["cancel", "--key", "reminder-17"]), "1 message cancelled\n");
@@ -47,7 +47,7 @@ fn a_cancel_by_key_frees_the_key() {
 
 #[test]
 fn wrong_calls_change_nothing_and_have_the_exit_code_64() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.success(&["publish", "--delay", "1h", "--key", "k", "a"]);
     let long = "k".repeat(513);
     let cases: [(&[&str], &str); 8] = [
@@ -73,7 +73,7 @@ fn wrong_calls_change_nothing_and_have_the_exit_code_64() {
 
 #[test]
 fn a_ring_that_does_not_exist_is_not_created() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let (code, _, error) = told(&ring.command(&["cancel", "1"]));
     assert_eq!(code, 1, "{error}");
     assert!(error.contains("there is no ring estafeta at"), "{error}");

@@ -7,7 +7,7 @@ use estafeta_testbed::{DataDir, Process, RedisServer, Signal, eventually};
 use serde_json::Value;
 
 use super::reset::dump;
-use super::support::{SOON, TestRing, TextFile, ids_in, processes_of, run, start};
+use super::support::{ProgramRing, SOON, TextFile, ids_in, processes_of, run, start};
 
 /// A short run takes its time, and on a loaded machine as long again until the ring is at rest.
 const LONG: Duration = Duration::from_secs(120);
@@ -106,7 +106,7 @@ fn on_a_given_redis_chaos_attacks_only_its_own_nodes_and_deletes_only_its_own_ke
 
 #[test]
 fn a_ring_with_members_or_data_is_refused_and_not_touched() {
-    let (scratch, ring) = (DataDir::new(), TestRing::new());
+    let (scratch, ring) = (DataDir::new(), ProgramRing::new());
     let url = ring.redis.url();
     let later = u64::MAX.to_string();
     let plants: [&[&str]; 4] = [
@@ -129,7 +129,7 @@ fn a_ring_with_members_or_data_is_refused_and_not_touched() {
 
 #[test]
 fn a_foreign_node_that_joins_ends_chaos() {
-    let (scratch, ring) = (DataDir::new(), TestRing::new());
+    let (scratch, ring) = (DataDir::new(), ProgramRing::new());
     // A node of the demo does not join a ring of another workload.
     let args = ["--workload", "demo", "--for", "60s", "--nodes", "2"];
     let chaos = start_chaos(&scratch, Some(&ring.redis.url()), &args);
@@ -143,8 +143,8 @@ fn a_foreign_node_that_joins_ends_chaos() {
 }
 
 /// Starts chaos, does something to its ring that no fault does, and returns the verdict, which must be "broken".
-fn verdict_after(workload: &str, tamper: impl Fn(&TestRing)) -> (Value, DataDir) {
-    let (scratch, ring) = (DataDir::new(), TestRing::new());
+fn verdict_after(workload: &str, tamper: impl Fn(&ProgramRing)) -> (Value, DataDir) {
+    let (scratch, ring) = (DataDir::new(), ProgramRing::new());
     let args = ["--for", "3s", "--nodes", "3", "--faults", "lost-reply", "--seed", "77", "--json"];
     let args = [&["--workload", workload], &args[..]].concat();
     let chaos = start_chaos(&scratch, Some(&ring.redis.url()), &args);
@@ -158,7 +158,7 @@ fn verdict_after(workload: &str, tamper: impl Fn(&TestRing)) -> (Value, DataDir)
 }
 
 /// Runs `command` until it returns a waiting element. The nodes of chaos are quick, so that takes several tries.
-fn waiting_element(ring: &TestRing, command: &[&str]) -> Vec<u8> {
+fn waiting_element(ring: &ProgramRing, command: &[&str]) -> Vec<u8> {
     eventually(SOON, "a message that waits", || match ring.redis_cli(command) {
         redis::Value::BulkString(element) => Some(element),
         _ => None,
@@ -202,7 +202,7 @@ fn a_message_that_was_duplicated_is_found() {
 }
 
 /// The keys of a ring that were deleted.
-fn delete_keys(ring: &TestRing, pattern: &str) -> u64 {
+fn delete_keys(ring: &ProgramRing, pattern: &str) -> u64 {
     let keys: Vec<String> = redis::from_redis_value(ring.redis_cli(&["KEYS", pattern])).unwrap();
     keys.iter().for_each(|key| drop(ring.redis_cli(&["DEL", key])));
     keys.len() as u64
@@ -223,7 +223,7 @@ fn a_message_that_was_published_twice_with_one_key_is_found() {
 }
 
 /// Removes a message that waits for its time. `keys` is the beginning of the keys of its ring.
-fn steal_delayed(ring: &TestRing, keys: &str) -> u64 {
+fn steal_delayed(ring: &ProgramRing, keys: &str) -> u64 {
     let (later, delayed) = (format!("{keys}later"), format!("{keys}delayed"));
     let name = eventually(SOON, "a message that waits for its time", || {
         let names: Vec<String> =

@@ -1,10 +1,10 @@
 //! `estafeta checkpoint`: shows, sets and removes where the feed of a ring continues.
 
-use crate::support::{SOON, TestRing};
+use crate::support::{ProgramRing, SOON};
 
 #[test]
 fn a_checkpoint_is_set_shown_and_removed_while_nobody_is_in_office() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let show = |args: &[&str]| ring.command(&[&["checkpoint", "show"], args].concat());
     let missing = ring.command(&["checkpoint", "set", "1"]);
     assert_eq!(missing.status.code(), Some(1), "there is no ring yet: {missing:?}");
@@ -26,7 +26,7 @@ fn a_checkpoint_is_set_shown_and_removed_while_nobody_is_in_office() {
 
 #[test]
 fn a_checkpoint_is_not_changed_under_a_generator() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let node = ring.node(&["--interval", "10ms"]);
     ring.eventually(SOON, "a generator", |status| !status["generator"].is_null());
     for args in [&["checkpoint", "set", "1"][..], &["checkpoint", "clear"]] {

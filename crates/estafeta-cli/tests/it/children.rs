@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use estafeta_testbed::{DataDir, Process, eventually};
 use serde_json::{Value, json};
 
-use crate::support::{SOON, TestRing, reports, run};
+use crate::support::{ProgramRing, SOON, reports, run};
 
 const BRIEF: [&str; 4] = ["--json", "--brief", "--error-rate", "0.5"];
 
@@ -19,7 +19,7 @@ fn totals(node: &Process, kind: &str) -> Vec<u64> {
 
 #[test]
 fn a_brief_node_reports_no_single_messages_and_its_totals_at_most_ten_times_per_second() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let start = Instant::now();
     let args = ["--interval", "1ms", "--limit", "1500", "--until-done", "--concurrency", "4"];
     let nodes = ring.nodes(3, &[&BRIEF[..], &args].concat());
@@ -45,7 +45,7 @@ fn a_brief_node_reports_no_single_messages_and_its_totals_at_most_ten_times_per_
 
 #[test]
 fn a_brief_node_reports_everything_else_and_its_last_totals_before_it_leaves() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let one = ring.node(&[&BRIEF[..], &["--interval", "1ms", "--limit", "5"]].concat());
     // All five come within the tenth of a second after the first. No later message triggers their report.
     one.wait_for_line(SOON, |line| line.contains(r#""generated","total":5}"#));
@@ -84,7 +84,7 @@ fn brief_is_refused_without_json_before_anything_is_started() {
 }
 
 /// A generator, a handler whose message takes a while, and the pipe that controls the handler.
-fn busy_handler(ring: &TestRing) -> (Process, (Process, ChildStdin)) {
+fn busy_handler(ring: &ProgramRing) -> (Process, (Process, ChildStdin)) {
     let slow = ["--json", "--interval", "100ms", "--work-per-char", "50ms", "--error-rate", "0"];
     let generator = ring.node(&slow);
     generator.wait_for_line(SOON, |line| line.contains("generatedMessage"));
@@ -100,7 +100,7 @@ fn busy_handler(ring: &TestRing) -> (Process, (Process, ChildStdin)) {
 }
 
 #[track_caller]
-fn assert_left_gracefully(ring: &TestRing, node: &Process) {
+fn assert_left_gracefully(ring: &ProgramRing, node: &Process) {
     assert!(node.wait(SOON).success(), "{:?}", node.stderr_lines());
     let objects = reports(node);
     assert!(objects.contains(&json!({"msg": "stopping"})), "{objects:?}");
@@ -112,7 +112,7 @@ fn assert_left_gracefully(ring: &TestRing, node: &Process) {
 #[test]
 fn a_controlled_node_stops_gracefully_on_command() {
     for command in ["{\"msg\":\"stop\"}\n", "{\"msg\":\"stop\"}\r\n"] {
-        let ring = TestRing::new();
+        let ring = ProgramRing::new();
         let (_generator, (handler, mut control)) = busy_handler(&ring);
         control.write_all(command.as_bytes()).unwrap();
         assert_left_gracefully(&ring, &handler);
@@ -122,7 +122,7 @@ fn a_controlled_node_stops_gracefully_on_command() {
 
 #[test]
 fn a_controlled_node_stops_gracefully_when_its_control_pipe_closes() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let (_generator, (handler, control)) = busy_handler(&ring);
     drop(control);
     assert_left_gracefully(&ring, &handler);
@@ -130,7 +130,7 @@ fn a_controlled_node_stops_gracefully_when_its_control_pipe_closes() {
 
 #[test]
 fn a_controlled_node_logs_what_it_does_not_understand_and_works_on() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let (node, mut control) = ring.start_fed(&["run", "--control", "--json", "--interval", "20ms"]);
     let long = format!("{{\"msg\":\"stop\",\"why\":\"{}\"}}\n", "x".repeat(64 * 1024));
     for nonsense in ["{\"msg\":\"dance\"}\n", "\x1b[2Jstop\n", &long] {
@@ -147,7 +147,7 @@ fn a_controlled_node_logs_what_it_does_not_understand_and_works_on() {
 
 #[test]
 fn without_control_a_node_ignores_stdin_and_its_end() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let (node, mut control) = ring.start_fed(&["run", "--json", "--interval", "20ms"]);
     control.write_all(b"{\"msg\":\"stop\"}\n").unwrap();
     drop(control);
@@ -157,7 +157,7 @@ fn without_control_a_node_ignores_stdin_and_its_end() {
 
 #[test]
 fn a_control_pipe_that_stays_open_does_not_delay_a_stop_by_signal() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let (node, _control) = ring.start_fed(&["run", "--control", "--json"]);
     node.wait_for_line(SOON, |line| line.contains("createdTaskId"));
     node.signal(estafeta_testbed::Signal::SIGTERM);

@@ -3,15 +3,15 @@
 use estafeta_testbed::Process;
 use serde_json::{Value, json};
 
-use crate::support::{SOON, TestRing};
+use crate::support::{ProgramRing, SOON};
 
 /// A ring whose handlers work for minutes, each on one message.
-fn busy_ring(handlers: u64) -> (TestRing, Vec<Process>) {
+fn busy_ring(handlers: u64) -> (ProgramRing, Vec<Process>) {
     busy_ring_with(handlers, &[])
 }
 
-fn busy_ring_with(handlers: u64, args: &[&str]) -> (TestRing, Vec<Process>) {
-    let ring = TestRing::new();
+fn busy_ring_with(handlers: u64, args: &[&str]) -> (ProgramRing, Vec<Process>) {
+    let ring = ProgramRing::new();
     let args = [&["--interval", "10ms", "--work-per-char", "1m"], args].concat();
     let nodes = ring.nodes(handlers as usize + 1, &args);
     ring.eventually(SOON, "every handler holds a message", |status| status["inFlight"] == handlers);

@@ -4,12 +4,12 @@
 use estafeta_testbed::{Clock, RedisServer};
 
 use crate::support::recovery::{BUSY, SLOW_HANDLERS};
-use crate::support::{SOON, TestRing};
+use crate::support::{ProgramRing, SOON};
 
 const HOUR: i64 = 3600;
 
-fn ring_with(clock: &Clock) -> TestRing {
-    TestRing::on(clock.of(RedisServer::builder()).start())
+fn ring_with(clock: &Clock) -> ProgramRing {
+    ProgramRing::on(clock.of(RedisServer::builder()).start())
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use estafeta_testbed::{Fsync, RedisServer, SmallDisk, eventually};
 
 use crate::support::recovery::{BUSY, await_complaint, await_misses, misses_of};
-use crate::support::{SOON, TestRing};
+use crate::support::{ProgramRing, SOON};
 
 /// A disk that a test can fill. Without the right to mount one, prints that the test is skipped and returns `None`.
 fn small_disk() -> Option<SmallDisk> {
@@ -18,8 +18,8 @@ fn small_disk() -> Option<SmallDisk> {
     disk
 }
 
-fn ring_on(disk: &SmallDisk, fsync: Fsync) -> TestRing {
-    TestRing::on(RedisServer::builder().append_only(fsync).data_in(disk.path()).start())
+fn ring_on(disk: &SmallDisk, fsync: Fsync) -> ProgramRing {
+    ProgramRing::on(RedisServer::builder().append_only(fsync).data_in(disk.path()).start())
 }
 
 #[test]

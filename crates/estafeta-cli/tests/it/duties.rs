@@ -5,7 +5,7 @@ use std::io::Write as _;
 use estafeta_testbed::{Process, Signal};
 use serde_json::Value;
 
-use crate::support::{SOON, TestRing};
+use crate::support::{ProgramRing, SOON};
 
 /// The duties and the rank of each member, in the order in which they joined.
 fn duties(status: &Value) -> Vec<(&str, Option<u64>)> {
@@ -15,7 +15,7 @@ fn duties(status: &Value) -> Vec<(&str, Option<u64>)> {
 
 #[test]
 fn a_node_alone_does_all_the_work_only_if_its_generator_handles() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let args = ["--interval", "1ms", "--error-rate", "0", "--limit", "20"];
     let idle = ring.node(&args);
     let status = ring.eventually(SOON, "all are published", |status| status["published"] == 20);
@@ -30,7 +30,7 @@ fn a_node_alone_does_all_the_work_only_if_its_generator_handles() {
 
 #[test]
 fn nodes_that_never_generate_and_nodes_that_never_handle_share_the_work() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let _handler = ring.node(&["--never-generate"]);
     ring.eventually(SOON, "the handler", |status| duties(status) == [("handle", None)]);
     let args = ["--interval", "10ms", "--error-rate", "0"];
@@ -46,7 +46,7 @@ const SLOW_CONSUMERS: [&str; 6] =
     ["--never-generate", "--error-rate", "0", "--journal", "--work-per-char", "50ms"];
 
 /// Publishes this many messages from outside the ring.
-fn publish(ring: &TestRing, count: usize) {
+fn publish(ring: &ProgramRing, count: usize) {
     let (publisher, mut stdin) = ring.start_fed(&["publish", "--lines"]);
     stdin.write_all("0123456789\n".repeat(count).as_bytes()).unwrap();
     drop(stdin);
@@ -56,7 +56,7 @@ fn publish(ring: &TestRing, count: usize) {
 
 /// Three nodes that never generate and have such a lease, with messages from a publisher. The first of them is frozen
 /// with a message in hand.
-fn consumers_of_which_one_is_frozen(ring: &TestRing, lease: &str) -> Vec<Process> {
+fn consumers_of_which_one_is_frozen(ring: &ProgramRing, lease: &str) -> Vec<Process> {
     let nodes = ring.nodes(3, &[&SLOW_CONSUMERS[..], &["--lease", lease]].concat());
     publish(ring, 20);
     ring.freeze_with_a_message(&nodes[0]);
@@ -64,7 +64,7 @@ fn consumers_of_which_one_is_frozen(ring: &TestRing, lease: &str) -> Vec<Process
 }
 
 /// Why the ring buried the only member that it buried.
-fn why_buried(ring: &TestRing) -> String {
+fn why_buried(ring: &ProgramRing) -> String {
     let status = ring.status();
     let events = status["events"].as_array().unwrap();
     let buried: Vec<&Value> = events.iter().filter(|event| event["kind"] == "buried").collect();
@@ -73,7 +73,7 @@ fn why_buried(ring: &TestRing) -> String {
 }
 
 /// Asserts that all messages were handled exactly once although no member was ever generator.
-fn assert_all_done_without_a_generator(ring: &TestRing) {
+fn assert_all_done_without_a_generator(ring: &ProgramRing) {
     let status = ring.eventually(SOON, "all are done", |status| status["done"] == 20);
     assert_eq!((&status["generator"], &status["buried"]), (&Value::Null, &1.into()), "{status}");
     assert!(status["returned"].as_u64() > Some(0), "{status}");
@@ -82,7 +82,7 @@ fn assert_all_done_without_a_generator(ring: &TestRing) {
 
 #[test]
 fn a_ring_without_a_generator_buries_a_killed_node_long_before_its_lease_ends() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let nodes = consumers_of_which_one_is_frozen(&ring, "10s");
     nodes[0].signal(Signal::SIGKILL);
     assert_all_done_without_a_generator(&ring);
@@ -92,7 +92,7 @@ fn a_ring_without_a_generator_buries_a_killed_node_long_before_its_lease_ends() 
 /// The lease is longer than the sweep of a node that joins, which would bury the frozen node as well.
 #[test]
 fn a_ring_without_a_generator_buries_a_frozen_node_when_its_lease_ends() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let nodes = consumers_of_which_one_is_frozen(&ring, "2s");
     assert_all_done_without_a_generator(&ring);
     assert_eq!(why_buried(&ring), "expired");
@@ -103,7 +103,7 @@ fn a_ring_without_a_generator_buries_a_frozen_node_when_its_lease_ends() {
 /// No other member can take the office of the killed node, so nobody succeeds it. Its messages still go back.
 #[test]
 fn nodes_that_never_generate_bury_the_only_node_that_could() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let work = ["--error-rate", "0", "--journal", "--work-per-char", "50ms", "--lease", "10s"];
     let both = ring.node(&[&work[..], &["--generator-handles", "--interval", "1h"]].concat());
     publish(&ring, 20);

@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use crate::get_errors::ids;
 use crate::reset::dump;
-use crate::support::{SOON, TestRing};
+use crate::support::{ProgramRing, SOON};
 
-fn ring_with(count: u64) -> TestRing {
-    let ring = TestRing::new();
+fn ring_with(count: u64) -> ProgramRing {
+    let ring = ProgramRing::new();
     ring.plant_errors(1..=count, |id| format!("body {id}").into_bytes());
     ring
 }
@@ -17,7 +17,7 @@ fn object(text: &str) -> Value {
 }
 
 /// The parts of the balance that concern errors and the queue.
-fn counts(ring: &TestRing) -> Value {
+fn counts(ring: &ProgramRing) -> Value {
     let status = ring.status();
     let names = ["waiting", "errorsKept", "errorsTaken", "retried", "dropped"];
     names
@@ -41,7 +41,7 @@ fn list_prints_all_errors_and_takes_none() {
 
 #[test]
 fn count_prints_the_number_of_errors() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.plant_errors(1..=12, |_| Vec::new());
     assert_eq!(ring.success(&["errors", "count"]), "12\n");
     assert_eq!(object(&ring.success(&["errors", "count", "--json"])), json!({"count": 12}));
@@ -71,7 +71,7 @@ fn a_retried_error_waits_again_for_its_next_delivery() {
 
 #[test]
 fn a_retried_message_is_handled_again() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let settings = ["--interval", "10ms", "--limit", "10", "--json"];
     let failing = ring.nodes(2, &[&settings[..], &["--error-rate", "1", "--until-done"]].concat());
     failing.iter().for_each(|node| assert!(node.wait(SOON).success()));
@@ -144,7 +144,7 @@ fn without_a_valid_selection_nothing_is_changed() {
 
 #[test]
 fn list_by_reason_prints_one_line_per_reason_and_takes_no_error() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     assert_eq!(ring.command(&["errors", "list", "--by-reason"]).status.code(), Some(1), "there is no ring");
     ring.plant_failures(1..=100_000, "order 17 has no item", |_| b"x".to_vec());
     ring.plant_failures(100_001..=100_002, "order 8 has no item", |_| Vec::new());

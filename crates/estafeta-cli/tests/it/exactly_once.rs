@@ -4,14 +4,20 @@ use std::time::{Duration, Instant};
 
 use estafeta_testbed::{Fsync, Process, RedisServer, eventually};
 
-use crate::support::{SOON, TestRing, ids_in, reports};
+use crate::support::{ProgramRing, SOON, ids_in, reports};
 
 /// Kills a random node and replaces it, again and again, until the ring has published and settled everything. Returns
 /// the number of kills.
-fn kill_until_done(ring: &TestRing, nodes: &mut Vec<Process>, args: &[&str], limit: u64, seed: u64) -> usize {
+fn kill_until_done(
+    ring: &ProgramRing,
+    nodes: &mut Vec<Process>,
+    args: &[&str],
+    limit: u64,
+    seed: u64,
+) -> usize {
     let mut kills = 0;
     let mut random = seed;
-    let done = |ring: &TestRing| {
+    let done = |ring: &ProgramRing| {
         let status = ring.status();
         status["published"].as_u64() == Some(limit) && status["waiting"] == 0 && status["inFlight"] == 0
     };
@@ -29,7 +35,7 @@ fn kill_until_done(ring: &TestRing, nodes: &mut Vec<Process>, args: &[&str], lim
 
 #[test]
 fn a_hundred_thousand_messages_under_kills_are_settled_once_each() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     // The queue is kept short, so that all messages take a while and many nodes can be killed.
     let args = [
         "--interval",
@@ -52,7 +58,7 @@ fn a_hundred_thousand_messages_under_kills_are_settled_once_each() {
 
 #[test]
 fn messages_of_a_killed_handler_are_settled_by_another_one_within_a_second() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     // The handlers are slow: each holds one message when it is killed.
     let slow = ["--json", "--interval", "100ms", "--work-per-char", "1s", "--journal", "--error-rate", "0"];
     let generator = ring.node(&slow);
@@ -81,7 +87,7 @@ fn messages_of_a_killed_handler_are_settled_by_another_one_within_a_second() {
 
 #[test]
 fn nothing_is_lost_or_repeated_when_redis_is_killed_and_restarted() {
-    let ring = TestRing::on(RedisServer::builder().append_only(Fsync::Always).start());
+    let ring = ProgramRing::on(RedisServer::builder().append_only(Fsync::Always).start());
     let args = ["--interval", "0", "--limit", "30000", "--journal", "--max-waiting", "500", "--until-done"];
     let nodes = ring.nodes(4, &args);
     for round in 1..=3 {
@@ -118,7 +124,7 @@ fn nothing_is_lost_or_repeated_when_redis_is_killed_and_restarted() {
 
 #[test]
 fn a_frozen_handler_is_replaced_and_its_late_result_is_dropped() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let args = [
         "--json",
         "--interval",
@@ -157,7 +163,7 @@ fn a_frozen_handler_is_replaced_and_its_late_result_is_dropped() {
 
 /// The ids of all messages in flight. A member's hash has one field for each element that it holds, named after its
 /// claim.
-fn ids_in_flight(ring: &TestRing) -> Vec<u64> {
+fn ids_in_flight(ring: &ProgramRing) -> Vec<u64> {
     let mut connection = ring.redis.connect();
     let keys: Vec<String> = redis::cmd("KEYS").arg("{estafeta}:member:*").query(&mut connection).unwrap();
     let fields = keys.iter().flat_map(|key| -> Vec<(String, Vec<u8>)> {

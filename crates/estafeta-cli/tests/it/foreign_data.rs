@@ -6,10 +6,10 @@
 use estafeta_testbed::eventually;
 
 use crate::support::recovery::{BUSY, await_back, misses};
-use crate::support::{SOON, TestRing};
+use crate::support::{ProgramRing, SOON};
 
 /// Replaces the value of a key by a foreign one, in one step, and keeps the old value in another key.
-fn plant(ring: &TestRing, key: &str) {
+fn plant(ring: &ProgramRing, key: &str) {
     let script = "if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('RENAME', KEYS[1], KEYS[2]) end \
                   redis.call('SET', KEYS[1], 'foreign')";
     // These two keys are strings, so their foreign value is a set.
@@ -20,14 +20,14 @@ fn plant(ring: &TestRing, key: &str) {
     ring.redis_cli(&["EVAL", &script, "2", key, "aside"]);
 }
 
-fn put_back(ring: &TestRing, key: &str) {
+fn put_back(ring: &ProgramRing, key: &str) {
     let script = "redis.call('DEL', KEYS[1]) \
                   if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('RENAME', KEYS[2], KEYS[1]) end";
     ring.redis_cli(&["EVAL", script, "2", key, "aside"]);
 }
 
 /// The incarnation of a handler that holds messages now.
-fn busy_handler(ring: &TestRing) -> String {
+fn busy_handler(ring: &ProgramRing) -> String {
     eventually(SOON, "something in flight", || {
         let keys = ring.redis_cli(&["KEYS", "{estafeta}:member:*"]);
         let keys: Vec<String> = redis::from_redis_value(keys).unwrap();
@@ -41,7 +41,7 @@ fn busy_handler(ring: &TestRing) -> String {
 
 #[test]
 fn a_foreign_value_at_a_key_of_normal_work_stops_the_ring_only_while_it_is_there() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     // The handlers take a moment, so there are messages in flight at any time.
     let nodes = ring.nodes(3, &[&BUSY[..], &["--work-per-char", "100us"]].concat());
     ring.await_progress();
@@ -62,7 +62,7 @@ fn a_foreign_value_at_a_key_of_normal_work_stops_the_ring_only_while_it_is_there
 
 #[test]
 fn a_foreign_value_at_a_key_of_elections_delays_the_next_election() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let mut nodes = ring.nodes(3, &BUSY);
     for name in ["epoch", "events"] {
         ring.await_progress();
@@ -90,7 +90,7 @@ fn a_foreign_value_at_a_key_of_elections_delays_the_next_election() {
 
 #[test]
 fn a_ring_that_is_marked_as_newer_works_on_and_admits_no_node() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     // Long enough for a slow machine: a node that is declared dead cannot join this ring again.
     let nodes = ring.nodes(4, &[&BUSY[..], &["--lease", "4s"]].concat());
     ring.await_progress();
@@ -112,7 +112,7 @@ fn a_ring_that_is_marked_as_newer_works_on_and_admits_no_node() {
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(stderr.contains(message), "{stderr}");
 
-    let settled = |ring: &TestRing| -> u64 {
+    let settled = |ring: &ProgramRing| -> u64 {
         redis::from_redis_value(ring.redis_cli(&["HGET", "{estafeta}:ledger", "done"])).unwrap()
     };
     let before = settled(&ring);

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::support::TestRing;
+use crate::support::ProgramRing;
 use crate::support::recovery::SLOW_HANDLERS;
 
 /// The lease in [`SLOW_HANDLERS`].
@@ -11,7 +11,7 @@ const LEASE: Duration = Duration::from_millis(500);
 
 /// Freezes the generator, then a handler, each for `time`. The other nodes work on meanwhile.
 fn assert_recovers_from_freezes_of(time: Duration) {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let nodes = ring.nodes(4, &SLOW_HANDLERS);
     ring.await_progress();
     for generates in [true, false] {

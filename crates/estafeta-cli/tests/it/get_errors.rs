@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::get_errors_cut_short::{BlockedReader, COUNT, ring_with_errors};
-use crate::support::{SOON, TestRing};
+use crate::support::{ProgramRing, SOON};
 
 /// The ids in an output for people, in its order.
 pub fn ids(output: &str) -> Vec<u64> {
@@ -27,7 +27,7 @@ fn assert_all_once(ids: &[u64], count: u64) {
 #[test]
 fn each_error_is_printed_once_and_removed() {
     for command in ["getErrors", "get-errors", "--getErrors"] {
-        let ring = TestRing::new();
+        let ring = ProgramRing::new();
         ring.plant_errors(1..=2500, |id| format!("body {id}").into_bytes());
         assert_eq!(ring.status()["errorsKept"], 2500);
         let output = ring.success(&[command]);
@@ -45,7 +45,7 @@ fn each_error_is_printed_once_and_removed() {
 #[test]
 fn json_prints_one_object_per_line() {
     for command in [["getErrors", "--json"], ["--getErrors", "--json"]] {
-        let ring = TestRing::new();
+        let ring = ProgramRing::new();
         ring.plant_errors(1..=1, |_| "привет\n".into());
         ring.plant_errors(2..=2, |_| vec![0xff, 0]);
         let printed = objects(&ring.success(&command));
@@ -61,7 +61,7 @@ fn json_prints_one_object_per_line() {
 
 #[test]
 fn the_content_of_an_error_cannot_control_the_terminal_or_break_the_line() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let bodies: [&[u8]; 4] =
         [b"two\nlines\r\n", b"\x1b[2J\x1b]0;title\x07", "a\u{9b}31m\u{202e}b".as_bytes(), b"\xff\xfe\0"];
     ring.plant_errors(1..=4, |id| bodies[id as usize - 1].to_vec());
@@ -91,7 +91,7 @@ fn the_content_of_an_error_cannot_control_the_terminal_or_break_the_line() {
 #[test]
 fn two_readers_at_once_print_each_error_once() {
     const COUNT: u64 = 20_000;
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.plant_errors(1..=COUNT, |id| format!("body {id}").into_bytes());
     let readers = [ring.start(&["getErrors"]), ring.start(&["getErrors"])];
     let mut printed = Vec::new();
@@ -125,7 +125,7 @@ fn a_blocked_reader_keeps_its_share_and_another_one_prints_the_rest() {
 #[test]
 fn any_number_of_errors_is_printed_in_bounded_memory() {
     const COUNT: u64 = 200_000;
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.plant_errors(1..=COUNT, |_| vec![b'x'; 300]);
     let (reader, pipe) = ring.start_unread(&["getErrors"]);
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(pipe));
@@ -151,7 +151,7 @@ fn any_number_of_errors_is_printed_in_bounded_memory() {
 #[test]
 fn about_five_in_a_hundred_messages_fail() {
     const COUNT: u64 = 100_000;
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let limit = COUNT.to_string();
     let nodes = ring.nodes(3, &["--interval", "0", "--limit", &limit, "--until-done"]);
     for node in &nodes {
@@ -170,7 +170,7 @@ fn about_five_in_a_hundred_messages_fail() {
 
 #[test]
 fn a_ring_that_does_not_exist_has_no_errors_and_is_not_created() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let output = ring.command(&["getErrors", "--ring", "mistyped"]);
     assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
     let stderr = String::from_utf8_lossy(&output.stderr);

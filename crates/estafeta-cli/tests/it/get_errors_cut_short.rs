@@ -12,14 +12,14 @@ use estafeta_testbed::{Process, Signal, eventually};
 use serde_json::Value;
 
 use crate::get_errors::ids;
-use crate::support::{SOON, TestRing};
+use crate::support::{ProgramRing, SOON};
 
 pub const COUNT: u64 = 5000;
 
 /// A ring with more errors than one chunk has. A reader takes the next chunk only after the last one was read from its
 /// output. So a reader whose output is not read blocks half-way.
-pub fn ring_with_errors() -> TestRing {
-    let ring = TestRing::new();
+pub fn ring_with_errors() -> ProgramRing {
+    let ring = ProgramRing::new();
     ring.plant_errors(1..=COUNT, |_| vec![b'x'; 300]);
     ring
 }
@@ -34,7 +34,7 @@ pub struct BlockedReader {
 
 impl BlockedReader {
     /// Starts a reader and reads only a few lines of its output.
-    pub fn start(ring: &TestRing) -> Self {
+    pub fn start(ring: &ProgramRing) -> Self {
         let (process, pipe) = ring.start_unread(&["getErrors"]);
         let mut pipe = BufReader::new(pipe);
         let mut text = String::new();
@@ -86,7 +86,7 @@ fn assert_none_lost_of(count: u64, first: &[u64], second: &[u64], held: u64) {
     assert!(repeated <= held, "{repeated} were repeated, though only {held} were in hand");
 }
 
-fn assert_all_taken(ring: &TestRing) {
+fn assert_all_taken(ring: &ProgramRing) {
     let status = ring.status();
     assert_eq!((&status["errorsKept"], &status["errorsTaken"]), (&0.into(), &COUNT.into()), "{status}");
 }
@@ -153,7 +153,7 @@ fn a_reader_whose_output_is_not_read_stops_on_a_signal() {
 #[test]
 fn a_reader_stopped_by_a_signal_lets_go_of_what_was_read() {
     let lets_go = || {
-        let ring = TestRing::new();
+        let ring = ProgramRing::new();
         ring.plant_errors(1..=3, |_| b"body".to_vec());
         let (reader, mut pipe) = ring.start_unread(&["getErrors"]);
         let mut byte = [0];
@@ -186,7 +186,7 @@ fn await_signal_handlers(process: &Process) {
 fn a_reader_stopped_in_the_middle_of_an_error_keeps_what_was_not_printed_in_full() {
     const COUNT: u64 = 12;
     for read in [0, 1, 5] {
-        let ring = TestRing::new();
+        let ring = ProgramRing::new();
         ring.plant_errors(1..=COUNT, |_| vec![b'x'; 300_000]);
         let (reader, pipe) = ring.start_unread(&["getErrors"]);
         let mut pipe = BufReader::new(pipe);
@@ -239,7 +239,7 @@ fn a_pipe_into_head_takes_one_error_and_leaves_all_others() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_closed_stdout_is_refused_and_no_error_is_lost() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.plant_errors(1..=3, |_| b"body".to_vec());
     let program = env!("CARGO_BIN_EXE_estafeta");
     let line = format!("'{program}' getErrors --redis '{}' >&-", ring.redis.url());

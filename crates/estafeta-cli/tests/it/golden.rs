@@ -10,7 +10,7 @@ use estafeta_testbed::NO_ENV;
 use insta::assert_snapshot;
 use serde_json::{Value, json};
 
-use crate::support::{SOON, TestRing, reports, run};
+use crate::support::{ProgramRing, SOON, reports, run};
 
 /// Every command that has a help page.
 const COMMANDS: [&str; 23] = [
@@ -52,7 +52,7 @@ fn help_pages_match_the_golden_files() {
 
 #[test]
 fn exit_codes_match_the_golden_file() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let url = ring.redis.url();
     let nowhere = ["--redis", "redis://127.0.0.1:1"];
     let here = ["--redis", url.as_str()];
@@ -109,7 +109,7 @@ fn printed_errors_match_the_golden_file() {
     for args in
         [&["errors", "list"][..], &["errors", "list", "--json"], &["getErrors"], &["getErrors", "--json"]]
     {
-        let ring = TestRing::new();
+        let ring = ProgramRing::new();
         ring.plant_errors(1..=3, |id| bodies[id as usize - 1].to_vec());
         printed += &format!("$ estafeta {}\n{}", args.join(" "), ring.success(args));
     }
@@ -142,7 +142,7 @@ fn shape(value: &Value) -> Value {
 
 #[test]
 fn the_json_of_status_matches_the_golden_file() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let _one = ring.node(&["--limit", "1"]);
     ring.eventually(SOON, "a generator with one message", |status| status["published"] == 1);
     let status = shape(&ring.status());
@@ -151,7 +151,7 @@ fn the_json_of_status_matches_the_golden_file() {
 
 #[test]
 fn the_json_of_a_run_matches_the_golden_file() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let args = ["--json", "--interval", "20ms", "--limit", "3", "--error-rate", "1"];
     let one = ring.node(&args);
     one.wait_for_line(SOON, |line| line.contains("limitReached"));
@@ -172,7 +172,7 @@ fn the_json_of_a_run_matches_the_golden_file() {
 
 #[test]
 fn the_json_of_other_commands_matches_the_golden_file() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.plant_errors(1..=2, |_| b"body".to_vec());
     let mut lines = String::new();
     for args in [

@@ -2,7 +2,7 @@
 
 use estafeta_testbed::{Process, Signal};
 
-use crate::support::{SOON, TestRing};
+use crate::support::{ProgramRing, SOON};
 
 const HOSTILE: &str = "\u{1b}]0;x\u{7}\u{9b}31m\u{202e}\u{2066}\r<script>";
 
@@ -16,8 +16,8 @@ fn assert_harmless(shown: &str) {
 }
 
 /// A ring in which a member, an event, an error and a waiting message contain hostile text.
-fn hostile_ring() -> TestRing {
-    let ring = TestRing::new();
+fn hostile_ring() -> ProgramRing {
+    let ring = ProgramRing::new();
     ring.plant_errors(1..=1, |_| HOSTILE.into());
     let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut ring.redis.connect()).unwrap();
     let later = ((seconds + 3600) * 1000).to_string();

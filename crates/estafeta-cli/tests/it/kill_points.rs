@@ -20,7 +20,7 @@ use estafeta_lab::proxy::Direction;
 use estafeta_testbed::{DataDir, Process, Signal, eventually};
 
 use crate::support::line::Line;
-use crate::support::{SOON, TestRing};
+use crate::support::{ProgramRing, SOON};
 
 /// Enough calls for the join, the first sweep, and so much work that every step occurs.
 const CALLS: usize = 60;
@@ -34,7 +34,7 @@ const VICTIM: [&str; 8] =
 
 /// Runs the program and kills it at the `nth` piece of data in this direction. That piece is not passed on. Returns
 /// false if the program ended before, which must be a success.
-fn kill_or_finish(ring: &TestRing, direction: Direction, nth: usize, args: &[&str]) -> bool {
+fn kill_or_finish(ring: &ProgramRing, direction: Direction, nth: usize, args: &[&str]) -> bool {
     let victim: Arc<OnceLock<Process>> = Arc::default();
     let (seen, process) = (AtomicUsize::new(0), Arc::clone(&victim));
     let line = Line::tapped(&ring.redis, move |way, _| {
@@ -53,16 +53,16 @@ fn kill_or_finish(ring: &TestRing, direction: Direction, nth: usize, args: &[&st
     status.signal() == Some(9)
 }
 
-fn kill_at(ring: &TestRing, direction: Direction, nth: usize, args: &[&str]) {
+fn kill_at(ring: &ProgramRing, direction: Direction, nth: usize, args: &[&str]) {
     assert!(kill_or_finish(ring, direction, nth, args), "killed at {direction:?} {nth}");
 }
 
-fn kill_at_each_call(direction: Direction, with: impl Fn(&TestRing) -> Vec<Process> + Sync) {
+fn kill_at_each_call(direction: Direction, with: impl Fn(&ProgramRing) -> Vec<Process> + Sync) {
     thread::scope(|scope| {
         for first in 1..=RINGS {
             let with = &with;
             scope.spawn(move || {
-                let ring = TestRing::new();
+                let ring = ProgramRing::new();
                 let others = with(&ring);
                 for nth in (first..=CALLS).step_by(RINGS) {
                     kill_at(&ring, direction, nth, &VICTIM);
@@ -78,12 +78,12 @@ fn kill_at_each_call(direction: Direction, with: impl Fn(&TestRing) -> Vec<Proce
 }
 
 /// No other node is in the ring, so each victim generates until it is killed.
-fn no_other_node(_: &TestRing) -> Vec<Process> {
+fn no_other_node(_: &ProgramRing) -> Vec<Process> {
     Vec::new()
 }
 
 /// Another node generates already, so each victim handles until it is killed.
-fn one_generator(ring: &TestRing) -> Vec<Process> {
+fn one_generator(ring: &ProgramRing) -> Vec<Process> {
     let generator = ring.node(&["--interval", "2ms", "--journal"]);
     generator.wait_for_line(SOON, |line| line.starts_with("generated"));
     vec![generator]
@@ -111,7 +111,7 @@ fn a_handler_killed_right_after_any_call_leaves_nothing_behind() {
 
 #[test]
 fn an_upgrade_killed_around_any_call_leaves_a_ring_that_works() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let nodes = ring.nodes(2, &["--interval", "2ms", "--journal"]);
     ring.await_progress();
     for direction in [Direction::Up, Direction::Down] {
@@ -124,13 +124,13 @@ fn an_upgrade_killed_around_any_call_leaves_a_ring_that_works() {
 
 /// A ring of workers of `chaos`. The bodies of their messages are plans.
 struct WorkRing {
-    ring: TestRing,
+    ring: ProgramRing,
     records: DataDir,
 }
 
 impl WorkRing {
     fn new() -> Self {
-        Self { ring: TestRing::new(), records: DataDir::new() }
+        Self { ring: ProgramRing::new(), records: DataDir::new() }
     }
 
     /// The arguments of a worker, whose record has this name.

@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::bad_input::refuses_in_one_line;
-use crate::support::{SOON, TestRing};
+use crate::support::{ProgramRing, SOON};
 
 #[test]
 fn a_limited_ring_holds_no_more_and_goes_on_after_the_limit() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.success(&["publish", "a"]);
     assert_eq!(ring.success(&["limit"]), "ring estafeta: no limits\n");
     assert_eq!(ring.success(&["limit", "--in-flight", "2"]), "ring estafeta: limited to 2 in flight\n");
@@ -36,7 +36,7 @@ fn a_limited_ring_holds_no_more_and_goes_on_after_the_limit() {
 
 #[test]
 fn a_limit_that_makes_no_sense_is_refused() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.success(&["publish", "a"]);
     let url = ring.redis.url();
     for limit in ["0", "-1", "many", "1000000001", "1.5", ""] {

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use estafeta_testbed::{Fsync, RedisServer, Signal};
 
 use crate::support::recovery::BUSY;
-use crate::support::{SOON, TestRing};
+use crate::support::{ProgramRing, SOON};
 
 #[test]
 fn a_ring_that_was_wiped_starts_again_by_itself() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let nodes = ring.nodes(3, &BUSY);
     ring.await_progress();
     for round in 0..3 {
@@ -31,7 +31,7 @@ fn a_ring_that_was_wiped_starts_again_by_itself() {
 
 #[test]
 fn scripts_that_redis_forgot_are_loaded_again() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let nodes = ring.nodes(3, &BUSY);
     for _ in 0..5 {
         ring.redis_cli(&["SCRIPT", "FLUSH"]);
@@ -45,7 +45,7 @@ fn scripts_that_redis_forgot_are_loaded_again() {
 /// machine.
 #[test]
 fn nodes_that_redis_disconnects_come_back_without_being_declared_dead() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let mut nodes = ring.nodes(4, &[&BUSY[..], &["--lease", "10s"]].concat());
     let mut connection = ring.redis.connect();
     for _ in 0..6 {
@@ -67,7 +67,7 @@ fn nodes_that_redis_disconnects_come_back_without_being_declared_dead() {
 
 #[test]
 fn a_redis_without_persistence_comes_back_empty_and_messages_flow_again() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let nodes = ring.nodes(3, &["--interval", "20ms"]);
     ring.await_progress();
     ring.redis_cli(&["SET", "kept", "1"]);
@@ -87,7 +87,7 @@ fn a_redis_without_persistence_comes_back_empty_and_messages_flow_again() {
 
 #[test]
 fn nodes_wait_for_a_frozen_redis() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let nodes = ring.nodes(3, &[&BUSY[..], &["--lease", "500ms"]].concat());
     ring.await_progress();
     ring.redis.freeze();
@@ -100,7 +100,7 @@ fn nodes_wait_for_a_frozen_redis() {
 
 #[test]
 fn a_redis_out_of_memory_stops_the_generator_but_not_the_handlers() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let nodes = ring.nodes(3, &BUSY);
     ring.await_progress();
     ring.redis_cli(&["CONFIG", "SET", "maxmemory", "1"]);
@@ -125,7 +125,7 @@ fn a_redis_out_of_memory_stops_the_generator_but_not_the_handlers() {
 #[test]
 fn no_node_is_buried_after_redis_was_down_for_longer_than_a_lease() {
     let lease = Duration::from_secs(6);
-    let ring = TestRing::on(RedisServer::builder().append_only(Fsync::Always).start());
+    let ring = ProgramRing::on(RedisServer::builder().append_only(Fsync::Always).start());
     let mut nodes = ring.nodes(4, &["--interval", "20ms", "--journal", "--lease", "6s"]);
     ring.await_progress();
     ring.redis.kill();
@@ -148,7 +148,7 @@ fn if_redis_speaks_only_the_old_protocol_only_the_lease_decides_about_a_death() 
     let settings = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(settings.path(), "rename-command HELLO no-hello\n").unwrap();
     let include = settings.path().to_str().unwrap();
-    let ring = TestRing::on(RedisServer::builder().arg("--include", include).start());
+    let ring = ProgramRing::on(RedisServer::builder().arg("--include", include).start());
     let lease = Duration::from_secs(2);
     let nodes = ring.nodes(3, &["--interval", "20ms", "--lease", "2s"]);
     ring.await_progress();
@@ -166,7 +166,7 @@ fn if_redis_speaks_only_the_old_protocol_only_the_lease_decides_about_a_death() 
 
 #[test]
 fn access_rights_that_are_withdrawn_stop_the_ring_only_until_they_are_granted_again() {
-    let ring = TestRing::on(RedisServer::start());
+    let ring = ProgramRing::on(RedisServer::start());
     let nodes = ring.nodes(2, &BUSY);
     ring.await_progress();
     ring.redis_cli(&["ACL", "SETUSER", "default", "-evalsha"]);
@@ -177,7 +177,7 @@ fn access_rights_that_are_withdrawn_stop_the_ring_only_until_they_are_granted_ag
 
 #[test]
 fn a_node_stops_in_time_while_redis_is_down() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let nodes = ring.nodes(2, &["--interval", "20ms", "--lease", "500ms"]);
     ring.await_progress();
     ring.redis.kill();

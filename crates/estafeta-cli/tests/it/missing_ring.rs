@@ -1,11 +1,11 @@
 //! The name of a ring is mistyped, or its Redis was wiped. A command that works on a ring says so and fails.
 
 use crate::bad_input::refuses_in_one_line;
-use crate::support::TestRing;
+use crate::support::ProgramRing;
 
 #[test]
 fn a_command_on_a_ring_that_does_not_exist_fails_and_names_the_ring_and_its_redis() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.plant_errors(1..=3, |_| b"body".to_vec());
     let url = ring.redis.url();
     let commands: [&[&str]; 20] = [
@@ -43,7 +43,7 @@ fn a_command_on_a_ring_that_does_not_exist_fails_and_names_the_ring_and_its_redi
 /// A script that starts from an empty ring must be able to run twice.
 #[test]
 fn a_forced_reset_of_a_ring_that_does_not_exist_succeeds() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     for args in [&["reset", "--force"][..], &["reset", "--force", "--yes"]] {
         let output = ring.command(args);
         assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
@@ -56,7 +56,7 @@ fn a_forced_reset_of_a_ring_that_does_not_exist_succeeds() {
 /// What is left of a damaged ring can be deleted, even if no key is left that every ring has.
 #[test]
 fn a_ring_of_which_only_parts_are_left_can_be_reset() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.redis_cli(&["RPUSH", "{estafeta}:inflight:00000000000000aa", "1 1 1 1000 body"]);
     assert_eq!(ring.success(&["reset", "--yes"]), "ring estafeta is gone: 1 key deleted\n");
     assert!(crate::reset::dump(&ring).is_empty());

@@ -7,18 +7,18 @@ use estafeta_testbed::vt100::Color;
 use estafeta_testbed::{Signal, Terminal, eventually};
 
 use crate::support::monitored::{Monitored, running, wait_until_none_runs};
-use crate::support::{SOON, TestRing, command_away_from_the_usual_redis};
+use crate::support::{ProgramRing, SOON, command_away_from_the_usual_redis};
 
 /// Messages come fast enough that a screen without them would be noticed.
 const QUICK: [&str; 2] = ["--interval", "50ms"];
 
-fn monitor(ring: &TestRing, args: &[&str]) -> Monitored {
+fn monitor(ring: &ProgramRing, args: &[&str]) -> Monitored {
     Monitored::start(&[&QUICK, args].concat(), &[("REDIS_URL", &ring.redis.url())])
 }
 
 #[test]
 fn a_killed_and_a_frozen_generator_are_replaced_on_the_screen_and_q_leaves_nothing_behind() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let monitor = monitor(&ring, &[]);
     let first = monitor.wait_for_ring(5);
     // A node may be visible in the ring before it has reported its number to its monitor.
@@ -54,7 +54,7 @@ fn a_killed_and_a_frozen_generator_are_replaced_on_the_screen_and_q_leaves_nothi
 
 #[test]
 fn keys_add_and_remove_nodes_and_restart_a_dead_one() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let monitor = monitor(&ring, &["-n", "2"]);
     monitor.wait_for_ring(2);
     monitor.terminal.type_keys("+");
@@ -70,7 +70,7 @@ fn keys_add_and_remove_nodes_and_restart_a_dead_one() {
 
 #[test]
 fn respawn_restarts_a_killed_node() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let monitor = monitor(&ring, &["-n", "3", "--respawn"]);
     let first = monitor.wait_for_ring(3);
     monitor.terminal.type_keys("k");
@@ -83,7 +83,7 @@ fn respawn_restarts_a_killed_node() {
 
 #[test]
 fn a_node_that_the_monitor_did_not_start_is_shown_and_cannot_be_killed() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let foreign = ring.node(&QUICK);
     let monitor = monitor(&ring, &["-n", "2"]);
     let generator = monitor.wait_for_ring(3);
@@ -97,7 +97,7 @@ fn a_node_that_the_monitor_did_not_start_is_shown_and_cannot_be_killed() {
 
 #[test]
 fn an_attached_monitor_starts_no_node_and_ends_none() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let nodes = ring.nodes(2, &QUICK);
     let monitor = Monitored::start(&["--attach"], &[("REDIS_URL", &ring.redis.url())]);
     let rows = {
@@ -119,7 +119,7 @@ fn an_attached_monitor_starts_no_node_and_ends_none() {
 
 #[test]
 fn no_node_outlives_a_monitor_that_is_killed() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let monitor = monitor(&ring, &[]);
     monitor.wait_for_ring(5);
     // A frozen node cannot end by itself.
@@ -146,7 +146,7 @@ fn a_private_redis_that_the_monitor_started_ends_with_it() {
 
 #[test]
 fn the_screen_follows_the_size_of_the_window() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let monitor = monitor(&ring, &["-n", "2"]);
     monitor.wait_for_ring(2);
     monitor.terminal.resize(5, 20);
@@ -163,7 +163,7 @@ fn the_screen_follows_the_size_of_the_window() {
 
 #[test]
 fn a_click_selects_a_row_and_keys_work_in_every_view() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let monitor = monitor(&ring, &["-n", "3", "--error-rate", "1"]);
     monitor.wait_for_ring(3);
     let screen = monitor.terminal.screen();
@@ -200,7 +200,7 @@ fn a_click_selects_a_row_and_keys_work_in_every_view() {
 
 #[test]
 fn the_screen_has_no_colours_if_no_color_is_set() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let url = ring.redis.url();
     let is_coloured = |wanted: &[(&str, &str)]| {
         let monitor = Monitored::start(&["-n", "2"], &[&[("REDIS_URL", &url[..])], wanted].concat());
@@ -222,7 +222,7 @@ const SLOW: [&str; 4] = ["--work-per-char", "50ms", "--concurrency", "4"];
 
 #[test]
 fn ctrl_c_and_signals_end_the_monitor_and_its_nodes_in_good_order() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let ends = [
         |monitor: &Monitored| monitor.terminal.type_keys("\x03"),
         |monitor: &Monitored| monitor.terminal.signal(Signal::SIGTERM),
@@ -247,7 +247,7 @@ fn ctrl_c_and_signals_end_the_monitor_and_its_nodes_in_good_order() {
 #[test]
 fn a_closed_window_ends_the_monitor_and_its_nodes_in_good_order() {
     let data = tempfile::tempdir().unwrap();
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let envs = [("REDIS_URL", &ring.redis.url()[..]), ("ESTAFETA_DATA", data.path().to_str().unwrap())];
     let mut monitor = Monitored::start(&[&["-n", "3", "--interval", "50ms"], &SLOW[..]].concat(), &envs);
     monitor.wait_for_ring(3);
@@ -260,7 +260,7 @@ fn a_closed_window_ends_the_monitor_and_its_nodes_in_good_order() {
 
 #[test]
 fn a_paused_screen_follows_the_size_of_the_window() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let monitor = monitor(&ring, &["-n", "2"]);
     monitor.wait_for_ring(2);
     monitor.terminal.type_keys("p");
@@ -281,7 +281,7 @@ fn a_paused_screen_follows_the_size_of_the_window() {
 
 #[test]
 fn ctrl_z_restores_the_terminal_and_the_nodes_go_on() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     // Only a shell with job control can continue a stopped program.
     let envs = [("REDIS_URL", ring.redis.url()), ("PS1", "ready> ".to_owned())];
     let shell = Terminal::start(Path::new("/bin/bash"), ["--norc", "--noprofile", "-i"], envs, 24, 80);
@@ -321,7 +321,7 @@ impl Monitored {
 
 #[test]
 fn the_logs_of_the_nodes_go_to_a_file_and_never_onto_the_screen() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let scratch = tempfile::tempdir().unwrap();
     let log = scratch.path().join("nodes.log");
     let monitor = monitor(&ring, &["-n", "2", "-vv", "--log", log.to_str().unwrap()]);
@@ -337,7 +337,7 @@ fn the_logs_of_the_nodes_go_to_a_file_and_never_onto_the_screen() {
 
 #[test]
 fn the_screen_shows_that_redis_is_lost_and_that_it_is_back() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let monitor = monitor(&ring, &["-n", "2"]);
     monitor.wait_for_ring(2);
     ring.redis.kill();
@@ -356,7 +356,7 @@ fn summary(monitor: &Monitored) -> String {
 
 #[test]
 fn the_summary_after_q_shows_the_ring_as_the_nodes_left_it() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     // A thousand messages per second, of which most wait.
     let args = ["-n", "2", "--interval", "1ms", "--work-per-char", "1ms", "--error-rate", "1"];
     let monitor = Monitored::start(&args, &[("REDIS_URL", &ring.redis.url())]);
@@ -378,7 +378,7 @@ fn the_summary_after_q_shows_the_ring_as_the_nodes_left_it() {
 
 #[test]
 fn the_summary_of_a_lost_redis_has_an_age() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let _nodes = ring.nodes(2, &QUICK);
     let monitor = Monitored::start(&["--attach"], &[("REDIS_URL", &ring.redis.url())]);
     monitor.wait_for_ring(2);
@@ -392,7 +392,7 @@ fn the_summary_of_a_lost_redis_has_an_age() {
 
 #[test]
 fn the_age_of_old_figures_grows_while_redis_is_silent() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let _nodes = ring.nodes(2, &QUICK);
     let monitor = Monitored::start(&["--attach"], &[("REDIS_URL", &ring.redis.url())]);
     monitor.wait_for_ring(2);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use estafeta_testbed::{DataDir, NO_ENV, Signal};
 
-use crate::support::{SOON, TestRing, run, start};
+use crate::support::{ProgramRing, SOON, run, start};
 
 /// The figure after this word.
 fn figure(line: &str, name: &str) -> Option<f64> {
@@ -18,7 +18,7 @@ fn figure(line: &str, name: &str) -> Option<f64> {
 
 #[test]
 fn one_plain_line_per_second_is_printed_until_the_time_is_over() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let start = Instant::now();
     let output = ring.command(&["monitor", "-n", "2", "--interval", "20ms", "--for", "5s"]);
     assert!(start.elapsed() >= Duration::from_secs(5), "it ended after {:?}", start.elapsed());
@@ -36,7 +36,7 @@ fn one_plain_line_per_second_is_printed_until_the_time_is_over() {
 
 #[test]
 fn the_lines_have_the_figures_and_sigterm_ends_the_monitor_and_all_nodes() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let monitor = ring.start(&["monitor", "-n", "3", "--interval", "20ms"]);
     let line = monitor.wait_for_line(SOON, |line| {
         let enough = |name, least| figure(line, name).is_some_and(|figure| figure >= least);
@@ -54,7 +54,7 @@ const SLOW: [&str; 4] = ["--work-per-char", "100ms", "--interval", "50ms"];
 
 #[test]
 fn a_closed_pipe_ends_the_monitor_and_all_nodes() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let (monitor, mut pipe) = ring.start_unread(&[&["monitor", "-n", "2"], &SLOW[..]].concat());
     pipe.read_exact(&mut [0; 10]).unwrap();
     drop(pipe);
@@ -64,7 +64,7 @@ fn a_closed_pipe_ends_the_monitor_and_all_nodes() {
 
 #[test]
 fn a_full_pipe_does_not_keep_the_monitor_from_stopping() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let (monitor, pipe) = ring.start_unread(&["monitor", "-n", "1"]);
     ring.eventually(SOON, "a member", |ring| ring["members"].as_array().unwrap().len() == 1);
     let mut other_end = File::options()
@@ -83,7 +83,7 @@ fn a_full_pipe_does_not_keep_the_monitor_from_stopping() {
 
 #[test]
 fn the_monitor_ends_with_its_last_node() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let output = ring.command(&["monitor", "-n", "2", "--interval", "0", "--limit", "100", "--until-done"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let status = ring.status();
@@ -92,7 +92,7 @@ fn the_monitor_ends_with_its_last_node() {
 
 #[test]
 fn a_balance_that_does_not_add_up_fails_the_monitor() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.redis_cli(&["HSET", "{estafeta}:ledger", "published", "3"]);
     let output = ring.command(&["monitor", "--attach", "--for", "2s"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -101,7 +101,7 @@ fn a_balance_that_does_not_add_up_fails_the_monitor() {
 
 #[test]
 fn each_node_gets_the_options_and_a_separate_record() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let scratch = tempfile::tempdir().unwrap();
     let record = scratch.path().join("record");
     let options =
@@ -118,7 +118,7 @@ fn each_node_gets_the_options_and_a_separate_record() {
 
 #[test]
 fn a_monitor_that_attaches_by_itself_names_the_options_that_it_ignores() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let _node = ring.node(&["--interval", "50ms"]);
     let printed = |args: &[&str]| {
         let output = ring.command(&[&["monitor", "--for", "1s"], args].concat());

@@ -5,7 +5,7 @@
 use estafeta_testbed::NO_ENV;
 
 use crate::bad_input::{refuses_in_one_line, ring_with_errors};
-use crate::support::{TestRing, run};
+use crate::support::{ProgramRing, run};
 
 /// A settings file with one setting.
 fn file_with(name: &str, value: &str) -> tempfile::NamedTempFile {
@@ -18,7 +18,7 @@ fn file_with(name: &str, value: &str) -> tempfile::NamedTempFile {
 
 /// Gives a command a bad value by each of the three ways. Each time, the error must begin with the name of the value.
 #[track_caller]
-fn each_place_is_named(ring: &TestRing, command: &str, name: &str, value: &str, expected: &str) {
+fn each_place_is_named(ring: &ProgramRing, command: &str, name: &str, value: &str, expected: &str) {
     let url = ring.redis.url();
     // A good address would hide a bad one, and a password for another one.
     let base = [("REDIS_URL", url.as_str())];

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::support::{SOON, TestRing, reports};
+use crate::support::{ProgramRing, SOON, reports};
 
 #[test]
 fn json_output_is_the_protocol_word_for_word_with_crlf_after_each_object() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let one = ring.node(&["--json", "--interval", "20ms", "--limit", "5", "--error-rate", "0"]);
     one.wait_for_line(SOON, |line| line.contains("limitReached"));
     let other = ring.start(&["run", "--json", "--limit", "5", "--error-rate", "1", "--until-done"]);
@@ -36,7 +36,7 @@ fn json_output_is_the_protocol_word_for_word_with_crlf_after_each_object() {
 
 #[test]
 fn text_output_has_one_line_per_event_and_no_colours_in_a_pipe() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let args = ["--interval", "50ms", "--seed", "7", "--error-rate", "0.5"];
     let one = ring.node(&args);
     one.wait_for_line(SOON, |line| line.starts_with("became generator (epoch "));
@@ -56,7 +56,7 @@ fn text_output_has_one_line_per_event_and_no_colours_in_a_pipe() {
 
 #[test]
 fn high_rates_are_summed_up_once_per_second() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let args = ["--interval", "0", "--limit", "20000", "--until-done"];
     let nodes = ring.nodes(2, &args);
     for node in &nodes {
@@ -70,7 +70,7 @@ fn high_rates_are_summed_up_once_per_second() {
 #[test]
 fn the_same_seed_gives_the_same_errors_for_any_number_of_nodes() {
     let failed_ids = |nodes: usize| {
-        let ring = TestRing::new();
+        let ring = ProgramRing::new();
         let args = ["--interval", "0", "--limit", "2000", "--until-done", "--seed", "11"];
         for node in ring.nodes(nodes, &args) {
             assert!(node.wait(SOON).success());
@@ -90,7 +90,7 @@ fn the_same_seed_gives_the_same_errors_for_any_number_of_nodes() {
 
 #[test]
 fn an_output_that_is_not_read_delays_neither_the_ring_nor_a_stop() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let args = ["run", "--json", "--interval", "0", "--max-waiting", "1000"];
     let (unread, pipe) = ring.start_unread(&args);
     ring.eventually(SOON, "a generator", |status| !status["generator"].is_null());

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::bad_input::refuses_in_one_line;
-use crate::support::{SOON, TestRing};
+use crate::support::{ProgramRing, SOON};
 
-impl TestRing {
+impl ProgramRing {
     fn json(&self, args: &[&str]) -> Value {
         serde_json::from_str(&self.success(args)).unwrap()
     }
@@ -13,7 +13,7 @@ impl TestRing {
 
 #[test]
 fn a_paused_ring_stands_still_until_it_is_resumed() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let _nodes = ring.nodes(3, &["--interval", "5ms", "--work-per-char", "0"]);
     ring.eventually(SOON, "it works", |status| status["done"].as_u64() > Some(10));
     assert_eq!(ring.success(&["pause", "--handling"]), "ring estafeta: handling paused until resumed\n");
@@ -38,7 +38,7 @@ fn a_paused_ring_stands_still_until_it_is_resumed() {
 
 #[test]
 fn publish_is_refused_while_producing_is_paused_except_for_duplicates() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.success(&["publish", "--key", "k", "a"]);
     let paused = ring.json(&["pause", "--producing", "--for", "1h", "--json"]);
     let left = paused["producingPause"]["leftMs"].as_u64().unwrap();
@@ -57,7 +57,7 @@ fn publish_is_refused_while_producing_is_paused_except_for_duplicates() {
 
 #[test]
 fn a_time_that_makes_no_sense_is_refused() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.success(&["publish", "a"]);
     let url = ring.redis.url();
     for (time, expected) in [

@@ -6,9 +6,9 @@ use std::path::Path;
 use estafeta_testbed::{Output, Process, Signal, eventually};
 use serde_json::{Value, json};
 
-use crate::support::{SOON, TestRing, TextFile};
+use crate::support::{ProgramRing, SOON, TextFile};
 
-impl TestRing {
+impl ProgramRing {
     /// Runs `publish` with this input on stdin.
     fn publish(&self, args: &[&str], input: &[u8]) -> Output {
         let (process, mut stdin) = self.start_fed(&[&["publish"], args].concat());
@@ -41,7 +41,7 @@ fn failure(output: &Output) -> (i32, String) {
 
 #[test]
 fn a_receipt_is_one_json_object_and_a_duplicate_succeeds() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let args = ["publish", "--key", "order-17", "--header", "shop=ber=lin", "two pizzas"];
     assert_eq!(ring.success(&args), "{\"id\":1,\"duplicate\":false}\n");
     assert_eq!(ring.success(&args), "{\"id\":1,\"duplicate\":true}\n");
@@ -64,7 +64,7 @@ fn a_receipt_is_one_json_object_and_a_duplicate_succeeds() {
 
 #[test]
 fn a_body_may_come_from_stdin_as_it_is() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     for (args, input) in [(&[][..], &b"a\nb\r\n"[..]), (&["-"], b""), (&["--", "-x"], b"ignored")] {
         let output = ring.publish(args, input);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -78,7 +78,7 @@ fn a_body_may_come_from_stdin_as_it_is() {
 
 #[test]
 fn each_line_is_a_message_and_has_a_receipt() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let input: String = (1..=2500).map(|n| format!("line {n}\n")).collect();
     let output = ring.publish(&["--lines"], input.as_bytes());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -91,7 +91,7 @@ fn each_line_is_a_message_and_has_a_receipt() {
 /// A program that writes a line now and then must not wait for its receipt until the end of its input.
 #[test]
 fn a_line_is_published_as_soon_as_it_is_there() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let (process, mut stdin) = ring.start_fed(&["publish", "--lines"]);
     for id in 1..=3 {
         writeln!(stdin, "line").unwrap();
@@ -104,7 +104,7 @@ fn a_line_is_published_as_soon_as_it_is_there() {
 
 #[test]
 fn a_line_that_is_too_long_is_named_and_those_before_it_are_published() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let mut input = b"one\ntwo\n".to_vec();
     input.extend(vec![b'x'; 5_000_000]);
     input.extend(b"\nfour\n");
@@ -120,7 +120,7 @@ fn a_line_that_is_too_long_is_named_and_those_before_it_are_published() {
 
 #[test]
 fn receipts_that_nobody_reads_do_not_stop_the_publish() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let input: String = (1..=20_000).map(|n| format!("line {n}\n")).collect();
     let file = TextFile::new(&input);
     let script = r#"{ "$0" publish --lines < "$1"; echo "code $?" >&2; } | head -n 1"#;
@@ -133,7 +133,7 @@ fn receipts_that_nobody_reads_do_not_stop_the_publish() {
 
 #[test]
 fn a_full_ring_and_a_missing_redis_may_pass() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.success(&["publish", "a"]);
     let (code, error) = failure(&ring.command(&["publish", "--max-waiting", "1", "b"]));
     assert_eq!(
@@ -157,7 +157,7 @@ fn a_full_ring_and_a_missing_redis_may_pass() {
 
 #[test]
 fn wrong_calls_have_their_own_exit_code() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let long = "k".repeat(513);
     let cases: [(&[&str], &str); 14] = [
         (&["--dance"], "unexpected argument '--dance'"),
@@ -185,7 +185,7 @@ fn wrong_calls_have_their_own_exit_code() {
 
 #[test]
 fn a_delayed_message_waits_for_its_time() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     assert_eq!(ring.success(&["publish", "--delay", "10m", "later"]), "{\"id\":1,\"duplicate\":false}\n");
     assert_eq!(ids(&ring.publish(&["--lines", "--delay", "1h"], b"a\nb\n")), [2, 3]);
     let status = ring.status();
@@ -202,7 +202,7 @@ fn a_delayed_message_waits_for_its_time() {
 
 #[test]
 fn a_single_message_is_published_again_once_it_has_begun() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let args = ["publish", "--single", "rebuild", "rebuild the pages"];
     assert_eq!(ring.success(&args), "{\"id\":1,\"duplicate\":false}\n");
     let other = ["publish", "--single", "rebuild", "another body"];
@@ -216,7 +216,7 @@ fn a_single_message_is_published_again_once_it_has_begun() {
 /// Nodes of the demo have an application of their own. `publish` may use any ring.
 #[test]
 fn publishers_beside_a_running_ring_lose_and_repeat_nothing() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let nodes = ring.nodes(3, &["--journal", "--interval", "1ms", "--limit", "3000", "--error-rate", "0"]);
     let input: String = (1..=4000).map(|n| format!("line {n}\n")).collect();
     let publishers: Vec<_> = (0..2)
@@ -252,7 +252,7 @@ fn publishers_beside_a_running_ring_lose_and_repeat_nothing() {
 /// A caller that does not know whether its publish arrived repeats it with the same key.
 #[test]
 fn a_publisher_that_was_killed_repeats_with_the_same_key() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.success(&["publish", "--key", "order-0", "order 0"]);
     for order in 1..=30_u64 {
         let (key, body) = (format!("order-{order}"), format!("order {order}"));
@@ -280,7 +280,7 @@ fn a_publisher_that_was_killed_repeats_with_the_same_key() {
 
 #[test]
 fn lines_come_in_calls_that_fit_into_a_small_ring() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let _node = ring.node(&["--never-generate", "--work-per-char", "0s", "--error-rate", "0"]);
     let input: String = (0..300).map(|line| format!("{line}\n")).collect();
     let output = ring.publish(&["--lines", "--max-waiting", "50", "--patient", "20s"], input.as_bytes());

@@ -1,11 +1,11 @@
 //! `run --record FILE`: a node records all of its steps.
 
-use super::support::{SOON, TestRing};
+use super::support::{ProgramRing, SOON};
 use estafeta_testbed::{DataDir, eventually};
 
 #[test]
 fn every_step_is_recorded_and_the_record_survives_a_kill() {
-    let (ring, scratch) = (TestRing::new(), DataDir::new());
+    let (ring, scratch) = (ProgramRing::new(), DataDir::new());
     let record = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
     let (first, second) = (record("first"), record("second"));
     let args = ["--interval", "10ms", "--limit", "50", "--error-rate", "0.5"];
@@ -40,7 +40,7 @@ fn every_step_is_recorded_and_the_record_survives_a_kill() {
 
 #[test]
 fn a_record_that_cannot_be_written_stops_the_node_with_the_reason() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     for (file, expected) in [("/dev/full", "No space left on device"), ("/nowhere/at/all", "No such file")] {
         let output = ring.start(&["run", "--record", file]).output(SOON);
         let stderr = String::from_utf8(output.stderr).unwrap();

@@ -6,16 +6,16 @@ use std::fs::OpenOptions;
 use estafeta_testbed::{Fsync, RedisServer, eventually};
 
 use crate::support::recovery::{BUSY, await_back, await_misses, misses_of};
-use crate::support::{SOON, TestRing};
+use crate::support::{ProgramRing, SOON};
 
-fn await_publishes(ring: &TestRing, count: u64) {
+fn await_publishes(ring: &ProgramRing, count: u64) {
     let before = ring.status()["published"].as_u64().unwrap();
     ring.eventually(SOON, "some messages", |status| status["published"].as_u64() >= Some(before + count));
 }
 
 #[test]
 fn a_ring_recovers_each_time_a_redis_that_saves_every_second_is_killed() {
-    let ring = TestRing::on(RedisServer::builder().append_only(Fsync::EverySec).start());
+    let ring = ProgramRing::on(RedisServer::builder().append_only(Fsync::EverySec).start());
     let nodes = ring.nodes(3, &BUSY);
     let mut epoch = ring.epoch();
     for _ in 0..3 {
@@ -34,7 +34,7 @@ fn a_ring_recovers_each_time_a_redis_that_saves_every_second_is_killed() {
 
 #[test]
 fn a_ring_recovers_each_time_a_redis_without_persistence_is_killed() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let nodes = ring.nodes(3, &BUSY);
     for _ in 0..3 {
         await_publishes(&ring, 20);
@@ -63,7 +63,7 @@ fn transaction_before(file: &[u8], lost: usize) -> usize {
 #[test]
 fn a_ring_recovers_if_redis_has_saved_a_step_only_in_part() {
     for lost in [1, 2, 20] {
-        let ring = TestRing::on(RedisServer::builder().append_only(Fsync::Always).start());
+        let ring = ProgramRing::on(RedisServer::builder().append_only(Fsync::Always).start());
         let nodes = ring.nodes(3, &BUSY);
         await_publishes(&ring, 60);
         let (epoch, before) = (ring.epoch(), misses_of(&nodes));
@@ -91,12 +91,12 @@ fn a_ring_recovers_if_redis_has_saved_a_step_only_in_part() {
 #[test]
 fn a_ring_recovers_when_a_replica_that_lagged_is_promoted() {
     let master = RedisServer::builder().tcp().start();
-    let ring = TestRing::at(master.tcp_url(), RedisServer::builder().tcp().start());
+    let ring = ProgramRing::at(master.tcp_url(), RedisServer::builder().tcp().start());
     let port = master.port().to_string();
     ring.redis_cli(&["REPLICAOF", "127.0.0.1", &port]);
     let nodes = ring.nodes(3, &BUSY);
     await_publishes(&ring, 20);
-    let replicated = |ring: &TestRing| {
+    let replicated = |ring: &ProgramRing| {
         let published: Option<u64> = redis::cmd("HGET")
             .arg("{estafeta}:ledger")
             .arg("published")

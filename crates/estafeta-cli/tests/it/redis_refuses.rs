@@ -6,13 +6,13 @@ use std::thread;
 use estafeta_testbed::{Fsync, RedisServer, eventually};
 
 use crate::support::recovery::{BUSY, await_complaint, await_misses, misses_of};
-use crate::support::{SOON, TestRing};
+use crate::support::{ProgramRing, SOON};
 
 #[test]
 fn nodes_wait_for_a_redis_that_is_loading() {
     // Each entry of the file takes a while. So loading takes as long as for a large data set.
     let slow = RedisServer::builder().append_only(Fsync::Always).arg("--key-load-delay", "200");
-    let ring = TestRing::on(slow.start());
+    let ring = ProgramRing::on(slow.start());
     let mut entries = redis::pipe();
     for _ in 0..10_000 {
         entries.cmd("INCR").arg("filler").ignore();
@@ -37,7 +37,7 @@ fn nodes_wait_for_a_redis_that_is_loading() {
 
 #[test]
 fn nodes_wait_for_a_redis_that_became_a_replica() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let nodes = ring.nodes(3, &BUSY);
     ring.await_progress();
     let before = misses_of(&nodes);
@@ -50,7 +50,7 @@ fn nodes_wait_for_a_redis_that_became_a_replica() {
 
 #[test]
 fn nodes_wait_for_a_redis_that_is_busy_with_a_script() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let nodes = ring.nodes(3, &BUSY);
     ring.await_progress();
     ring.redis_cli(&["CONFIG", "SET", "busy-reply-threshold", "10"]);
@@ -68,7 +68,7 @@ fn nodes_wait_for_a_redis_that_is_busy_with_a_script() {
 
 #[test]
 fn nodes_wait_for_a_redis_that_pauses_its_clients() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let nodes = ring.nodes(3, &[&BUSY[..], &["--lease", "500ms"]].concat());
     ring.await_progress();
     let before = misses_of(&nodes);
@@ -83,7 +83,7 @@ fn nodes_wait_for_a_redis_that_pauses_its_clients() {
 
 #[test]
 fn nodes_wait_for_a_redis_that_accepts_no_more_clients() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let nodes = ring.nodes(3, &BUSY);
     ring.await_progress();
     let max_clients =
@@ -110,7 +110,7 @@ fn nodes_wait_for_a_redis_that_accepts_no_more_clients() {
 /// A server that cannot save refuses every write, and even PING.
 #[test]
 fn commands_that_only_read_work_while_redis_refuses_writes() {
-    let ring = TestRing::on(RedisServer::builder().arg("--dbfilename", "file-is-a-directory").start());
+    let ring = ProgramRing::on(RedisServer::builder().arg("--dbfilename", "file-is-a-directory").start());
     let nodes = ring.nodes(2, &["--interval", "1ms", "--limit", "20", "--error-rate", "1", "--until-done"]);
     nodes.iter().for_each(|node| assert!(node.wait(SOON).success()));
     let directory: Vec<String> = redis::from_redis_value(ring.redis_cli(&["CONFIG", "GET", "dir"])).unwrap();

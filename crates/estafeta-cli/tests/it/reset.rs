@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::{SOON, TestRing};
+use crate::support::{ProgramRing, SOON};
 
 type Dump = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Everything in Redis, in the form in which Redis would save it.
-pub fn dump(ring: &TestRing) -> Dump {
+pub fn dump(ring: &ProgramRing) -> Dump {
     let mut connection = ring.redis.connect();
     let keys: Vec<Vec<u8>> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
     let value = |key: Vec<u8>| {
@@ -17,13 +17,13 @@ pub fn dump(ring: &TestRing) -> Dump {
     keys.into_iter().filter_map(value).collect()
 }
 
-fn ring_that_worked(name: &str) -> TestRing {
-    let ring = TestRing::new();
+fn ring_that_worked(name: &str) -> ProgramRing {
+    let ring = ProgramRing::new();
     work(&ring, name);
     ring
 }
 
-fn work(ring: &TestRing, name: &str) {
+fn work(ring: &ProgramRing, name: &str) {
     let nodes = ring.nodes(
         2,
         &[
@@ -44,7 +44,7 @@ fn work(ring: &TestRing, name: &str) {
 
 #[test]
 fn only_the_keys_of_the_ring_are_deleted() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.redis_cli(&["SET", "other", "1"]);
     ring.redis_cli(&["SET", "{estafeta}:mine", "1"]);
     ring.redis_cli(&["HSET", "{estafeta}:member:bob", "name", "Bob"]);
@@ -80,7 +80,7 @@ fn reset_without_yes_deletes_nothing() {
 
 #[test]
 fn a_ring_with_living_members_is_left_alone() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let _nodes = ring.nodes(2, &["--interval", "1h"]);
     let before = ring.eventually(SOON, "a ring at rest", |status| {
         let rests = status["waiting"] == 0 && status["inFlight"] == 0;
@@ -105,7 +105,7 @@ fn a_ring_with_living_members_is_left_alone() {
 
 #[test]
 fn a_ring_with_only_dead_members_can_be_deleted() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     for node in ring.nodes(2, &["--interval", "1h"]) {
         node.kill();
     }
@@ -115,7 +115,7 @@ fn a_ring_with_only_dead_members_can_be_deleted() {
 
 #[test]
 fn nodes_that_survive_a_forced_reset_join_again_and_go_on() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let nodes = ring.nodes(3, &["--interval", "10ms"]);
     ring.eventually(SOON, "some work is done", |status| status["done"].as_u64() > Some(20));
     ring.success(&["reset", "--yes", "--force"]);
@@ -132,7 +132,7 @@ fn nodes_that_survive_a_forced_reset_join_again_and_go_on() {
 /// them.
 #[test]
 fn the_balance_holds_when_a_busy_ring_among_many_keys_is_reset() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let mut foreign = redis::cmd("MSET");
     for number in 0..50_000 {
         foreign.arg(format!("foreign:{number}")).arg("x");
@@ -192,7 +192,7 @@ fn keys_that_only_older_builds_had_are_deleted_too() {
 
 #[test]
 fn results_are_deleted_and_the_keys_of_effects_only_on_request() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.plant_errors(1..=1, |_| Vec::new());
     ring.redis_cli(&["SET", "{estafeta}:result:1", "7 1000 x"]);
     ring.redis_cli(&["SET", "{estafeta}:u:sold", "12"]);

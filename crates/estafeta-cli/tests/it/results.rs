@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::support::TestRing;
+use crate::support::ProgramRing;
 
-fn ring_with_results() -> TestRing {
-    let ring = TestRing::new();
+fn ring_with_results() -> ProgramRing {
+    let ring = ProgramRing::new();
     ring.plant_errors(1..=1, |_| Vec::new());
     for (id, value) in [("10", "plain"), ("9", "привет\n\u{1b}[2J"), ("2", "")] {
         ring.redis_cli(&["SET", &format!("{{estafeta}}:result:{id}"), &format!("7 1000 {value}")]);

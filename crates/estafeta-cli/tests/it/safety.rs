@@ -3,11 +3,11 @@
 
 use estafeta_testbed::{NO_ENV, RedisServer};
 
-use crate::support::{SOON, TestRing, run, start};
+use crate::support::{ProgramRing, SOON, run, start};
 
 #[test]
 fn the_demo_refuses_a_ring_of_another_application_and_leaves_it_alone() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.redis_cli(&["SET", "{estafeta}:schema", "4"]);
     ring.redis_cli(&["SET", "{estafeta}:application", "orders"]);
     for args in [&["run"][..], &["monitor", "-n", "2"]] {
@@ -27,7 +27,7 @@ fn the_demo_refuses_a_ring_of_another_application_and_leaves_it_alone() {
 
 #[test]
 fn a_monitor_of_a_ring_in_use_only_watches_unless_it_is_asked_for_nodes() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let _node = ring.node(&["--interval", "50ms"]);
     let watching = ring.success(&["monitor", "--for", "2s"]);
     assert!(watching.contains("mine 0"), "{watching}");
@@ -38,7 +38,7 @@ fn a_monitor_of_a_ring_in_use_only_watches_unless_it_is_asked_for_nodes() {
 
 #[test]
 fn a_node_that_stays_alone_says_how_to_start_another() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let node = ring.node(&["--interval", "1s"]);
     node.wait_for_line(SOON, |line| {
         line.contains("no other node is in this ring") && line.contains("the same command")
@@ -60,7 +60,7 @@ fn a_node_warns_of_settings_of_redis_that_may_lose_messages() {
 
 #[test]
 fn a_redis_that_hides_its_settings_is_used_without_warnings() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     // The connection itself needs the version of the server.
     ring.redis_cli(&["ACL", "SETUSER", "default", "-info", "+info|server", "-config"]);
     let output = ring.command(&["monitor", "-n", "1", "--for", "1s"]);
@@ -69,7 +69,7 @@ fn a_redis_that_hides_its_settings_is_used_without_warnings() {
 
 #[test]
 fn a_bad_variable_is_named_and_only_by_commands_that_use_it() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.plant_errors(1..=1, |_| b"body".to_vec());
     let url = ring.redis.url();
     let envs = [("ESTAFETA_INTERVAL", "fast"), ("REDIS_URL", url.as_str())];
@@ -106,7 +106,7 @@ fn a_wrong_call_points_to_the_help_of_its_command_and_suggests_what_was_meant() 
 
 #[test]
 fn rings_are_listed_with_their_applications() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     assert_eq!(ring.success(&["rings"]), "no rings\n");
     let _one = ring.node(&["--limit", "3", "--ring", "one"]);
     let _other = ring.node(&["--limit", "3", "--ring", "other"]);

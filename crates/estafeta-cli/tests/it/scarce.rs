@@ -6,10 +6,10 @@ use estafeta_testbed::{NO_ENV, Process};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use crate::support::recovery::{BUSY, await_complaint, await_misses, misses_of};
-use crate::support::{SOON, TestRing};
+use crate::support::{ProgramRing, SOON};
 
 /// Starts the program from a shell that has run `first`, with its streams redirected by `streams`.
-fn shell(ring: &TestRing, first: &str, args: &str, streams: &str) -> Process {
+fn shell(ring: &ProgramRing, first: &str, args: &str, streams: &str) -> Process {
     let (program, url) = (env!("CARGO_BIN_EXE_estafeta"), ring.redis.url());
     let line = format!("{first}; exec '{program}' {args} --redis '{url}' {streams}");
     Process::spawn(Path::new("/bin/sh"), ["-c", &line], NO_ENV)
@@ -17,7 +17,7 @@ fn shell(ring: &TestRing, first: &str, args: &str, streams: &str) -> Process {
 
 #[test]
 fn a_node_that_may_open_too_few_files_reports_it() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let works_with = |files: u32| {
         let args = "run --limit 1 --interval 1ms";
         let node = shell(&ring, &format!("ulimit -n {files}"), args, "");
@@ -41,7 +41,7 @@ fn a_node_that_may_open_too_few_files_reports_it() {
 
 #[test]
 fn a_node_that_cannot_open_a_new_connection_waits_until_it_can() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let nodes = ring.nodes(3, &BUSY);
     ring.await_progress();
     let allow = |files: Option<u64>| {
@@ -65,7 +65,7 @@ fn a_node_that_cannot_open_a_new_connection_waits_until_it_can() {
 #[test]
 fn a_log_that_cannot_be_written_does_not_disturb_the_node() {
     for format in ["text", "json"] {
-        let ring = TestRing::new();
+        let ring = ProgramRing::new();
         let args = format!("run -vv --log-format {format} --interval 5ms --journal");
         let full = shell(&ring, "true", &args, "2> /dev/full");
         full.wait_for_line(SOON, |line| line.starts_with("joined as member"));
@@ -81,7 +81,7 @@ fn a_log_that_cannot_be_written_does_not_disturb_the_node() {
 
 #[test]
 fn two_hundred_nodes_form_one_ring() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let mut nodes = ring.nodes(200, &["--interval", "20ms", "--journal"]);
     for _ in 0..2 {
         let generator = ring.generator(&nodes).pid();

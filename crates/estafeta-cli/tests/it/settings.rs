@@ -2,7 +2,7 @@
 
 use estafeta_testbed::{NO_ENV, Process, RedisServer};
 
-use crate::support::{SOON, TestRing, TextFile, run, start};
+use crate::support::{ProgramRing, SOON, TextFile, run, start};
 
 type Envs<'a> = &'a [(&'a str, &'a str)];
 
@@ -60,7 +60,7 @@ fn for_the_ring_a_flag_overrides_the_environment_and_that_overrides_the_file() {
 fn for_the_limit_a_flag_overrides_the_environment_and_that_overrides_the_file() {
     let file = TextFile::new("limit = 2\ninterval = \"0\"\n");
     let reached = |args: &[&str], envs: &[(&str, &str)]| {
-        let ring = TestRing::new();
+        let ring = ProgramRing::new();
         let url = ring.redis.url();
         let envs = [envs, &[("REDIS_URL", &url), ("ESTAFETA_CONFIG", file.path())]].concat();
         let node = node(args, &envs);
@@ -78,7 +78,7 @@ fn for_the_interval_a_flag_overrides_the_environment_and_that_overrides_the_file
     let file = TextFile::new("interval = \"1h\"\n");
     // The first message is published at once. The ring records when the second one is due.
     let interval_ms = |args: &[&str], envs: &[(&str, &str)]| {
-        let ring = TestRing::new();
+        let ring = ProgramRing::new();
         let url = ring.redis.url();
         let _node = node(args, &[envs, &[("REDIS_URL", &url)]].concat());
         ring.eventually(SOON, "the first message", |status| status["published"] == 1);
@@ -197,7 +197,7 @@ fn a_password_in_the_file_is_not_sent_to_a_redis_that_is_named_elsewhere() {
 
 #[test]
 fn a_url_may_name_the_database_as_a_parameter() {
-    let ring = TestRing::on(RedisServer::builder().tcp().start());
+    let ring = ProgramRing::on(RedisServer::builder().tcp().start());
     let mut connection = ring.redis.connect();
     redis::cmd("SELECT").arg(3).exec(&mut connection).unwrap();
     redis::cmd("SET").arg("{there}:schema").arg(4).exec(&mut connection).unwrap();

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, channel};
 use estafeta_testbed::{Process, RedisServer, Signal};
 use serde_json::Value;
 
-use crate::support::{SOON, TestRing, run, start};
+use crate::support::{ProgramRing, SOON, run, start};
 
 /// The members in the succession, beginning with the heir.
 fn line_of_succession(status: &Value) -> Vec<&Value> {
@@ -23,7 +23,7 @@ fn line_of_succession(status: &Value) -> Vec<&Value> {
 
 #[test]
 fn a_ring_that_does_not_exist_is_reported_with_its_redis() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     for args in [&["status"][..], &["status", "--json"]] {
         let output = ring.command(args);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -38,7 +38,7 @@ fn a_ring_that_does_not_exist_is_reported_with_its_redis() {
 
 #[test]
 fn json_shows_everything_about_the_ring() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let nodes = ring.nodes(3, &["--interval", "10ms"]);
     ring.generator(&nodes);
     let status = ring.eventually(SOON, "some work is done", |status| status["done"].as_u64() > Some(3));
@@ -98,7 +98,7 @@ fn json_shows_everything_about_the_ring() {
 
 #[test]
 fn nodes_take_office_in_the_order_of_their_ranks() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let nodes = ring.nodes(4, &[]);
     ring.generator(&nodes);
     for left in [3, 2, 1] {
@@ -128,7 +128,7 @@ fn nodes_take_office_in_the_order_of_their_ranks() {
 
 #[test]
 fn a_balance_that_does_not_add_up_is_shown_and_fails_the_command() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.redis_cli(&["RPUSH", "{estafeta}:ready", "foreign"]);
     let output = ring.command(&["status"]);
     assert_eq!(output.status.code(), Some(1));
@@ -142,7 +142,7 @@ fn a_balance_that_does_not_add_up_is_shown_and_fails_the_command() {
 
 #[test]
 fn watching_goes_on_until_a_signal_ends_it() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let watch = ring.start(&["status", "--watch", "--json"]);
         let mut lines = 0;
@@ -160,7 +160,7 @@ fn watching_goes_on_until_a_signal_ends_it() {
 /// A signal must not be lost between two waits. So it is sent while the program waits for Redis.
 #[test]
 fn a_signal_ends_watching_even_if_a_request_is_under_way() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let slow = SlowRedis::before(ring.redis.socket());
     let watch = start_watch(&slow.url);
     let mut lines = 0;
@@ -230,7 +230,7 @@ fn forward(mut from: impl Read, mut to: impl Write, mut wait: impl FnMut()) {
 
 #[test]
 fn watching_ends_when_its_pipe_is_closed() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     for args in [&["status", "--watch"][..], &["status", "--watch", "--json"]] {
         let (watch, pipe) = ring.start_unread(args);
         let mut line = String::new();
@@ -244,7 +244,7 @@ fn watching_ends_when_its_pipe_is_closed() {
 #[test]
 fn a_password_is_never_shown() {
     const PASSWORD: &str = "pa55 wörd";
-    let ring = TestRing::on(RedisServer::builder().tcp().password(PASSWORD).start());
+    let ring = ProgramRing::on(RedisServer::builder().tcp().password(PASSWORD).start());
     let (url, port) = (ring.redis.url(), ring.redis.port());
     let encoded = url.split(['@', ':']).nth(2).unwrap().to_owned();
     let wrong = url.replace(&encoded, &format!("{encoded}2"));
@@ -278,14 +278,14 @@ fn a_password_is_never_shown() {
 
 #[test]
 fn text_shows_the_application_the_layout_and_what_came_from_outside() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.success(&["publish", "one"]);
     let text = ring.success(&["status"]);
     assert_eq!(text.lines().nth(1), Some("application none, layout 4"), "{text}");
     assert!(text.contains("\nsubmitted 1\n"), "{text}");
     assert_eq!((&ring.status()["application"], &ring.status()["submitted"]), (&Value::Null, &1.into()));
 
-    let other = TestRing::new();
+    let other = ProgramRing::new();
     let _node = other.node(&["--interval", "1h"]);
     let text = other.success(&["status"]);
     assert_eq!(text.lines().nth(1), Some("application estafeta-demo, layout 4"), "{text}");
@@ -294,7 +294,7 @@ fn text_shows_the_application_the_layout_and_what_came_from_outside() {
 
 #[test]
 fn rings_shows_what_waits_for_a_time() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.success(&["publish", "one"]);
     // As if the message had failed and waited for its next attempt.
     ring.redis_cli(&["DEL", "{estafeta}:ready"]);

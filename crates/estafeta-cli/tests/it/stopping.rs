@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use estafeta_testbed::{Signal, eventually};
 
-use crate::support::{SOON, TestRing};
+use crate::support::{ProgramRing, SOON};
 
 #[test]
 fn a_generator_that_is_asked_to_stop_is_replaced_at_once() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     // With so long a lease, a successor that waits for its end would be noticed.
     let nodes = ring.nodes(3, &["--interval", "20ms", "--lease", "10s"]);
     let generator = ring.generator(&nodes);
@@ -30,7 +30,7 @@ fn a_generator_that_is_asked_to_stop_is_replaced_at_once() {
 
 #[test]
 fn a_handler_finishes_its_message_before_it_leaves() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let slow = ["--interval", "100ms", "--work-per-char", "50ms", "--error-rate", "0", "--journal"];
     let generator = ring.node(&slow);
     generator.wait_for_line(SOON, |line| line.starts_with("generated"));
@@ -46,7 +46,7 @@ fn a_handler_finishes_its_message_before_it_leaves() {
 
 #[test]
 fn a_second_signal_ends_the_node_without_waiting_and_its_message_goes_back() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let slow = ["--interval", "100ms", "--work-per-char", "10s", "--error-rate", "0"];
     let generator = ring.node(&slow);
     generator.wait_for_line(SOON, |line| line.starts_with("generated"));
@@ -66,7 +66,7 @@ fn a_second_signal_ends_the_node_without_waiting_and_its_message_goes_back() {
 
 #[test]
 fn two_signals_at_the_same_moment_count_as_one() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     for _ in 0..5 {
         let node = ring.node(&["--interval", "20ms"]);
         node.signal(Signal::SIGTERM);
@@ -81,7 +81,7 @@ fn two_signals_at_the_same_moment_count_as_one() {
 
 #[test]
 fn a_node_that_cannot_write_to_stdout_stops_with_the_reason() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let program = env!("CARGO_BIN_EXE_estafeta");
     for json in ["", "--json"] {
         let line =
@@ -97,7 +97,7 @@ fn a_node_that_cannot_write_to_stdout_stops_with_the_reason() {
 
 #[test]
 fn until_done_ends_all_nodes_once_every_message_has_its_outcome() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let args = ["--interval", "0", "--limit", "1000", "--until-done"];
     for node in ring.nodes(3, &args) {
         assert!(node.wait(SOON).success());
@@ -117,7 +117,7 @@ fn until_done_ends_all_nodes_once_every_message_has_its_outcome() {
 
 #[test]
 fn a_node_whose_output_is_closed_leaves_the_ring() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let program = env!("CARGO_BIN_EXE_estafeta");
     let line = format!("'{program}' run --interval 20ms --redis '{}' | head -n 2", ring.redis.url());
     let envs: [(&str, &str); 0] = [];

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use estafeta_testbed::{Process, Signal, eventually};
 use serde_json::Value;
 
-use crate::support::{SOON, TestRing, ids_in, reports};
+use crate::support::{ProgramRing, SOON, ids_in, reports};
 
 /// The ids of the messages that these nodes reported as published, in order.
 fn published(nodes: &[&Process]) -> Vec<u64> {
@@ -30,7 +30,7 @@ fn roles(status: &Value) -> (usize, usize) {
 
 #[test]
 fn five_nodes_never_have_two_generators_during_ten_kills() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     // Every message fails, so the errors show afterwards what was published and in which epoch.
     let args = ["--interval", "10ms", "--error-rate", "1"];
     let mut nodes = ring.nodes(5, &args);
@@ -88,7 +88,7 @@ fn id_and_epoch(line: &str) -> (u64, u64) {
 
 #[test]
 fn twenty_killed_generators_are_replaced_before_their_leases_end_and_ids_have_no_gaps() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let args = ["--json", "--journal", "--seed", "1", "--lease", "15s"];
     let mut nodes = ring.nodes(3, &args);
     let mut dead = Vec::new();
@@ -126,7 +126,7 @@ fn twenty_killed_generators_are_replaced_before_their_leases_end_and_ids_have_no
 
 #[test]
 fn ticks_keep_their_phase_across_take_overs() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let mut nodes = ring.nodes(3, &[]);
     let phase = || {
         let due: u64 =
@@ -153,7 +153,7 @@ fn ticks_keep_their_phase_across_take_overs() {
 
 #[test]
 fn a_generator_frozen_for_three_leases_publishes_nothing_more_and_comes_back_as_a_handler() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let args = ["--json", "--interval", "20ms", "--lease", "1s"];
     let nodes = ring.nodes(3, &args);
     let frozen = ring.generator(&nodes);
@@ -194,7 +194,7 @@ fn a_generator_frozen_for_three_leases_publishes_nothing_more_and_comes_back_as_
 
 #[test]
 fn the_last_of_eight_nodes_becomes_generator_when_all_others_are_killed_at_once() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let nodes = ring.nodes(8, &["--interval", "50ms", "--journal"]);
     let generator = ring.generator(&nodes).pid();
     let last = nodes.iter().rfind(|node| node.pid() != generator).unwrap();
@@ -214,7 +214,7 @@ fn the_last_of_eight_nodes_becomes_generator_when_all_others_are_killed_at_once(
 
 #[test]
 fn a_single_node_generates_and_its_messages_wait_for_a_second_one() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let first = ring.node(&["--interval", "20ms", "--error-rate", "0"]);
     first.wait_for_line(SOON, |line| line.starts_with("generated #3"));
     assert!(ring.status()["waiting"].as_u64().unwrap() >= 3);
@@ -222,6 +222,6 @@ fn a_single_node_generates_and_its_messages_wait_for_a_second_one() {
     second.wait_for_line(SOON, |line| line.starts_with("handled #3 "));
 }
 
-fn redis_list(ring: &TestRing, key: &str) -> Vec<Vec<u8>> {
+fn redis_list(ring: &ProgramRing, key: &str) -> Vec<Vec<u8>> {
     redis::cmd("LRANGE").arg(key).arg(0).arg(-1).query(&mut ring.redis.connect()).unwrap()
 }

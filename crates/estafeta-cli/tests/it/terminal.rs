@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use nix::pty::{Winsize, openpty};
 
-use crate::support::TestRing;
+use crate::support::ProgramRing;
 
 /// Which streams of the program are a terminal. The others are discarded.
 #[derive(Default)]
@@ -22,7 +22,7 @@ struct Streams<'a> {
 
 impl Streams<'_> {
     /// Runs the program to its end. Returns its exit code and what the terminal showed.
-    fn run(&self, ring: &TestRing, args: &[&str]) -> (i32, String) {
+    fn run(&self, ring: &ProgramRing, args: &[&str]) -> (i32, String) {
         let size = self.columns.map(|ws_col| Winsize { ws_row: 24, ws_col, ws_xpixel: 0, ws_ypixel: 0 });
         let pty = openpty(size.as_ref(), None).unwrap();
         let stream = |on: bool| match on {
@@ -48,7 +48,7 @@ impl Streams<'_> {
 
 #[test]
 fn status_has_colours_on_a_terminal_unless_no_color_is_set() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.plant_errors(1..=1, |_| b"body".to_vec());
     let (code, shown) = Streams { stdout: true, ..Streams::default() }.run(&ring, &["status"]);
     assert!(code == 0 && shown.contains("\u{1b}[32madds up"), "{shown:?}");
@@ -59,7 +59,7 @@ fn status_has_colours_on_a_terminal_unless_no_color_is_set() {
 
 #[test]
 fn get_errors_shows_a_progress_bar_only_if_the_errors_are_not_on_the_same_terminal() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.plant_errors(1..=5000, |_| b"body".to_vec());
     let (code, shown) = Streams { stderr: true, ..Streams::default() }.run(&ring, &["getErrors"]);
     assert!(code == 0 && shown.contains("of 5,000 errors"), "{shown:?}");
@@ -74,7 +74,7 @@ fn get_errors_shows_a_progress_bar_only_if_the_errors_are_not_on_the_same_termin
 
 #[test]
 fn reset_asks_first_and_deletes_nothing_unless_the_answer_is_yes() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.plant_errors(1..=3, |_| b"body".to_vec());
     let answer = |input| Streams { stdin: true, stdout: true, stderr: true, input, ..Streams::default() };
     for no in ["n\n", "\n", "what?\n"] {
@@ -92,7 +92,7 @@ fn reset_asks_first_and_deletes_nothing_unless_the_answer_is_yes() {
 
 #[test]
 fn the_tables_of_bench_fit_the_terminal_and_are_whole_if_stdout_is_no_terminal() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     let args = ["bench", "latency", "idle", "--quick", "--nodes", "1"];
     let headings = |shown: &str| shown.lines().filter(|line| line.starts_with("nodes ")).count();
     let envs = &[("NO_COLOR", "1")];

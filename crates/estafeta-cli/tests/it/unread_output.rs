@@ -2,10 +2,10 @@
 
 use std::process::{Command, Stdio};
 
-use crate::support::TestRing;
+use crate::support::ProgramRing;
 
 /// Runs the program with a stdout that no one reads. Returns the exit code and stderr.
-fn run(ring: &TestRing, args: &[&str]) -> (Option<i32>, String) {
+fn run(ring: &ProgramRing, args: &[&str]) -> (Option<i32>, String) {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut call = Command::new(env!("CARGO_BIN_EXE_estafeta"));
@@ -16,7 +16,7 @@ fn run(ring: &TestRing, args: &[&str]) -> (Option<i32>, String) {
 
 #[test]
 fn a_command_whose_output_nobody_reads_succeeds() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.success(&["publish", "x"]);
     ring.plant_errors(1..=3, |_| b"body".to_vec());
     let commands: [&[&str]; 12] = [

@@ -32,12 +32,13 @@ impl TextFile {
     }
 }
 
-pub struct TestRing {
+/// A ring for processes of the real program.
+pub struct ProgramRing {
     pub redis: RedisServer,
     url: String,
 }
 
-impl TestRing {
+impl ProgramRing {
     pub fn new() -> Self {
         Self::on(RedisServer::start())
     }
@@ -179,7 +180,7 @@ impl TestRing {
     }
 }
 
-impl TestRing {
+impl ProgramRing {
     /// Puts errors into the ring, as if this many messages had been published and had failed.
     pub fn plant_errors(&self, ids: RangeInclusive<u64>, body: impl Fn(u64) -> Vec<u8>) {
         self.plant_failures(ids, "planted", body);

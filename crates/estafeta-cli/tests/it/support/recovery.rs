@@ -2,7 +2,7 @@
 //!
 //! While a fault lasts, no message is lost, settled twice or published by two generators. When it is over, the nodes
 //! work as one ring again without help. A test injects a fault, waits until the nodes have noticed it, ends the fault,
-//! and calls [`TestRing::assert_recovered`]. Nodes report a fault of Redis with the line "lost Redis at ", and
+//! and calls [`ProgramRing::assert_recovered`]. Nodes report a fault of Redis with the line "lost Redis at ", and
 //! its end with "Redis is back". So a test counts these lines before the fault ([`misses_of`]) and waits for more of
 //! them ([`await_misses`], [`await_back`]).
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 use estafeta_testbed::{Process, Signal, eventually};
 use serde_json::Value;
 
-use super::{SOON, TestRing};
+use super::{ProgramRing, SOON};
 
 /// Arguments of nodes that a fault should meet in the middle of their work.
 pub const BUSY: [&str; 3] = ["--interval", "5ms", "--journal"];
@@ -74,7 +74,7 @@ pub fn await_complaint(nodes: &[Process], reason: &str) {
     });
 }
 
-impl TestRing {
+impl ProgramRing {
     /// Waits until more messages have their outcome.
     #[track_caller]
     pub fn await_progress(&self) {
