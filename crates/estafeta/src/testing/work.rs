@@ -80,7 +80,7 @@ impl TestRing {
     /// reached.
     ///
     /// The function is one that [`Node::handle`](crate::Node::handle) takes, and may also borrow from the test. A panic is
-    /// a failure, and the time limit holds. For a blocking function or a wrapper, run a [`node`](Self::node).
+    /// a failure, and the time limit holds. For a blocking function, for batches or a wrapper, run a [`node`](Self::node).
     ///
     /// If this call is dropped before it ends, that is the death of a node. The message goes back to the queue with one
     /// more death, at the latest when the next call looks.
