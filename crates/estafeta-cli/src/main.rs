@@ -208,9 +208,10 @@ fn log_filter() -> Result<Option<EnvFilter>> {
 fn start_logging(verbose: u8, format: Option<LogFormat>, file: Option<std::fs::File>) -> Result<()> {
     use tracing_subscriber::fmt::writer::BoxMakeWriter;
     let colour = file.is_none() && estafeta_lab::paint::colour_for(&std::io::stderr());
-    // Commands that run nodes print what happens to them.
-    let levels = ["warn,estafeta::notices=off", "info,estafeta=debug,estafeta::notices=off", "trace"];
-    let level = levels[usize::from(verbose.min(2))];
+    // Commands that run nodes print what happens to them. Spans would only make their lines longer.
+    let quiet = "estafeta::notices=off,estafeta::spans=off";
+    let levels = [format!("warn,{quiet}"), format!("info,estafeta=debug,{quiet}"), "trace".to_owned()];
+    let level = &levels[usize::from(verbose.min(2))];
     let filter = log_filter()?.unwrap_or_else(|| EnvFilter::new(level));
     // A log line that cannot be written is lost. By default, `tracing-subscriber` would report that loss to stderr,
     // which may be on the same full disk. It would panic if that fails too.

@@ -16,11 +16,12 @@ use crate::keys::RingName;
 use crate::message::{Message, SINGLE};
 use crate::publisher::Publisher;
 use crate::steps::{MessageKey, NewMessage};
+use crate::trace::TRACEPARENT;
 
 /// How long a key is taken by default.
 const WINDOW: Duration = Duration::from_secs(24 * 3600);
 /// These headers differ from call to call, even if the message is the same.
-const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
+const TRACE_HEADERS: [&str; 2] = [TRACEPARENT, "tracestate"];
 
 /// A message before it is published: a body, and perhaps headers, a key or a single name, and a delay.
 ///
@@ -139,6 +140,14 @@ impl<T> Draft<T> {
         };
         if let Err(error) = inserted {
             self.error.get_or_insert(error);
+        }
+        self
+    }
+
+    /// Adds a `traceparent`, unless there is one. A message with as many headers as it may have goes without it.
+    pub(crate) fn carry_on(mut self, traceparent: &str) -> Self {
+        if self.headers.get(TRACEPARENT).is_none() {
+            let _ = self.headers.insert(TRACEPARENT, traceparent);
         }
         self
     }
@@ -303,6 +312,18 @@ mod tests {
         }
         Draft::new("x").key("k".repeat(512)).delay(TEN_YEARS).build(&RingName::sample()).unwrap();
         Draft::new("x").single("s".repeat(512)).delay(Duration::ZERO).build(&RingName::sample()).unwrap();
+    }
+
+    #[test]
+    fn a_draft_carries_a_traceparent_on_unless_it_has_one_or_has_no_room() {
+        let traceparent = |draft: Draft| {
+            let message = draft.carry_on("theirs").build(&RingName::sample()).unwrap().message;
+            message.headers().get("traceparent").map(ToOwned::to_owned)
+        };
+        assert_eq!(traceparent(Draft::new("x")).as_deref(), Some("theirs"));
+        assert_eq!(traceparent(Draft::new("x").header("traceparent", "ours")).as_deref(), Some("ours"));
+        let full = (0..64).fold(Draft::new("x"), |draft, name| draft.header(name.to_string(), ""));
+        assert_eq!(traceparent(full), None);
     }
 
     /// The scripts look for it only there.

@@ -8,14 +8,16 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::config::TEN_YEARS;
+use crate::headers::Headers;
 use crate::keys::RingName;
 use crate::message::MOST_NUMBER;
+use crate::trace::TRACEPARENT;
 
 /// The most effects of one message, besides messages that it forwards.
 pub(crate) const MOST_EFFECTS: usize = 16;
 /// The most messages that one message forwards.
 pub(crate) const MOST_FORWARDS: usize = 100;
-/// The most bytes of all effects of one message: names, values, fields and bodies together.
+/// The most bytes of all effects of one message: names, values, fields, headers and bodies together.
 pub(crate) const MOST_BYTES: usize = 256 * 1024;
 /// The most bytes of effects in one turn.
 pub(crate) const MOST_BYTES_OF_TURN: usize = 1024 * 1024;
@@ -33,7 +35,7 @@ pub(crate) enum Effect {
     Add { key: String, n: i64 },
     Append { stream: String, fields: Vec<(Bytes, Bytes)>, maxlen: Option<u64> },
     Result { value: Bytes, ttl: Duration },
-    Forward { ring: RingName, body: Bytes },
+    Forward { ring: RingName, headers: Headers, body: Bytes },
 }
 
 /// All effects of one message, in the order in which they are applied.
@@ -49,7 +51,16 @@ impl Effects {
         self.0.push(effect);
     }
 
-    /// The size of all names, values, fields and bodies.
+    /// Adds the `traceparent` of the message that has these effects to the messages that it forwards.
+    pub fn carry_on(&mut self, traceparent: &str) {
+        for effect in &mut self.0 {
+            if let Effect::Forward { headers, .. } = effect {
+                headers.insert(TRACEPARENT, traceparent).expect("the only header, and it was one before");
+            }
+        }
+    }
+
+    /// The size of all names, values, fields, headers and bodies.
     fn bytes(&self) -> usize {
         self.0.iter().map(Effect::bytes).sum()
     }
@@ -84,6 +95,11 @@ impl Effects {
 }
 
 impl Effect {
+    /// A message for another ring, without headers.
+    pub fn forward(ring: RingName, body: impl Into<Bytes>) -> Self {
+        Self::Forward { ring, headers: Headers::new(), body: body.into() }
+    }
+
     fn bytes(&self) -> usize {
         match self {
             Self::Set { key, value, .. } => key.len() + value.len(),
@@ -92,7 +108,7 @@ impl Effect {
                 stream.len() + fields.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>()
             }
             Self::Result { value, .. } => value.len(),
-            Self::Forward { body, .. } => body.len(),
+            Self::Forward { headers, body, .. } => headers.bytes() + body.len(),
         }
     }
 
@@ -124,7 +140,7 @@ impl Effect {
                 Ok(())
             }
             Self::Result { ttl, .. } => check_ttl("result", *ttl),
-            Self::Forward { ring, body } => {
+            Self::Forward { ring, body, .. } => {
                 if !own.shares_slot_with(ring) {
                     return Err(format!(
                         "forward to {ring}: expected a ring of the same group as {own}, such as shop/orders and \
@@ -183,7 +199,7 @@ mod tests {
     }
 
     fn forward(ring: &str, bytes: usize) -> Effect {
-        Effect::Forward { ring: ring.parse().unwrap(), body: vec![b'x'; bytes].into() }
+        Effect::forward(ring.parse().unwrap(), vec![b'x'; bytes])
     }
 
     #[test]
@@ -247,6 +263,18 @@ mod tests {
             let found = fault(effects).unwrap_or_else(|| panic!("no fault: {reason}"));
             assert!(found.starts_with(reason), "{found}");
         }
+    }
+
+    #[test]
+    fn the_header_that_forwards_carry_on_counts_towards_the_limit() {
+        let fits = set("k", "").bytes() + forward("shop/mails", 1000).bytes();
+        let value = vec![0; MOST_BYTES - fits].into();
+        let mut effects =
+            Effects(vec![Effect::Set { key: "k".into(), value, ttl: None }, forward("shop/mails", 1000)]);
+        assert_eq!(effects.check(&own(), 1000), Ok(()));
+        effects.carry_on("t");
+        let reason = "effects: expected at most 262144 bytes, got 262161";
+        assert_eq!(effects.check(&own(), 1000), Err(reason.to_owned()));
     }
 
     #[test]

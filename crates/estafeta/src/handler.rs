@@ -27,6 +27,7 @@ use crate::failure::Failure;
 use crate::job::{Delivery, Job, Unreadable};
 use crate::node::{Lane, LaneStart};
 use crate::outcome::Outcome;
+use crate::trace;
 
 /// How long a message waits whose body is an unknown variant of an enum.
 const ROLL_OUT: Duration = Duration::from_secs(600);
@@ -145,7 +146,8 @@ where
             Err(unreadable) => return unreadable.answer(),
         };
         let function = Arc::clone(&self.function);
-        match tokio::task::spawn_blocking(move || function(job).map(Into::into)).await {
+        let call = trace::on_other_thread(move || function(job).map(Into::into));
+        match tokio::task::spawn_blocking(call).await {
             Ok(answer) => answer,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => resume_unwind(panic),

@@ -49,7 +49,7 @@ impl<T> Job<T> {
 
     /// Which attempt this is: 1, plus one for each failure. Snoozes and deaths of nodes do not count.
     pub fn attempt(&self) -> u32 {
-        self.message.failures.saturating_add(1)
+        self.message.attempt()
     }
 
     /// How many attempts there are, as [`Retry::attempts`](crate::Retry) says.
@@ -75,6 +75,13 @@ impl<T> Job<T> {
     /// The headers with which the message was published.
     pub fn headers(&self) -> &Headers {
         self.message.headers()
+    }
+
+    /// The header `traceparent`, which names the trace to which this message belongs. What the handler publishes gets the
+    /// same header, unless it sets another one: messages of a [`Publisher`](crate::Publisher) that it awaits itself, and
+    /// [forwards](crate::Outcome::forward).
+    pub fn traceparent(&self) -> Option<&str> {
+        self.message.traceparent()
     }
 
     /// What the last snooze of this message [carried](crate::Outcome::carry), if any did.

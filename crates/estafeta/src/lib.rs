@@ -60,6 +60,8 @@ mod pages {
     struct DeadLetters;
     #[doc = include_str!("../../../docs/guides/inspecting.md")]
     struct Inspecting;
+    #[doc = include_str!("../../../docs/guides/observability.md")]
+    struct Observability;
     #[doc = include_str!("../../../docs/guides/testing.md")]
     struct Testing;
     #[doc = include_str!("../../../docs/guides/transactional-outbox.md")]
@@ -95,6 +97,7 @@ mod source;
 mod steps;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod trace;
 
 // Running a node.
 pub use config::Config;

@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::headers::Headers;
 use crate::identity::{Epoch, MemberId};
 use crate::keys::RingName;
+use crate::trace::TRACEPARENT;
 
 /// The header in which a snoozed message carries a text to its next delivery.
 pub(crate) const CARRY: &str = "estafeta-carry";
@@ -73,6 +74,16 @@ impl Message {
     /// What the last snooze of this message [carried](crate::Outcome::carry), if any did.
     pub fn carry(&self) -> Option<&str> {
         self.headers.get(CARRY)
+    }
+
+    /// The header that names the trace to which this message belongs.
+    pub(crate) fn traceparent(&self) -> Option<&str> {
+        self.headers.get(TRACEPARENT)
+    }
+
+    /// Which attempt this is: 1, plus one for each failure.
+    pub(crate) fn attempt(&self) -> u32 {
+        self.failures.saturating_add(1)
     }
 
     /// The time for which a schedule made this message, in milliseconds.

@@ -148,14 +148,14 @@ fn log(notice: &Notice<'_>) {
         Notice::BecameHandler => tracing::info!(target: TARGET, "became handler"),
         Notice::Settled { messages, failures, .. } => {
             for (at, reason) in *failures {
-                let (id, attempt) = (messages[*at].id, messages[*at].failures.saturating_add(1));
+                let (id, attempt) = (messages[*at].id, messages[*at].attempt());
                 tracing::warn!(target: TARGET, id, attempt, reason, "a message became a dead letter");
             }
         }
         Notice::Postponed { messages, .. } => {
             for postponed in *messages {
                 let Postponed { message, after, failure } = postponed;
-                let (id, attempt) = (message.id, message.failures.saturating_add(1));
+                let (id, attempt) = (message.id, message.attempt());
                 match failure {
                     Some(reason) => {
                         tracing::warn!(target: TARGET, id, attempt, ?after, reason, "a message failed")

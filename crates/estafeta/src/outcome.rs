@@ -88,13 +88,14 @@ impl Outcome {
     }
 
     /// Publishes a message in another ring of the same group, such as `shop/mails` for a handler of `shop/orders`, or in
-    /// this ring. It is published even if that ring is full, and the ring need not exist yet.
+    /// this ring. It is published even if that ring is full, and the ring need not exist yet. It has no headers, except the
+    /// [`traceparent`](crate::Job::traceparent) of this message.
     ///
     /// That ring must belong to the application of this node. If this node has the default application, which is the
     /// name of its ring, then that ring must have its own name as application.
     #[must_use]
     pub fn forward(self, ring: &RingName, body: impl Into<Bytes>) -> Self {
-        self.with(Effect::Forward { ring: ring.clone(), body: body.into() })
+        self.with(Effect::forward(ring.clone(), body))
     }
 
     /// Publishes a message like [`forward`](Self::forward), with this value as JSON. That is what a `Job<T>` of the other

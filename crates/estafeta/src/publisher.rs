@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio_util::sync::DropGuard;
+use tracing::Instrument as _;
 
 use crate::config::Config;
 use crate::draft::{Draft, check_key};
@@ -21,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::identity::Incarnation;
 use crate::redis::Store;
 use crate::steps::{Cancellation, MessageRef, NewMessage, Submission, Submit};
+use crate::trace;
 
 /// How long a call waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -221,6 +223,17 @@ impl<T> Publisher<T> {
         if messages.is_empty() {
             return Ok(Vec::new());
         }
+        let span = trace::publishing(self.store.ring(), messages.iter().map(|new| &new.message));
+        let outcome = self.submit(&messages, patience).instrument(span.clone()).await;
+        match &outcome {
+            Ok(receipts) => trace::published(&span, receipts.iter().map(|receipt| receipt.id)),
+            Err(error) => trace::failed(&span, error),
+        }
+        outcome
+    }
+
+    /// Sends these messages until Redis has them, or the patience is over.
+    async fn submit(&self, messages: &[NewMessage], patience: Duration) -> Result<Vec<Receipt>> {
         let (started, mut patience) = (Instant::now(), patience);
         let identity = self.draw_identity();
         let submission = Submission {
@@ -229,7 +242,7 @@ impl<T> Publisher<T> {
             // All tries have the same number. An earlier one may still be on its way.
             sequence: identity.sequence,
             max_waiting: self.max_waiting,
-            messages: &messages,
+            messages,
         };
         let mut pause = Duration::from_millis(5);
         let outcome = loop {
@@ -279,7 +292,11 @@ impl<T> Publisher<T> {
         }
         let count = drafts.len();
         let (mut messages, mut bytes) = (Vec::with_capacity(count), 0);
-        for draft in drafts {
+        let traceparent = trace::current();
+        for mut draft in drafts {
+            if let Some(traceparent) = &traceparent {
+                draft = draft.carry_on(traceparent);
+            }
             let (size, limit) = (draft.body.len(), self.max_body);
             if size > limit {
                 return Err(Error::BodyTooLarge { size, limit });

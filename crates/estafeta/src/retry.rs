@@ -103,7 +103,7 @@ impl Retry {
         };
         let after = match failure.kind {
             FailureKind::Fatal => None,
-            _ if message.failures.saturating_add(1) >= self.attempts => None,
+            _ if message.attempt() >= self.attempts => None,
             FailureKind::Retry => Some(self.wait(message.failures, chance)),
             FailureKind::RetryAfter(after) => Some(after.min(TEN_YEARS)),
         };

@@ -14,6 +14,7 @@ use futures_util::future::{BoxFuture, Shared, WeakShared};
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, Span};
 
 use super::{Handler, catch};
 use crate::config::{Config, MOST_LANES};
@@ -21,6 +22,7 @@ use crate::error::{Error, Result as NodeResult};
 use crate::failure::Failure;
 use crate::job::{Delivery, Job};
 use crate::outcome::{Outcome, Outcomes};
+use crate::trace;
 
 /// An async function of several jobs.
 pub(crate) struct BatchHandler<F, T> {
@@ -48,6 +50,7 @@ struct Entries<T> {
 /// A job, and its lane, which waits for the outcome.
 struct Entry<T> {
     job: Job<T>,
+    span: Span,
     lane: oneshot::Sender<Result<Outcome, Failure>>,
 }
 
@@ -125,11 +128,13 @@ async fn call<F, T, A, O>(
     }
     // A message that the ring took away from this node may have come back meanwhile. It is not handled twice in one call.
     let wanted = entries.close().into_iter().filter(|entry| !entry.job.is_cancelled());
-    let (jobs, lanes): (Vec<_>, Vec<_>) = wanted.map(|entry| (entry.job, entry.lane)).unzip();
-    if jobs.is_empty() {
-        return;
-    }
-    let answer = catch("handler", || async { function(jobs).await.map(Into::into) }).await;
+    let (jobs, spans, lanes): (Vec<_>, Vec<_>, Vec<_>) =
+        wanted.map(|Entry { job, span, lane }| (job, span, lane)).collect();
+    let Some(first) = jobs.first() else { return };
+    let span = trace::handling_batch(first.ring(), &spans);
+    let answer = catch("handler", || async { function(jobs).await.map(Into::into) });
+    // Any of the lanes may poll this future. Their messages belong to different traces.
+    let answer = trace::outside(answer).instrument(span).await;
     let outcomes = answer.map_or_else(|failure| vec![Err(failure); lanes.len()], |all| all.of(lanes.len()));
     for (lane, outcome) in lanes.into_iter().zip(outcomes) {
         // A lane whose time limit is over no longer waits.
@@ -167,7 +172,7 @@ where
             Err(unreadable) => return unreadable.answer(),
         };
         let (lane, mut outcome) = oneshot::channel();
-        self.join(Entry { job, lane }).await;
+        self.join(Entry { job, span: Span::current(), lane }).await;
         outcome.try_recv().unwrap_or_else(|_| Err(Failure::new("its batch was handled without it")))
     }
 }

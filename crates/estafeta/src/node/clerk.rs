@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use super::desk::{Decision, Desk, Duty, Watched};
 use super::refusals::Refusals;
@@ -33,6 +34,7 @@ use crate::identity::Identity;
 use crate::observer::{Notice, Observers};
 use crate::redis::Store;
 use crate::steps::Turn;
+use crate::trace;
 
 /// How long a node waits for a call before it looks for messages by itself.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -118,10 +120,15 @@ impl Clerk {
             if !outgoing.settlement.effects.is_empty() {
                 outgoing.settlement.application = self.config.named_application();
             }
-            let mut turn = self.store.turn(me, &outgoing.settlement, self.config.journal).await?;
+            let settles = outgoing.handled.len() + outgoing.postponed.len();
+            let span = trace::settling(&self.config.ring, settles);
+            let journal = self.config.journal;
+            let turn = self.store.turn(me, &outgoing.settlement, journal);
+            let mut turn = turn.instrument(span.clone()).await?;
             if let Turn::Forbidden { reason } = turn {
                 outgoing.give_up_forwards(&self.config.ring, &format!("forward: Redis refuses it: {reason}"));
-                turn = self.store.turn(me, &outgoing.settlement, self.config.journal).await?;
+                let again = self.store.turn(me, &outgoing.settlement, journal);
+                turn = again.instrument(span.clone()).await?;
             }
             let Turn::Applied { cursor, claimed, waits, due, paused, claims, bad } = turn else {
                 return Ok(false);
@@ -131,6 +138,13 @@ impl Clerk {
             desk.set_paused(paused);
             desk.set_due(due.and_then(|due| now.checked_add(due)));
             outgoing.note_bad_effects(bad);
+            let dead_letters = outgoing.failures.len();
+            trace::settled(
+                &span,
+                outgoing.handled.len() - dead_letters,
+                dead_letters,
+                outgoing.postponed.len(),
+            );
             if !outgoing.handled.is_empty() {
                 let (messages, failures) = (&outgoing.handled[..], &outgoing.failures[..]);
                 self.observers.notice(Notice::Settled { member: me.number, messages, failures });

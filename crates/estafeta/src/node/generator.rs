@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use super::batch_size::MOST_BYTES;
 use super::refusals::Refusals;
@@ -45,6 +46,7 @@ use crate::pack;
 use crate::redis::Store;
 use crate::source::{Made, Progress, RawBatch, Source, SourceMessage};
 use crate::steps::{Dispatch, Known, Publish, Reported, SourceFailure, Term, millis};
+use crate::trace;
 
 /// Ticks that are later than this count as missed. The generator makes up for other late ticks. Otherwise it could not
 /// keep an interval shorter than a round trip.
@@ -280,8 +282,9 @@ impl<S: Source> Generator<S> {
         // before had to wait.
         let mut pause = (at.waited / 2).clamp(SHORTEST_WAIT, LONGEST_WAIT);
         let started = Instant::now();
+        let span = trace::publishing(&self.config.ring, gathered.messages.iter());
         loop {
-            let answer = self.publish(me, term, at, &gathered).await?;
+            let answer = self.publish(me, term, at, &gathered).instrument(span.clone()).await?;
             let messages = &mut gathered.messages;
             match answer {
                 Publish::Published { first_id, due_ms, now_ms } => {
@@ -290,6 +293,7 @@ impl<S: Source> Generator<S> {
                     for (message, id) in messages.iter_mut().zip(first_id..) {
                         message.id = id;
                     }
+                    trace::published(&span, messages.iter().map(|message| message.id));
                     at.next_id = first_id + messages.len() as u64;
                     at.due_ms = due_ms;
                     at.clock = ServerClock::new(now_ms);

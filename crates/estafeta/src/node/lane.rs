@@ -25,6 +25,7 @@ use crate::job::Delivery;
 use crate::message::Message;
 use crate::outcome::Outcome;
 use crate::steps::Disposition;
+use crate::trace::Traced;
 
 /// What a node gives to each of its lanes.
 #[derive(Clone)]
@@ -113,7 +114,10 @@ impl LaneTask<'_> {
         match self.handle(handler, config).await {
             Ok(outcome) if outcome == Outcome::done() => (None, None),
             // If no step could apply the effects, no further attempt would mend that.
-            Ok(Outcome { snooze: None, carry: None, effects: Some(effects) }) => {
+            Ok(Outcome { snooze: None, carry: None, effects: Some(mut effects) }) => {
+                if let Some(traceparent) = self.message.traceparent() {
+                    effects.carry_on(traceparent);
+                }
                 match effects.check(&config.ring, config.max_body) {
                     Ok(()) => (None, Some(effects)),
                     Err(reason) => (Some(Disposition::Fail { reason }), None),
@@ -138,16 +142,17 @@ impl LaneTask<'_> {
         let (limit, attempts) = (config.time_limit, config.retry.attempts);
         let deadline = started + limit;
         let delivery = Delivery { message, body: None, attempts, deadline, membership };
-        let mut handling = pin!(catch("handler", || handler.handle(delivery)));
+        let handling = pin!(catch("handler", || handler.handle(delivery)));
+        let mut handling = Traced::new(message, handling);
         // Most handlers that are quick need no timer.
-        if let Poll::Ready(answer) = futures_util::poll!(handling.as_mut()) {
+        if let Poll::Ready(answer) = futures_util::poll!(&mut handling) {
             return answer;
         }
         if !handler.can_be_dropped() {
             return handling.await;
         }
-        let answer = tokio::time::timeout_at(deadline.into(), handling).await;
-        answer.unwrap_or_else(|_| Err(timed_out(limit)))
+        let answer = tokio::time::timeout_at(deadline.into(), &mut handling).await;
+        answer.unwrap_or_else(|_| handling.end_with(Err(timed_out(limit))))
     }
 }
 

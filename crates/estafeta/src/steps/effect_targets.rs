@@ -133,9 +133,10 @@ fn words(effect: &Effect) -> (&'static str, u64, Vec<Bytes>) {
             ("append", maxlen.unwrap_or(0), fields.collect())
         }
         Effect::Result { value, ttl } => ("result", to_live(*ttl), vec![value.clone()]),
-        Effect::Forward { ring, body } => {
-            let mut element = Vec::with_capacity(body.len() + 16);
-            Message::new(ring, 0, Epoch(0), 0, body.clone()).write_rest(&mut element);
+        Effect::Forward { ring, headers, body } => {
+            let message = Message::new(ring, 0, Epoch(0), 0, body.clone()).with_headers(headers.clone());
+            let mut element = Vec::with_capacity(headers.bytes() + body.len() + 16);
+            message.write_rest(&mut element);
             ("forward", 0, vec![element.into()])
         }
     }

@@ -29,3 +29,4 @@ mod sources;
 mod testing;
 mod ticks;
 mod time_limits;
+mod traces;

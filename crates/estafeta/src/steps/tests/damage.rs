@@ -156,8 +156,8 @@ impl PreparedRing {
         let failing = bench.settlement(self.heir, 1, &[(0, "x")]);
         let postponing = bench.hand(self.heir).settlement(|_| Fate::Retries(1000));
         let moving = Settlement { want: 1, ..bench.settlement(self.heir, 0, &[]) };
-        let (ring, body) = (RingName::sample(), "f".into());
-        let effects = vec![Effect::Add { key: "n".into(), n: 1 }, Effect::Forward { ring, body }];
+        let forward = Effect::forward(RingName::sample(), "f");
+        let effects = vec![Effect::Add { key: "n".into(), n: 1 }, forward];
         let affecting = Settlement {
             application: Some("tests".into()),
             ..bench.hand(self.heir).settlement(|_| Fate::Affects(effects.clone()))

@@ -24,7 +24,7 @@ fn result(value: &str) -> Effect {
 }
 
 fn forward(ring: &str, body: &str) -> Effect {
-    Effect::Forward { ring: ring.parse().unwrap(), body: Bytes::copy_from_slice(body.as_bytes()) }
+    Effect::forward(ring.parse().unwrap(), Bytes::copy_from_slice(body.as_bytes()))
 }
 
 /// A ring with one handler that holds messages.
@@ -315,11 +315,9 @@ async fn forwarded_messages_are_published_like_submitted_ones() {
     let mut channel = listener.as_pubsub();
     channel.subscribe(store.keys().wakeup(waiting)).unwrap();
 
-    let effects = vec![
-        vec![forward("estafeta/next", "a"), forward("estafeta/next", "b")],
-        vec![],
-        vec![forward("estafeta/next", "c")],
-    ];
+    let mut traced = Effects(vec![forward("estafeta/next", "c")]);
+    traced.carry_on("00-1-2-01");
+    let effects = vec![vec![forward("estafeta/next", "a"), forward("estafeta/next", "b")], vec![], traced.0];
     ring.settle(effects).await;
     channel.set_read_timeout(Some(LEASE)).unwrap();
     let called: String = channel.get_message().unwrap().get_payload().unwrap();
@@ -335,6 +333,8 @@ async fn forwarded_messages_are_published_like_submitted_ones() {
     let facts: Vec<_> = messages.iter().map(|it| (it.id, it.text().into_owned(), it.delivery)).collect();
     assert_eq!(facts, [(1, "a".into(), 1), (2, "b".into(), 1), (3, "c".into(), 1)]);
     assert!(messages.iter().all(|it| it.epoch.0 == it.published_ms && it.published_ms > 1_700_000_000_000));
+    let traceparents: Vec<_> = messages.iter().map(|it| it.headers().get("traceparent")).collect();
+    assert_eq!(traceparents, [None, None, Some("00-1-2-01")]);
     let seen = read_snapshot(&store, &next, 0).await.unwrap();
     assert!(seen.balanced && seen.submitted == 3, "{seen:?}");
     ring.bench.assert_balanced().await;

@@ -22,7 +22,7 @@ fn every_call(keys: &Keys) -> Vec<(&'static Script, Call)> {
     let ticks = [("name".to_owned(), 1)];
     let moving = Dispatch { checkpoint: Some(b"here"), ticks: &ticks, ..batch(Epoch(1), 0, &messages) };
     let part = Part { name: "1*3".into(), settled: vec![0], back: vec![1] };
-    let forward = Effect::Forward { ring: RingName::sample(), body: "body".into() };
+    let forward = Effect::forward(RingName::sample(), "body");
     let add = Effect::Add { key: "key".into(), n: 1 };
     let settlement = Settlement {
         effects: vec![MessageEffects {

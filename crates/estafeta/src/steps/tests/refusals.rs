@@ -54,7 +54,7 @@ async fn a_step_that_fails_on_a_key_of_another_type_writes_nothing() {
             let (mut before, me) = (bench.everything(), leader.incarnation);
             let settlement = Settlement { want: 1, ..bench.settlement(handler, 1, &[(0, "x")]) };
             let next = messages(term.epoch, 4, &["d"]);
-            let forward = Effect::Forward { ring: RingName::sample(), body: "f".into() };
+            let forward = Effect::forward(RingName::sample(), "f");
             let affecting = Settlement {
                 application: Some("tests".into()),
                 ..bench.hand(handler).settlement(|_| Fate::Affects(vec![forward.clone()]))

@@ -1,6 +1,7 @@
 //! Nodes that run inside the test, and the notices that they send.
 
 mod faults;
+mod spans;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub use faults::{Gate, Hang, delete_member_hash};
+pub use spans::{SeenSpan, Spans};
 
 /// A generous limit for events that must happen, if the test does not check how fast they are.
 pub const SOON: Duration = Duration::from_secs(30);

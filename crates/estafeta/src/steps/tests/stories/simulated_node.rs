@@ -71,10 +71,7 @@ fn effects(choice: u64, id: u64) -> Vec<Effect> {
         let field = ("id".into(), Bytes::from(id.to_string()));
         Effect::Append { stream: stream.into(), fields: vec![field], maxlen: Some(10_000) }
     };
-    let forward = |ring: &str| {
-        let (ring, body) = (ring.parse().expect("a name"), format!("f{id}").into());
-        Effect::Forward { ring, body }
-    };
+    let forward = |ring: &str| Effect::forward(ring.parse().expect("a name"), format!("f{id}"));
     let ttl = std::time::Duration::from_secs(24 * 3600);
     let result = || Effect::Result { value: format!("r{id}").into(), ttl };
     match choice % 16 {

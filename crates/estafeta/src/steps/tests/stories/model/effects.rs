@@ -51,7 +51,7 @@ impl ModelRing {
             let (.., message) = settled.iter().find(at).expect("what has effects was settled");
             let (mut after, mut forwarded, mut own) = (self.written.clone(), Vec::new(), Vec::new());
             let fault = effects.0.iter().find_map(|effect| match effect {
-                Effect::Forward { ring, body } => {
+                Effect::Forward { ring, body, .. } => {
                     let is_next = ring.as_str() == NEXT_RING;
                     let theirs = if is_next {
                         after.next.application.clone()
