@@ -133,11 +133,7 @@ impl<T> Draft<T> {
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         let name = name.into();
-        let inserted = if name.starts_with(Headers::RESERVED) {
-            Err(Error::expected("header name", format!("none that begins with {}", Headers::RESERVED), name))
-        } else {
-            self.headers.insert(name, value)
-        };
+        let inserted = Headers::check_name(&name).and_then(|()| self.headers.insert(name, value));
         if let Err(error) = inserted {
             self.error.get_or_insert(error);
         }

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 
 use crate::body;
 use crate::failure::Failure;
+use crate::headers::Headers;
 use crate::node::ServerClock;
 use crate::source::{
     MAX_BYTES, MAX_CHECKPOINT, MAX_MESSAGES, Made, Progress, RawBatch, Source, SourceMessage,
@@ -92,14 +93,14 @@ pub trait Feed: Send + 'static {
 /// A batch over one of the limits is a failure of its feed. It is never split.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch<B, C = ()> {
-    messages: Vec<B>,
+    messages: Vec<(B, Headers)>,
     checkpoint: Option<C>,
 }
 
 impl Batch<()> {
     /// The most messages of one batch.
     pub const MAX_MESSAGES: usize = MAX_MESSAGES;
-    /// The most bytes of all bodies of one batch.
+    /// The most bytes of all bodies and headers of one batch.
     pub const MAX_BYTES: usize = MAX_BYTES;
     /// The largest checkpoint, in bytes.
     pub const MAX_CHECKPOINT: usize = MAX_CHECKPOINT;
@@ -108,7 +109,8 @@ impl Batch<()> {
 impl<B, C> Batch<B, C> {
     /// Messages with these bodies. The checkpoint stays where it is.
     pub fn new(messages: impl IntoIterator<Item = B>) -> Self {
-        Self { messages: messages.into_iter().collect(), checkpoint: None }
+        let messages = messages.into_iter().map(|body| (body, Headers::new())).collect();
+        Self { messages, checkpoint: None }
     }
 
     /// One message.
@@ -119,6 +121,14 @@ impl<B, C> Batch<B, C> {
     /// No message.
     pub fn empty() -> Self {
         Self::new([])
+    }
+
+    /// Adds a message with headers, such as a `traceparent`. A name that begins with `estafeta-` makes the batch a failure
+    /// of its feed, because such names belong to the ring.
+    #[must_use]
+    pub fn with_message(mut self, body: B, headers: Headers) -> Self {
+        self.messages.push((body, headers));
+        self
     }
 
     /// Moves the checkpoint together with the messages.
@@ -156,7 +166,10 @@ impl<F: Feed> Source for FeedSource<F> {
 
     async fn next(&mut self, _: &mut watch::Receiver<ServerClock>) -> Result<Made, Failure> {
         let Batch { messages, checkpoint } = self.feed.next().await?;
-        let write = |body| body::encode(&body).map(SourceMessage::from);
+        let write = |(body, headers): (F::Body, Headers)| -> Result<SourceMessage, Failure> {
+            headers.check_names()?;
+            Ok(SourceMessage { headers, ..body::encode(&body)?.into() })
+        };
         let raw = RawBatch {
             messages: messages.into_iter().map(write).collect::<Result<_, _>>()?,
             checkpoint: checkpoint.as_ref().map(body::encode).transpose()?,
@@ -309,7 +322,7 @@ where
             match next {
                 Ok((body, after)) if batch.messages.is_empty() || bytes + body.len() <= MAX_BYTES => {
                     bytes += body.len();
-                    batch.messages.push(body);
+                    batch.messages.push((body, Headers::new()));
                     checkpoint = Some(after);
                 }
                 Err(failure) if batch.messages.is_empty() => return Err(failure),

@@ -27,7 +27,7 @@ impl Headers {
     pub const MAX_BYTES: usize = 16 * 1024;
 
     /// The names that begin like this belong to the ring.
-    pub(crate) const RESERVED: &str = "estafeta-";
+    const RESERVED: &str = "estafeta-";
 
     /// No headers.
     pub fn new() -> Self {
@@ -64,6 +64,22 @@ impl Headers {
             None => self.entries.push((name, value)),
         }
         Ok(())
+    }
+
+    /// Refuses a name that belongs to the ring.
+    pub(crate) fn check_name(name: &str) -> Result<()> {
+        match name.starts_with(Self::RESERVED) {
+            true => {
+                let expected = format!("none that begins with {}", Self::RESERVED);
+                Err(Error::expected("header name", expected, name))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses headers with a name that belongs to the ring.
+    pub(crate) fn check_names(&self) -> Result<()> {
+        self.iter().try_for_each(|(name, _)| Self::check_name(name))
     }
 
     /// The value of the header with this name.

@@ -155,9 +155,11 @@ impl Message {
         if size > limit {
             // A copy, so that the rest of the body is freed.
             self.body = Bytes::copy_from_slice(&self.body[..limit]);
-            self.headers
-                .insert(OVERSIZED, size.to_string())
-                .expect("a short header, and the ring sets few others");
+            if self.headers.insert(OVERSIZED, size.to_string()).is_err() {
+                // No handler gets the message, so this header matters more than the others.
+                self.headers = Headers::new();
+                return self.with_header(OVERSIZED, size.to_string());
+            }
         }
         self
     }
@@ -408,6 +410,12 @@ mod tests {
         let cut = Message::sample("orders", 1, "abcd").cut(3);
         let reason = "body: expected at most 3 bytes, got 4";
         assert_eq!((cut.body(), cut.oversized().as_deref()), (&b"abc"[..], Some(reason)));
+        let full = (0..64).fold(Headers::new(), |mut headers, name| {
+            headers.insert(name.to_string(), "").unwrap();
+            headers
+        });
+        let crowded = Message::sample("orders", 1, "abcd").with_headers(full).cut(3);
+        assert_eq!((crowded.oversized().as_deref(), crowded.headers().len()), (Some(reason), 1));
         let mut element = Vec::new();
         cut.write(&mut element);
         assert_eq!(

@@ -17,7 +17,7 @@ use crate::node::{Generator, GeneratorStart, ServerClock};
 
 /// The most messages of one batch.
 pub(crate) const MAX_MESSAGES: usize = 1000;
-/// The most bytes of all bodies of one batch.
+/// The most bytes of all bodies and headers of one batch.
 pub(crate) const MAX_BYTES: usize = 4 * 1024 * 1024;
 /// The largest checkpoint, in bytes.
 pub(crate) const MAX_CHECKPOINT: usize = 64 * 1024;
@@ -102,7 +102,8 @@ impl RawBatch {
             Err(Failure::new(format_args!("{what}: expected at most {most} {unit}, got {found}")))
         };
         let room = usize::try_from(max_waiting).unwrap_or(usize::MAX);
-        let bytes = self.messages.iter().map(|message| message.body.len().min(max_body)).sum();
+        let size = |message: &SourceMessage| message.headers.bytes() + message.body.len().min(max_body);
+        let bytes = self.messages.iter().map(size).sum();
         let checkpoint = self.checkpoint.as_ref().map_or(0, Bytes::len);
         let is_name = |name: &str| (1..=MAX_NAME).contains(&name.len());
         match (self.messages.len(), self.ticks.len()) {
@@ -173,8 +174,17 @@ mod tests {
             RawBatch { ticks, ..RawBatch::default() }
         };
         let named = |bytes| RawBatch { ticks: vec![("n".repeat(bytes), u64::MAX)], ..RawBatch::default() };
+        let mut headers = Headers::new();
+        headers.insert("n", "v").unwrap();
+        let with_headers = |count: usize, size: usize| {
+            let mut batch = bodies(count, size);
+            batch.messages[0].headers = headers.clone();
+            batch
+        };
         let accepted = [
             bodies(1000, 0),
+            with_headers(1, 1000),
+            with_headers(4, 1024 * 1024 - 2),
             bodies(4, 1024 * 1024),
             checkpoint(64 * 1024),
             ticks(1000),
@@ -188,6 +198,7 @@ mod tests {
         let refused = [
             (bodies(1001, 0), "batch: expected at most 1000 messages, got 1001"),
             (bodies(5, 1024 * 1024), "batch: expected at most 4194304 bytes, got 5242880"),
+            (with_headers(4, 1024 * 1024), "batch: expected at most 4194304 bytes, got 4194310"),
             (checkpoint(64 * 1024 + 1), "checkpoint: expected at most 65536 bytes, got 65537"),
             (ticks(1001), "batch: expected at most 1000 ticks, got 1001"),
             (named(0), "name of a tick: expected 1 to 512 bytes, got 0"),

@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use estafeta::{Batch, Failure, Feed, Job, Node, feed_of};
+use estafeta::{Batch, Failure, Feed, Headers, Job, Node, feed_of};
 use estafeta_testbed::RedisServer;
 use futures_util::{StreamExt as _, stream};
 
-use crate::support::{Counter, Keep, Notices, RunningNode, config, eventually, ring};
+use crate::support::{Counter, Keep, Notices, RunningNode, config, eventually, ring, start};
 
 /// Makes the numbers 1, 2, 3, each in a batch, and notes what it is told and what Redis holds then.
 struct Numbers {
@@ -103,6 +103,51 @@ async fn a_stream_is_published_once_although_it_breaks_again_and_again() {
     let mut kept = kept.lock().unwrap().clone();
     kept.sort_unstable();
     assert_eq!(kept, (1..=LAST).collect::<Vec<_>>());
+}
+
+/// Makes a batch with headers, then one with a header that belongs to the ring.
+struct WithHeaders {
+    calls: u64,
+}
+
+impl Feed for WithHeaders {
+    type Body = String;
+    type Checkpoint = ();
+
+    async fn open(&mut self, _: Option<()>) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Result<Batch<String>, Failure> {
+        self.calls += 1;
+        let mut headers = Headers::new();
+        headers.insert(if self.calls == 1 { "traceparent" } else { "estafeta-single" }, "t")?;
+        match self.calls {
+            1 | 2 => Ok(Batch::one("plain".into()).with_message("traced".into(), headers)),
+            _ => std::future::pending().await,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_feed_sets_headers_but_none_that_belongs_to_the_ring() {
+    let redis = RedisServer::start();
+    let seen = Arc::<Mutex<Vec<String>>>::default();
+    let node = Node::with(config(&redis)).generate(WithHeaders { calls: 0 }).handle_with(
+        Arc::clone(&seen),
+        async |seen, job: Job<String>| {
+            seen.lock().unwrap().push(format!("{} {:?}", job.body, job.traceparent()));
+            Ok(())
+        },
+    );
+    let one = start(node.configure(|config| config.generator_handles = true));
+    let failed = one.notices.wait_for("SourceFailed").await;
+    let reason = "header name: expected none that begins with estafeta-, got 'estafeta-single'";
+    assert!(failed.contains(reason), "{failed}");
+    let end = eventually(&ring(&redis).await, "both are done", |snapshot| snapshot.done == 2).await;
+    one.stop().await.unwrap();
+    assert_eq!(end.published, 2);
+    assert_eq!(*seen.lock().unwrap(), ["plain None", "traced Some(\"t\")"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
