@@ -13,12 +13,11 @@ use bytes::Bytes;
 use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::watch;
 
 use crate::body;
 use crate::failure::Failure;
 use crate::headers::Headers;
-use crate::node::ServerClock;
+use crate::node::RingView;
 use crate::source::{
     MAX_BYTES, MAX_CHECKPOINT, MAX_MESSAGES, Made, Progress, RawBatch, Source, SourceMessage,
 };
@@ -164,7 +163,7 @@ impl<F: Feed> Source for FeedSource<F> {
         self.feed.open(checkpoint).await
     }
 
-    async fn next(&mut self, _: &mut watch::Receiver<ServerClock>) -> Result<Made, Failure> {
+    async fn next(&mut self, _: &mut RingView) -> Result<Made, Failure> {
         let Batch { messages, checkpoint } = self.feed.next().await?;
         let write = |(body, headers): (F::Body, Headers)| -> Result<SourceMessage, Failure> {
             headers.check_names()?;
@@ -173,7 +172,7 @@ impl<F: Feed> Source for FeedSource<F> {
         let raw = RawBatch {
             messages: messages.into_iter().map(write).collect::<Result<_, _>>()?,
             checkpoint: checkpoint.as_ref().map(body::encode).transpose()?,
-            ticks: Vec::new(),
+            ..RawBatch::default()
         };
         self.checkpoint = checkpoint;
         Ok(Made::Batch(raw))
@@ -247,7 +246,7 @@ where
         Ok(())
     }
 
-    async fn next(&mut self, _: &mut watch::Receiver<ServerClock>) -> Result<Made, Failure> {
+    async fn next(&mut self, _: &mut RingView) -> Result<Made, Failure> {
         let made = (self.function)().await?;
         Ok(Made::Message(body::encode(&made)?.into()))
     }

@@ -99,6 +99,8 @@ pub(crate) struct Keys {
     pub ticks: String,
     pub checkpoint: String,
     pub singles: String,
+    pub open: String,
+    pub schedule: String,
     pub ledger: String,
     pub events: String,
     pub journal: String,
@@ -128,6 +130,8 @@ impl Keys {
             ticks: key("ticks"),
             checkpoint: key("checkpoint"),
             singles: key("singles"),
+            open: key("open"),
+            schedule: key("schedule"),
             ledger: key("ledger"),
             events: key("events"),
             journal: key("journal"),
@@ -208,7 +212,7 @@ impl Keys {
     }
 
     /// The keys that exist once per ring, with the type that each must have.
-    pub fn fixed(&self) -> [(&str, RedisType); 16] {
+    pub fn fixed(&self) -> [(&str, RedisType); 18] {
         [
             (&self.schema, "string"),
             (&self.requires, "set"),
@@ -223,6 +227,8 @@ impl Keys {
             (&self.ticks, "hash"),
             (&self.checkpoint, "string"),
             (&self.singles, "hash"),
+            (&self.open, "hash"),
+            (&self.schedule, "hash"),
             (&self.ledger, "hash"),
             (&self.events, "stream"),
             (&self.journal, "stream"),

@@ -118,7 +118,7 @@ pub use outcome::{Outcome, Outcomes};
 
 // What the elected node publishes.
 pub use feed::{Batch, Every, Feed, StreamFeed, every, feed_of};
-pub use schedule::{Missed, Schedule, ScheduleEntry, Tick};
+pub use schedule::{Definition, Missed, Overlap, Schedule, ScheduleEntry, Tick, Times};
 
 // Publishing from a process that is no node.
 pub use draft::Draft;
@@ -127,7 +127,7 @@ pub use publisher::{Publisher, Publishing, PublishingAll, Receipt};
 // Looking at a ring from outside.
 pub use inspect::{
     Burial, DeadLetterReader, Event, EventKind, GeneratorView, JournalEntry, MemberView, MessageResult,
-    Pause, Ring, Role, Selection, Snapshot,
+    Moment, Pause, PlannedEntry, Ring, Role, Selection, Snapshot,
 };
 pub use message::DeadLetter;
 pub use steps::{Activity, Duties, Health, Rate};

@@ -19,6 +19,9 @@ use crate::trace::TRACEPARENT;
 pub(crate) const CARRY: &str = "estafeta-carry";
 /// The header of a message that a schedule made: the tick in milliseconds.
 pub(crate) const TICK: &str = "estafeta-tick";
+/// The header of a message whose schedule entry skips ticks until it has an outcome: the name of the entry. The scripts
+/// read it, so it must be the first one.
+pub(crate) const ENTRY: &str = "estafeta-entry";
 /// The header of a message that was published with a single name. The scripts read it, so it must be the first one.
 pub(crate) const SINGLE: &str = "estafeta-single";
 
@@ -89,6 +92,11 @@ impl Message {
     /// The time for which a schedule made this message, in milliseconds.
     pub(crate) fn tick_ms(&self) -> Option<u64> {
         self.headers.get(TICK)?.parse().ok()
+    }
+
+    /// Whether its schedule entry is open as long as it has no outcome.
+    pub(crate) fn is_of_open_entry(&self) -> bool {
+        self.headers.get(ENTRY).is_some()
     }
 
     /// The block of headers with this text to carry. It is empty if there is none, and the headers stay as they are.

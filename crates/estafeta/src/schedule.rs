@@ -5,42 +5,36 @@
 //! knows what its predecessor has done. An entry that Redis does not know yet begins now. Its beginning is stored at
 //! once, so that its first tick cannot get lost with the generator that saw it coming.
 //!
+//! An entry may skip a tick while messages of an earlier one have no outcome yet. Redis keeps the ids of these messages,
+//! and the schedule asks for them when such a tick is due. The steps that give messages their outcomes remove the ids.
+//!
 //! An entry whose messages cannot be made fails alone. The failure is reported like one of any source, and the entry rests
 //! for a while. The other entries go on meanwhile.
 //!
 //! All times are those of Redis' clock. The schedule asks which tick comes next, waits for it, and asks again whenever a
 //! heartbeat has brought a newer time.
 
+mod definition;
+mod timing;
+
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use croner::Cron;
-use croner::parser::{CronParser, Seconds, Year};
-use jiff::tz::TimeZone;
-use jiff::{Timestamp, Zoned};
-use serde::Serialize;
-use tokio::sync::watch;
+use serde::{Deserialize, Serialize};
 
 use crate::body;
-use crate::config::TEN_YEARS;
 use crate::error::{Error, Result};
 use crate::failure::Failure;
 use crate::handler::panic_text;
 use crate::headers::Headers;
-use crate::message::TICK;
-use crate::node::ServerClock;
-use crate::source::{MAX_NAME, Made, Progress, RawBatch, Source, SourceMessage};
-
-/// A tick that is this late is late, but not missed. A take-over takes less.
-const LATE_MS: u64 = 5_000;
-/// How long an entry rests after its first failure. It doubles with each further one, up to a minute.
-const FIRST_REST_MS: u64 = 1_000;
-const LONGEST_REST_MS: u64 = 60_000;
-/// The age at which a missed tick is given up by default.
-const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
-const SHORTEST: Duration = Duration::from_millis(10);
+use crate::message::{ENTRY, TICK};
+use crate::node::RingView;
+use crate::source::{MAX_TICKS, Made, Plan, Progress, RawBatch, Source, SourceMessage};
+pub use definition::{Definition, Times};
+pub(crate) use timing::Rhythm;
+use timing::Timing;
 
 /// When the elected node publishes which messages: one or more named entries.
 ///
@@ -77,7 +71,8 @@ pub struct ScheduleEntry(Timing);
 
 /// What happens to ticks that were missed because no node was in office, Redis was away, or the ring was full or paused.
 /// A tick that is at most 5 s late is not missed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Missed {
     /// They are skipped. The default of [`Schedule::every`].
@@ -87,6 +82,19 @@ pub enum Missed {
     Last,
     /// All of them are published, the oldest first, except those that are [too old](ScheduleEntry::max_age).
     All,
+}
+
+/// What happens to a tick while messages of an earlier tick of the same entry have no outcome yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Overlap {
+    /// Its messages are published all the same.
+    #[default]
+    Queue,
+    /// It is skipped, and not made up for. A message that waits for another attempt, or was snoozed, has no outcome yet.
+    /// A dead letter has one.
+    Skip,
 }
 
 /// One moment of a [`Schedule`].
@@ -116,39 +124,32 @@ impl Schedule {
     /// When the clocks of the zone go forward, a fixed time within the gap comes right after it. When they go back, a
     /// fixed time comes once. Times like `*/10 * * * *` follow the clock in both cases.
     pub fn cron(name: impl Into<String>, expression: &str, zone: &str) -> Result<ScheduleEntry> {
-        let parser = CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
-        let cron = parser.parse(expression).map_err(|error| {
-            Error::expected("cron expression", format!("fields like '30 2 * * *' ({error})"), expression)
-        })?;
-        let zone = TimeZone::get(zone)
-            .map_err(|_| Error::expected("time zone", "an IANA name such as Europe/Berlin", zone))?;
-        let rhythm = Rhythm::Cron { cron: Box::new(cron), zone };
-        if rhythm.next_after(u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(0)).is_none() {
-            return Err(Error::expected("cron expression", "times that come some day", expression));
-        }
-        Timing::new(name.into(), rhythm, Missed::Last).map(ScheduleEntry)
+        let times = Times::Cron { expression: expression.to_owned(), zone: zone.to_owned() };
+        Timing::new(name.into(), times, Missed::Last).map(ScheduleEntry)
     }
 
     /// An entry that comes once per interval. The first interval begins when a node with this entry first takes office.
     pub fn every(name: impl Into<String>, interval: Duration) -> Result<ScheduleEntry> {
-        if !(SHORTEST..=TEN_YEARS).contains(&interval) {
-            return Err(Error::expected("interval", "10ms to 10 years", format!("{interval:?}")));
-        }
-        let ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
-        Timing::new(name.into(), Rhythm::Every { ms }, Missed::Skip).map(ScheduleEntry)
+        Timing::new(name.into(), Times::Every { interval }, Missed::Skip).map(ScheduleEntry)
     }
 }
 
 impl ScheduleEntry {
     /// What happens to missed ticks.
     pub fn missed(mut self, missed: Missed) -> Self {
-        self.0.missed = missed;
+        self.0.definition.missed = missed;
         self
     }
 
     /// How old a missed tick may be and still be published. Default: a day.
     pub fn max_age(mut self, age: Duration) -> Self {
-        self.0.max_age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        self.0.definition.max_age = age;
+        self
+    }
+
+    /// What happens to a tick while messages of an earlier one have no outcome yet. Default: [`Overlap::Queue`].
+    pub fn overlap(mut self, overlap: Overlap) -> Self {
+        self.0.definition.overlap = overlap;
         self
     }
 
@@ -180,8 +181,7 @@ impl<T> Schedule<T> {
         let from = from.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let from = u64::try_from(from.as_millis()).unwrap_or(u64::MAX);
         let times = |timing: &Timing| {
-            let ticks =
-                std::iter::successors(timing.rhythm.next_after(from), |ms| timing.rhythm.next_after(*ms));
+            let ticks = timing.rhythm.upcoming(None, from);
             ticks.take(count).map(|ms| SystemTime::UNIX_EPOCH + Duration::from_millis(ms)).collect()
         };
         self.entries.iter().map(|entry| (&*entry.timing.name, times(&entry.timing))).collect()
@@ -193,9 +193,16 @@ impl<T> Schedule<T> {
         self.entries.iter().map(|entry| &*entry.timing.name)
     }
 
-    /// Refuses a schedule in which two entries have one name.
+    /// Refuses a schedule in which two entries have one name, and one that no publish could store.
     pub(crate) fn check(&self) -> Result<()> {
-        let mut names = BTreeSet::new();
+        let (count, mut names) = (self.entries.len(), BTreeSet::new());
+        if count > MAX_TICKS {
+            return Err(Error::expected(
+                "schedule",
+                format!("at most {MAX_TICKS} entries"),
+                count.to_string(),
+            ));
+        }
         match self.entries.iter().find(|entry| !names.insert(&entry.timing.name)) {
             Some(twice) => {
                 let name = &twice.timing.name;
@@ -206,105 +213,6 @@ impl<T> Schedule<T> {
     }
 }
 
-/// When an entry comes, and what becomes of its missed ticks.
-struct Timing {
-    name: Arc<str>,
-    rhythm: Rhythm,
-    missed: Missed,
-    max_age_ms: u64,
-    /// The last tick that Redis knows, or the beginning of the entry.
-    last: Option<u64>,
-    /// How often its messages could not be made, in a row.
-    failures: u32,
-    /// Until when it rests after a failure.
-    rests_until: u64,
-}
-
-impl Timing {
-    fn new(name: String, rhythm: Rhythm, missed: Missed) -> Result<Self> {
-        if !(1..=MAX_NAME).contains(&name.len()) {
-            let got = format!("{} bytes", name.len());
-            return Err(Error::expected("name of a schedule entry", format!("1 to {MAX_NAME} bytes"), got));
-        }
-        let max_age_ms = u64::try_from(MAX_AGE.as_millis()).unwrap_or(u64::MAX);
-        Ok(Self { name: name.into(), rhythm, missed, max_age_ms, last: None, failures: 0, rests_until: 0 })
-    }
-
-    /// The next tick to publish, and when to try that.
-    fn upcoming(&self, now: u64) -> Option<(u64, u64)> {
-        let tick = self.next(self.last?, now)?;
-        Some((tick.max(self.rests_until), tick))
-    }
-
-    /// Lets the entry rest after a failure.
-    fn rest(&mut self, now: u64) {
-        let rest = FIRST_REST_MS.saturating_mul(1 << self.failures.min(10)).min(LONGEST_REST_MS);
-        self.failures += 1;
-        self.rests_until = now + rest;
-    }
-
-    /// The next tick to publish after `last`. It may be due already.
-    fn next(&self, last: u64, now: u64) -> Option<u64> {
-        let first = self.rhythm.next_after(last)?;
-        let in_time = now.saturating_sub(LATE_MS);
-        if first >= in_time {
-            return Some(first);
-        }
-        let oldest = now.saturating_sub(self.max_age_ms);
-        match self.missed {
-            Missed::Skip => self.rhythm.next_in_phase(first, in_time.saturating_sub(1)),
-            Missed::Last => {
-                let newest = self.rhythm.last_until(first, now)?;
-                if newest >= oldest { Some(newest) } else { self.rhythm.next_in_phase(first, now) }
-            }
-            Missed::All => self.rhythm.next_in_phase(first, oldest.saturating_sub(1)),
-        }
-    }
-}
-
-enum Rhythm {
-    Every { ms: u64 },
-    Cron { cron: Box<Cron>, zone: TimeZone },
-}
-
-impl Rhythm {
-    /// The first tick after a tick.
-    fn next_after(&self, tick: u64) -> Option<u64> {
-        match self {
-            Self::Every { ms } => tick.checked_add(*ms),
-            Self::Cron { cron, zone } => {
-                let next = cron.find_next_occurrence(&zoned(tick, zone)?, false).ok()?;
-                u64::try_from(next.timestamp().as_millisecond()).ok()
-            }
-        }
-    }
-
-    /// The first tick after `time`, if `tick` is one of the ticks. It is `tick` itself if that is later.
-    fn next_in_phase(&self, tick: u64, time: u64) -> Option<u64> {
-        match self {
-            _ if tick > time => Some(tick),
-            Self::Every { ms } => tick.checked_add(((time - tick) / ms + 1).checked_mul(*ms)?),
-            Self::Cron { .. } => self.next_after(time),
-        }
-    }
-
-    /// The last tick until `time`, if `tick` is one that is not later.
-    fn last_until(&self, tick: u64, time: u64) -> Option<u64> {
-        match self {
-            Self::Every { ms } => Some(tick + time.saturating_sub(tick) / ms * ms),
-            Self::Cron { cron, zone } => {
-                let last = cron.find_previous_occurrence(&zoned(time, zone)?, true).ok()?;
-                u64::try_from(last.timestamp().as_millisecond()).ok()
-            }
-        }
-    }
-}
-
-fn zoned(ms: u64, zone: &TimeZone) -> Option<Zoned> {
-    let time = Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok()?;
-    Some(time.to_zoned(zone.clone()))
-}
-
 impl<T: Serialize + Send + 'static> Source for Schedule<T> {
     async fn open(&mut self, from: &Progress) -> Result<(), Failure> {
         for Entry { timing, .. } in &mut self.entries {
@@ -313,9 +221,14 @@ impl<T: Serialize + Send + 'static> Source for Schedule<T> {
         Ok(())
     }
 
-    async fn next(&mut self, clock: &mut watch::Receiver<ServerClock>) -> Result<Made, Failure> {
-        let now = || clock.borrow().ms_at(Instant::now());
-        let begins = now();
+    fn plan(&self) -> Plan {
+        let definition =
+            |Entry { timing, .. }: &Entry<T>| (timing.name.to_string(), timing.definition.text());
+        self.entries.iter().map(definition).collect()
+    }
+
+    async fn next(&mut self, ring: &mut RingView) -> Result<Made, Failure> {
+        let begins = ring.clock.borrow().ms_at(Instant::now());
         let mut ticks = Vec::new();
         for timing in self.entries.iter_mut().map(|entry| &mut entry.timing) {
             if timing.last.is_none() {
@@ -327,7 +240,7 @@ impl<T: Serialize + Send + 'static> Source for Schedule<T> {
             return Ok(Made::Batch(RawBatch { ticks, ..RawBatch::default() }));
         }
         loop {
-            let now = clock.borrow_and_update().ms_at(Instant::now());
+            let now = ring.clock.borrow_and_update().ms_at(Instant::now());
             let next = self.entries.iter().enumerate();
             let next = next.filter_map(|(index, entry)| Some((entry.timing.upcoming(now)?, index)));
             let Some(((due, tick), index)) = next.min() else {
@@ -335,23 +248,31 @@ impl<T: Serialize + Send + 'static> Source for Schedule<T> {
             };
             if due <= now {
                 let entry = &mut self.entries[index];
+                if entry.skips() && ring.is_open(&entry.timing.name).await? {
+                    return Ok(Made::Batch(entry.skip(tick)));
+                }
                 let made = entry.publish(tick);
                 match &made {
-                    Ok(_) => (entry.timing.failures, entry.timing.rests_until) = (0, 0),
+                    Ok(_) => entry.timing.succeed(),
                     Err(_) => entry.timing.rest(now),
                 }
                 return made.map(Made::Batch);
             }
-            let at = clock.borrow().instant(due);
+            let at = ring.clock.borrow().instant(due);
             tokio::select! {
                 () = tokio::time::sleep_until(at.into()) => {}
-                changed = clock.changed() => if changed.is_err() { return std::future::pending().await },
+                changed = ring.clock.changed() => if changed.is_err() { return std::future::pending().await },
             }
         }
     }
 }
 
 impl<T: Serialize + 'static> Entry<T> {
+    /// Whether a tick is skipped while messages of an earlier one have no outcome yet.
+    fn skips(&self) -> bool {
+        self.timing.definition.overlap == Overlap::Skip
+    }
+
     /// The messages of a tick.
     fn publish(&mut self, ms: u64) -> Result<RawBatch, Failure> {
         let name = Arc::clone(&self.timing.name);
@@ -360,24 +281,38 @@ impl<T: Serialize + 'static> Entry<T> {
         let bodies = catch_unwind(AssertUnwindSafe(|| (self.make)(tick)))
             .map_err(|panic| failed(&format!("it panicked: {}", panic_text(&*panic))))?;
         let mut headers = Headers::new();
+        if self.skips() {
+            headers.insert(ENTRY, &*name)?;
+        }
         headers.insert(TICK, ms.to_string())?;
         let message = |body: &T| {
             let body = body::encode(body).map_err(|error| failed(&error.to_string()))?;
             Ok(SourceMessage { headers: headers.clone(), body, not_before_ms: ms })
         };
+        let messages = bodies.iter().map(message).collect::<Result<_, Failure>>()?;
         let batch = RawBatch {
-            messages: bodies.iter().map(message).collect::<Result<_, Failure>>()?,
-            checkpoint: None,
+            messages,
             ticks: vec![(name.to_string(), ms)],
+            entry: self.skips().then(|| name.to_string()),
+            ..RawBatch::default()
         };
         batch.check(usize::MAX, u64::MAX).map_err(|failure| failed(failure.reason()))?;
         self.timing.last = Some(ms);
         Ok(batch)
     }
+
+    /// A tick without messages.
+    fn skip(&mut self, ms: u64) -> RawBatch {
+        self.timing.last = Some(ms);
+        RawBatch { ticks: vec![(self.timing.name.to_string(), ms)], ..RawBatch::default() }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
+    use super::timing::LATE_MS;
     use super::*;
 
     fn ms(time: &str) -> u64 {
@@ -471,9 +406,18 @@ mod tests {
         for (entry, expected) in cases {
             assert_eq!(error(entry), expected);
         }
-        let entry = |name| Schedule::every(name, second).unwrap().body(1);
+        let entry = |name: &str| Schedule::every(name, second).unwrap().body(1);
         assert!(entry("a").and(entry("b")).check().is_ok());
         let twice = entry("a").and(entry("b")).and(entry("a")).check().unwrap_err();
         assert_eq!(twice.to_string(), "schedule: expected entries with different names, got 'a, a'");
+        let many = |count: usize| {
+            let all = (1..count).map(|n| entry(&n.to_string()));
+            all.fold(entry("0"), Schedule::and).check()
+        };
+        assert!(many(1000).is_ok());
+        assert_eq!(
+            many(1001).unwrap_err().to_string(),
+            "schedule: expected at most 1000 entries, got '1001'"
+        );
     }
 }

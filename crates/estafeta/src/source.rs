@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use tokio::sync::watch;
 
 use crate::error::Result as NodeResult;
 use crate::failure::Failure;
 use crate::headers::Headers;
 use crate::identity::Epoch;
-use crate::node::{Generator, GeneratorStart, ServerClock};
+use crate::node::{Generator, GeneratorStart, RingView};
+use crate::steps::Fields;
 
 /// The most messages of one batch.
 pub(crate) const MAX_MESSAGES: usize = 1000;
@@ -34,16 +34,21 @@ pub(crate) trait Source: Send + 'static {
 
     /// Makes the next message or batch. The future is dropped when the node stops or loses its office. That of a plain
     /// body is also dropped when other messages are ready to go and this one is not.
-    fn next(
-        &mut self,
-        clock: &mut watch::Receiver<ServerClock>,
-    ) -> impl Future<Output = Result<Made, Failure>> + Send;
+    fn next(&mut self, ring: &mut RingView) -> impl Future<Output = Result<Made, Failure>> + Send;
+
+    /// What it makes at which times, for people who look at the ring from outside. Empty if it has no times.
+    fn plan(&self) -> Plan {
+        Plan::new()
+    }
 
     /// Redis has the last batch.
     fn published(&mut self) -> impl Future<Output = Result<(), Failure>> + Send {
         std::future::ready(Ok(()))
     }
 }
+
+/// The definitions of all entries of a schedule, by name.
+pub(crate) type Plan = BTreeMap<String, String>;
 
 /// A source of any type.
 pub(crate) trait Produce: Send {
@@ -88,12 +93,16 @@ pub(crate) struct RawBatch {
     pub checkpoint: Option<Bytes>,
     /// Names of schedule entries, and the last tick of each in milliseconds.
     pub ticks: Vec<(String, u64)>,
+    /// The schedule entry that is open until all of these messages have an outcome.
+    pub entry: Option<String>,
+    /// What replaces the stored plan. Such a batch has no messages, and takes no tick of the interval.
+    pub plan: Option<Plan>,
 }
 
 impl RawBatch {
     /// Whether it has neither messages nor anything to move.
     pub(crate) fn is_empty(&self) -> bool {
-        self.messages.is_empty() && self.checkpoint.is_none() && self.ticks.is_empty()
+        *self == Self::default()
     }
 
     /// Refuses a batch that no step would publish. Bodies over `max_body` are cut before they are published.
@@ -138,13 +147,9 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// Reads what Redis holds. Another program may have written it.
-    pub(crate) fn read(
-        epoch: Epoch,
-        checkpoint: Option<Vec<u8>>,
-        stored: Vec<(Vec<u8>, Vec<u8>)>,
-    ) -> Result<Self, Failure> {
+    pub(crate) fn read(epoch: Epoch, checkpoint: Option<Vec<u8>>, stored: Fields) -> Result<Self, Failure> {
         let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(ToOwned::to_owned);
-        let tick = |(name, ms): &(Vec<u8>, Vec<u8>)| Some((text(name)?, text(ms)?.parse().ok()?));
+        let tick = |(name, ms): (&Vec<u8>, &Vec<u8>)| Some((text(name)?, text(ms)?.parse().ok()?));
         let mut ticks = BTreeMap::new();
         for pair in &stored {
             let (name, ms) = tick(pair).ok_or_else(|| {
@@ -213,10 +218,10 @@ mod tests {
 
     #[test]
     fn a_tick_in_redis_that_is_no_number_is_a_failure() {
-        let read = |ms: &str| Progress::read(Epoch(1), None, vec![(b"a".to_vec(), ms.into())]);
+        let read = |ms: &str| Progress::read(Epoch(1), None, Fields::from([(b"a".to_vec(), ms.into())]));
         assert_eq!(read("7").unwrap().ticks, BTreeMap::from([("a".to_owned(), 7)]));
         let failure = read("x\n").unwrap_err();
         assert_eq!(failure.reason(), "the last tick of 'a' in Redis is no number: 'x\\n'");
-        assert!(Progress::read(Epoch(1), None, vec![(vec![0xff], b"1".to_vec())]).is_err());
+        assert!(Progress::read(Epoch(1), None, Fields::from([(vec![0xff], b"1".to_vec())])).is_err());
     }
 }

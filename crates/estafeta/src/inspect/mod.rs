@@ -6,6 +6,7 @@ mod journal;
 mod queries;
 mod results;
 mod ring;
+mod schedule;
 pub(crate) mod snapshot;
 
 pub use crate::node::Burial;
@@ -14,4 +15,5 @@ pub use event::{Event, EventKind};
 pub use journal::JournalEntry;
 pub use results::MessageResult;
 pub use ring::{Ring, Selection};
+pub use schedule::{Moment, PlannedEntry};
 pub use snapshot::{GeneratorView, MemberView, Pause, Role, Snapshot};

@@ -9,6 +9,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::event::Event;
 use super::journal::JournalEntry;
 use super::results::MessageResult;
+use super::schedule::PlannedEntry;
 use super::snapshot::{self, Snapshot};
 use bytes::Bytes;
 
@@ -252,6 +253,13 @@ impl Ring {
     pub async fn set_checkpoint(&self, checkpoint: Option<&[u8]>) -> Result<()> {
         self.store.check_layout().await?;
         self.store.set_checkpoint(checkpoint).await
+    }
+
+    /// Returns the entries of the schedule that the last generator stored, by name, and the next `count` times of each.
+    /// Empty if that generator had no schedule.
+    pub async fn schedule(&self, count: usize) -> Result<Vec<PlannedEntry>> {
+        self.store.check_layout().await?;
+        self.store.schedule(count).await
     }
 
     /// Deletes the ring's keys and no others, even if another version of estafeta wrote them. Results are deleted as well.

@@ -22,7 +22,8 @@
 //! A source makes plain bodies or batches. The generator sends plain bodies together, as many as are ready. A batch is
 //! one publish, with its checkpoint and its ticks. If the ring is full, the generator holds the batch and does not call
 //! the source. At the start of a term, and after each failure, the source continues from what Redis holds. So a batch
-//! that was dropped or refused is made again.
+//! that was dropped or refused is made again. If Redis holds another plan than that of the source, the generator first
+//! replaces it, in a publish without messages.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -34,6 +35,7 @@ use tracing::Instrument as _;
 
 use super::batch_size::MOST_BYTES;
 use super::refusals::Refusals;
+use super::ring_view::RingView;
 use super::state::{MemberState, ServerClock};
 use crate::config::Config;
 use crate::error::Result;
@@ -44,7 +46,7 @@ use crate::message::Message;
 use crate::observer::{Notice, Observers};
 use crate::pack;
 use crate::redis::Store;
-use crate::source::{Made, Progress, RawBatch, Source, SourceMessage};
+use crate::source::{Made, Plan, Progress, RawBatch, Source, SourceMessage};
 use crate::steps::{Dispatch, Known, Publish, Reported, SourceFailure, Term, millis};
 use crate::trace;
 
@@ -90,7 +92,8 @@ pub(crate) struct Generator<S> {
     state: watch::Receiver<MemberState>,
     refusals: Arc<Refusals>,
     known: Arc<Mutex<Known>>,
-    clock: watch::Receiver<ServerClock>,
+    /// What the source sees of the ring.
+    view: RingView,
     quiet: CancellationToken,
 }
 
@@ -125,7 +128,8 @@ impl Gathered {
 impl<S: Source> Generator<S> {
     pub fn new(source: S, start: GeneratorStart) -> Self {
         let GeneratorStart { store, config, observers, state, refusals, known, clock, quiet } = start;
-        Self { source, failures_in_a_row: 0, store, config, observers, state, refusals, known, clock, quiet }
+        let view = RingView::new(store.clone(), clock);
+        Self { source, failures_in_a_row: 0, store, config, observers, state, refusals, known, view, quiet }
     }
 
     pub async fn run(mut self) -> Result<()> {
@@ -151,6 +155,7 @@ impl<S: Source> Generator<S> {
         clock: ServerClock,
         quiet: &CancellationToken,
     ) -> Result<()> {
+        self.view.begin_term();
         let mut over = TermOver { state: self.state.clone(), epoch: term.epoch, quiet: quiet.clone() };
         let mut at = TermProgress {
             n: term.sent,
@@ -175,7 +180,16 @@ impl<S: Source> Generator<S> {
             };
             let failure = match opened {
                 Err(failure) => Some(failure),
-                Ok(()) => self.publish_until_failure(me, &term, &mut at, &mut over).await?,
+                Ok(new_plan) => {
+                    if let Some(plan) = new_plan {
+                        let batch = RawBatch { plan: Some(plan), ..RawBatch::default() };
+                        let gathered = Gathered { batch: Some(batch), ..Gathered::default() };
+                        if !self.send(me, &term, &mut at, gathered, &mut over).await? {
+                            return Ok(());
+                        }
+                    }
+                    self.publish_until_failure(me, &term, &mut at, &mut over).await?
+                }
             };
             let Some(failure) = failure else { return Ok(()) };
             if !self.report(me, &term, &mut at, &failure, &mut over).await? {
@@ -184,13 +198,18 @@ impl<S: Source> Generator<S> {
         }
     }
 
-    /// Has the source continue from what Redis holds. The caller is in office, so only it can change that.
-    async fn open(&mut self, term: &Term) -> Result<Result<(), Failure>> {
+    /// Has the source continue from what Redis holds. The caller is in office, so only it can change that. Returns the
+    /// plan of the source if Redis holds another one.
+    async fn open(&mut self, term: &Term) -> Result<Result<Option<Plan>, Failure>> {
         let (checkpoint, ticks) = self.store.progress().await?;
-        Ok(match Progress::read(term.epoch, checkpoint, ticks) {
+        let (stored, plan) = (self.store.plan().await?, self.source.plan());
+        let opened = match Progress::read(term.epoch, checkpoint, ticks) {
             Ok(progress) => catch("source", || self.source.open(&progress)).await,
             Err(failure) => Err(failure),
-        })
+        };
+        let is_stored = plan.iter().map(|(name, text)| (name.as_bytes(), text.as_bytes()));
+        let is_stored = is_stored.eq(stored.iter().map(|(name, text)| (&name[..], &text[..])));
+        Ok(opened.map(|()| (!is_stored).then_some(plan)))
     }
 
     /// Publishes what the source makes. Returns None when the term is over.
@@ -402,7 +421,7 @@ impl<S: Source> Generator<S> {
     }
 
     async fn next(&mut self) -> Result<Made, Failure> {
-        catch("source", || self.source.next(&mut self.clock)).await
+        catch("source", || self.source.next(&mut self.view)).await
     }
 
     /// Numbers a message. Returns the time at which it did so.
@@ -463,8 +482,10 @@ impl<S: Source> Generator<S> {
             pack: if at.waited < SLOW { pack::MOST } else { pack::FEW },
             checkpoint: batch.as_ref().and_then(|batch| batch.checkpoint.as_deref()),
             ticks: batch.as_ref().map_or(&[], |batch| &batch.ticks),
-            // A batch takes one tick, whatever is in it.
-            intervals: if batch.is_some() { 1 } else { messages.len() },
+            entry: batch.as_ref().and_then(|batch| batch.entry.as_deref()),
+            plan: batch.as_ref().and_then(|batch| batch.plan.as_ref()),
+            // A batch takes one tick, whatever is in it. Only a plan takes none.
+            intervals: batch.as_ref().map_or(messages.len(), |batch| usize::from(batch.plan.is_none())),
             interval: self.config.interval,
             catch_up: self.config.catch_up,
             max_waiting: self.config.max_waiting,

@@ -12,6 +12,7 @@ mod generator;
 pub(crate) mod heartbeat;
 mod lane;
 mod refusals;
+mod ring_view;
 mod signals;
 pub(crate) mod state;
 pub(crate) mod sweeper;
@@ -21,7 +22,7 @@ pub(crate) use generator::{Generator, GeneratorStart};
 #[cfg(feature = "testing")]
 pub(crate) use lane::LaneTask;
 pub(crate) use lane::{Lane, LaneStart};
-pub(crate) use state::ServerClock;
+pub(crate) use ring_view::RingView;
 pub use sweeper::Burial;
 
 use std::fmt;

@@ -1,5 +1,5 @@
 -- bury: removes a dead member. What it held goes back where it came from.
--- KEYS   members succession member inflight ready errors ledger events journal
+-- KEYS   members succession member inflight ready errors ledger events journal open
 -- ARGV   incarnation channel-prefix wakeup-prefix absent-since grace-ms detector
 --        absent-since: Redis time at which the failure detector first missed the member (0: never). detector: the
 --        member that runs the failure detector; empty if no member does.
@@ -28,7 +28,7 @@ end
 if not is_dead(state, tonumber(ARGV[4]), tonumber(ARGV[5]), now) then
   return { 'alive' }
 end
-local keys = { inflight = KEYS[4], ready = KEYS[5], errors = KEYS[6], ledger = KEYS[7] }
+local keys = { inflight = KEYS[4], ready = KEYS[5], errors = KEYS[6], ledger = KEYS[7], open = KEYS[10] }
 keys.journal = facts[6] == '1' and KEYS[9] or nil
 local held = collect(kind, member, keys, tonumber(facts[5]) or math.huge)
 local leads = held.queue.generator == victim

@@ -10,7 +10,7 @@ use crate::redis::{Reply, Store};
 
 script!(
     "bury" " flags=allow-oom"
-    uses "clock" "notify" "events" "lists" "elements" "ledger" "brakes" "queue" "wakeup" "presence" "office" "hand_back"
+    uses "clock" "notify" "events" "lists" "elements" "ledger" "brakes" "queue" "wakeup" "presence" "office" "entries" "hand_back"
 );
 
 /// The facts about a member that never change and that the failure detector needs. All are zero if the member's record
@@ -36,7 +36,7 @@ pub(super) fn call(
     detector: Option<Incarnation>,
 ) -> Call {
     let mut names = farewell_keys(keys, victim);
-    names.push(("journal", keys.journal.clone()));
+    names.extend([("journal", keys.journal.clone()), ("open", keys.open.clone())]);
     let mut call = SCRIPT.call(&names);
     call.arg("incarnation", victim.to_string())
         .arg("channel-prefix", &keys.channels)

@@ -85,6 +85,8 @@ pub(super) fn call(keys: &Keys, me: &Introduction<'_>) -> Call {
         ("ticks", &keys.ticks),
         ("checkpoint", &keys.checkpoint),
         ("singles", &keys.singles),
+        ("open", &keys.open),
+        ("schedule", &keys.schedule),
     ]);
     let kind = match me.kind {
         MemberKind::Node => "node",

@@ -7,7 +7,7 @@ use crate::identity::Incarnation;
 use crate::keys::Keys;
 use crate::redis::Store;
 
-script!("leave" " flags=allow-oom" uses "clock" "notify" "events" "lists" "elements" "ledger" "brakes" "queue" "wakeup" "office" "hand_back");
+script!("leave" " flags=allow-oom" uses "clock" "notify" "events" "lists" "elements" "ledger" "brakes" "queue" "wakeup" "office" "entries" "hand_back");
 
 pub(super) fn call(keys: &Keys, me: Incarnation) -> Call {
     let mut call = SCRIPT.call(&farewell_keys(keys, me));

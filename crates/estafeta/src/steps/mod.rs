@@ -51,7 +51,7 @@ pub(crate) use known::Known;
 pub(crate) use lead::{Candidacy, Lead, Term};
 pub(crate) use limit::LimitChange;
 pub use pause::Activity;
-pub(crate) use publish::{Dispatch, Publish};
+pub(crate) use publish::{Dispatch, Fields, Publish};
 pub(crate) use report::{Reported, SourceFailure};
 pub(crate) use roll::Roll;
 #[cfg(feature = "testing")]

@@ -1,5 +1,6 @@
 //! Appends messages to the queue, if the caller is the generator of exactly this epoch.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Call, flag, millis, script};
@@ -9,6 +10,7 @@ use crate::keys::Keys;
 use crate::message::Message;
 use crate::pack;
 use crate::redis::{Reply, Store};
+use crate::source::Plan;
 
 script!("publish" "" uses "clock" "notify" "lists" "ledger" "brakes" "queue" "wakeup");
 
@@ -27,6 +29,10 @@ pub(crate) struct Dispatch<'a> {
     pub checkpoint: Option<&'a [u8]>,
     /// Schedule entries whose last ticks move with the messages: names and milliseconds.
     pub ticks: &'a [(String, u64)],
+    /// The schedule entry that is open until all of these messages have an outcome.
+    pub entry: Option<&'a str>,
+    /// What replaces the stored plan of the schedule.
+    pub plan: Option<&'a Plan>,
     /// By how many intervals the next tick moves on.
     pub intervals: usize,
     pub interval: Duration,
@@ -37,6 +43,9 @@ pub(crate) struct Dispatch<'a> {
     /// A tick that is late by more than this counts as missed.
     pub late: Duration,
 }
+
+/// What a hash of Redis holds. Another program may have written it.
+pub(crate) type Fields = BTreeMap<Vec<u8>, Vec<u8>>;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Publish {
@@ -70,7 +79,8 @@ pub(super) fn call(keys: &Keys, me: Incarnation, dispatch: &Dispatch<'_>) -> Cal
     let wakeups = &keys.wakeups;
     let elements = pack::elements(dispatch.messages, dispatch.pack);
     let bytes = elements.iter().map(Vec::len).sum();
-    let moves = dispatch.checkpoint.is_some() || !dispatch.ticks.is_empty();
+    let Dispatch { checkpoint, ticks, entry, plan, .. } = *dispatch;
+    let moves = checkpoint.is_some() || !ticks.is_empty() || entry.is_some() || plan.is_some();
     let keys = [
         ("members", &keys.members),
         ("member", &keys.member(me)),
@@ -78,6 +88,8 @@ pub(super) fn call(keys: &Keys, me: Incarnation, dispatch: &Dispatch<'_>) -> Cal
         ("ready", &keys.ready),
         ("ticks", &keys.ticks),
         ("checkpoint", &keys.checkpoint),
+        ("open", &keys.open),
+        ("schedule", &keys.schedule),
     ];
     let keys = if moves { &keys[..] } else { &keys[..4] };
     let mut call = SCRIPT.call_with_room(keys, elements.len(), bytes);
@@ -95,11 +107,16 @@ pub(super) fn call(keys: &Keys, me: Incarnation, dispatch: &Dispatch<'_>) -> Cal
         .arg("count", dispatch.messages.len())
         .arg("intervals", dispatch.intervals);
     if moves {
-        call.arg("moves", flag(dispatch.checkpoint.is_some()))
-            .arg("checkpoint", dispatch.checkpoint.unwrap_or_default())
-            .arg("ticks", dispatch.ticks.len());
-        for (name, ms) in dispatch.ticks {
+        call.arg("moves", flag(checkpoint.is_some()))
+            .arg("checkpoint", checkpoint.unwrap_or_default())
+            .arg("ticks", ticks.len())
+            .arg("entry", entry.unwrap_or_default())
+            .arg("plan", plan.map(|plan| plan.len().to_string()).unwrap_or_default());
+        for (name, ms) in ticks {
             call.arg("name", name).arg("tick-ms", ms);
+        }
+        for (name, definition) in plan.into_iter().flatten() {
+            call.arg("name", name).arg("definition", definition);
         }
     }
     for element in elements {
@@ -131,8 +148,22 @@ impl Store {
     /// Returns the checkpoint, and the last tick of each schedule entry. The generator of a term alone changes them. So
     /// they are right for a caller that has taken office before, until another member takes it. After that the caller
     /// cannot publish.
-    pub async fn progress(&self) -> Result<(Option<Vec<u8>>, Vec<(Vec<u8>, Vec<u8>)>)> {
+    pub async fn progress(&self) -> Result<(Option<Vec<u8>>, Fields)> {
         let checkpoint = self.read(redis::cmd("GET").arg(&self.keys().checkpoint)).await?;
-        Ok((checkpoint, self.read(redis::cmd("HGETALL").arg(&self.keys().ticks)).await?))
+        Ok((checkpoint, self.fields(&self.keys().ticks).await?))
+    }
+
+    /// Returns the definition of each schedule entry, as the last generator stored it.
+    pub async fn plan(&self) -> Result<Fields> {
+        self.fields(&self.keys().schedule).await
+    }
+
+    /// Returns the id of each open message of a schedule entry, and the name of the entry.
+    pub async fn open_messages(&self) -> Result<Fields> {
+        self.fields(&self.keys().open).await
+    }
+
+    async fn fields(&self, key: &str) -> Result<Fields> {
+        self.read(redis::cmd("HGETALL").arg(key)).await
     }
 }

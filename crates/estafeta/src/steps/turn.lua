@@ -1,5 +1,5 @@
 -- turn: the step by which a node handles messages. Settles what its lanes have handled, then claims for its free lanes.
--- KEYS   member ready ledger errors later delayed singles [journal]
+-- KEYS   member ready ledger errors later delayed singles open [journal]
 -- KEYS   {to-schema to-requires to-application to-ledger to-ready}... key...
 -- ARGV   incarnation number try cursor n seen want each reserve listens(0|1) both(0|1) stuck
 -- ARGV   wakeup-prefix whole returns parts others journal(0|1) suspect(0|1)
@@ -14,14 +14,15 @@
 --        that is known. suspect: whether it holds a message that several members died with. Then follow the names of
 --        `whole` elements that it settles and of elements that it `returns` to the queue, both whole. Then `parts` of
 --        packs, with the indexes (from 0) of messages that it settles and of those that go back. Then come the
---        `others`, settled messages that are not done. The outcome `fail` makes an error, and its detail is the reason.
---        `retry` counts a failure, and the message waits for `after-ms`. `snooze` counts as no failure. Its detail is
---        the new headers of the message, or empty if they stay. journal: whether a journal is written and its key is
---        given. The last arguments and keys are there only if messages that are done have effects. They begin with the
---        rings to which messages are forwarded, and what the caller knows of layouts. Each effect is `set`, `add`,
---        `append`, `result` or `forward`. key-number: which of the keys it changes, or which of the rings gets the
---        message. option: the time to live in ms of a value (0: for ever), or the length to which a stream is cut (0:
---        not). Effects of one message follow one another.
+--        `others`, settled messages that are not done, and open messages of schedule entries that are done. The outcome
+--        `fail` makes an error, and its detail is the reason. `retry` counts a failure, and the message waits for
+--        `after-ms`. `snooze` counts as no failure. Its detail is the new headers of the message, or empty if they
+--        stay. `done` only names an open message. journal: whether a journal is written and its key is given. The last
+--        arguments and keys are there only if messages that are done have effects. They begin with the rings to which
+--        messages are forwarded, and what the caller knows of layouts. Each effect is `set`, `add`, `append`, `result`
+--        or `forward`. key-number: which of the keys it changes, or which of the rings gets the message. option: the
+--        time to live in ms of a value (0: for ever), or the length to which a stream is cut (0: not). Effects of one
+--        message follow one another.
 -- Answer {'turn', cursor, claimed, waits(0|1), due-ms, paused(0|1), {name, element}...}: the claims after `seen`,
 --        whether more messages wait for a turn, when the caller makes one because a pause ends, the rate allows it or a
 --        message is due (-1: it need not), and whether handling is paused ·
@@ -30,15 +31,15 @@
 -- Invariant: only the member that holds messages settles them. However often a call is repeated, its settle is applied
 -- once, and its claims are shown until the member has seen them. A try that its own repeat overtook does nothing. The
 -- effects of a message are applied with the settle that makes it done, all of them or none. A claimed message frees its
--- single name.
-local member, ready, ledger, errors, later, delayed, singles =
-  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+-- single name. An open message is no longer open after the settle that gives it its outcome.
+local member, ready, ledger, errors, later, delayed, singles, open =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 -- To add 0 takes half the time of `tonumber`.
 local me, try, cursor, n, seen = ARGV[1], ARGV[3] + 0, ARGV[4] + 0, ARGV[5] + 0, ARGV[6] + 0
 local want, each, reserve = ARGV[7] + 0, ARGV[8] + 0, ARGV[9] + 0
 local first_name, whole, returns, parts = 20, ARGV[14] + 0, ARGV[15] + 0, ARGV[16] + 0
-local journal = ARGV[18] == '1' and KEYS[8]
-local has_effects = #KEYS > (journal and 8 or 7)
+local journal = ARGV[18] == '1' and KEYS[9]
+local has_effects = #KEYS > (journal and 9 or 8)
 
 local rare
 local own = redis.call('HMGET', member, 'number', 'try', 'cursor', 'claimed', 'held')
@@ -79,7 +80,7 @@ end
 local now, apply_effects, bad = nil, nil, ''
 if has_effects and outcomes then
   now = queue.now or now_ms()
-  apply_effects, bad = rare.read_effects(outcomes, member, queue, outcomes.after, journal and 8 or 7, now)
+  apply_effects, bad = rare.read_effects(outcomes, member, queue, outcomes.after, journal and 9 or 8, now)
   if not apply_effects then
     return { 'lost' }
   end
@@ -92,6 +93,7 @@ if outcomes and #outcomes.failures > 0 then
   check_counts(ledger, 'failed')
   redis.call('LLEN', errors)
 end
+local ended = outcomes and rare.ended_ids(outcomes, open)
 if journal then
   redis.call('XLEN', journal)
 end
@@ -124,6 +126,7 @@ if settles and n > 0 then
   if outcomes then
     missing = missing + outcomes.phantoms
     failed = rare.note_outcomes(outcomes, member, own[1], errors, ledger, journal, now)
+    push_all('HDEL', open, ended)
     local waited = count_of(queue)
     rare.give_back(queue, outcomes.back)
     back = count_of(queue) - waited + #outcomes.postponed

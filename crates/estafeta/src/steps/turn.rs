@@ -11,7 +11,7 @@ use crate::keys::Keys;
 use crate::redis::{Reply, Store};
 
 script!("turn" " flags=allow-oom" uses "clock" "notify" "lists" "elements" "ledger" "layout" "cursor" "brakes"
-    "queue" "later" "wakeup" "singles" "outcomes" "effects");
+    "queue" "later" "wakeup" "singles" "entries" "outcomes" "effects");
 
 /// A message with this many deaths is a suspect. A member holds only one at a time.
 pub(crate) const SUSPICIOUS: u32 = 2;
@@ -33,6 +33,8 @@ pub(crate) struct Settlement {
     pub parts: Vec<Part>,
     /// The settled messages that are not done.
     pub not_done: Vec<NotDone>,
+    /// The names of settled elements that are done, and that are open messages of a schedule entry.
+    pub ends: Vec<String>,
     /// How many messages its free lanes want.
     pub want: usize,
     /// How many of them one lane wants.
@@ -120,9 +122,10 @@ pub(super) fn call(keys: &Keys, me: Identity, this_try: u64, settlement: &Settle
         ("later", &keys.later),
         ("delayed", &keys.delayed),
         ("singles", &keys.singles),
+        ("open", &keys.open),
         ("journal", &keys.journal),
     ];
-    let names = if journal { &names[..] } else { &names[..7] };
+    let names = if journal { &names[..] } else { &names[..8] };
     let targets = EffectTargets::of(keys, &settlement.effects);
     let mut call = match &targets {
         None => SCRIPT.call(names),
@@ -147,7 +150,7 @@ pub(super) fn call(keys: &Keys, me: Identity, this_try: u64, settlement: &Settle
         .arg("whole", settlement.whole.len())
         .arg("returns", settlement.returns.len())
         .arg("parts", settlement.parts.len())
-        .arg("others", settlement.not_done.len())
+        .arg("others", settlement.not_done.len() + settlement.ends.len())
         .arg("journal", flag(journal))
         .arg("suspect", flag(settlement.has_suspect));
     for name in settlement.whole.iter().chain(&settlement.returns) {
@@ -168,6 +171,9 @@ pub(super) fn call(keys: &Keys, me: Identity, this_try: u64, settlement: &Settle
         };
         call.arg("name", name).arg("index", index).arg("outcome", outcome);
         call.arg("after-ms", millis(after)).arg("detail", detail);
+    }
+    for name in &settlement.ends {
+        call.arg("name", name).arg("index", 0).arg("outcome", "done").arg("after-ms", 0).arg("detail", "");
     }
     if let Some(targets) = targets {
         targets.write(&mut call, settlement.application.as_deref());

@@ -6,7 +6,7 @@ use crate::keys::Keys;
 use crate::layout::Layouts;
 use crate::redis::{Reply, Store};
 
-script!("upgrade" " flags=allow-oom" uses "clock" "notify" "events" "lists" "elements" "ledger" "brakes" "queue" "office" "hand_back");
+script!("upgrade" " flags=allow-oom" uses "clock" "notify" "events" "lists" "elements" "ledger" "brakes" "queue" "office" "entries" "hand_back");
 
 enum Upgrade {
     Upgraded {

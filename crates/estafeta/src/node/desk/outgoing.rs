@@ -102,7 +102,12 @@ impl Outgoing {
 
     fn note(&mut self, name: &str, index: usize, message: Message, disposition: Option<Disposition>) {
         match &disposition {
-            None => self.handled.push(message),
+            None => {
+                if message.is_of_open_entry() {
+                    self.settlement.ends.push(name.to_owned());
+                }
+                self.handled.push(message);
+            }
             Some(Disposition::Fail { reason }) => {
                 self.failures.push((self.handled.len(), reason.clone()));
                 self.handled.push(message);

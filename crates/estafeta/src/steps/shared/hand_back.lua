@@ -14,9 +14,9 @@ local function by_id(one, other)
   return one.id < other.id
 end
 
--- `keys` names ready, errors, ledger, inflight (the list of a reader) and journal (if the ring keeps one). `collect`
--- checks the type of each, before any write. `max_deaths` is nil if the member lives. A script for which several
--- members go away gives them one `queue`.
+-- `keys` names ready, errors, ledger, inflight (the list of a reader), journal (if the ring keeps one) and open (if the
+-- member died). `collect` checks the type of each that it needs, before any write. `max_deaths` is nil if the member
+-- lives. A script for which several members go away gives them one `queue`.
 local function collect(kind, member, keys, max_deaths, queue)
   queue = queue or read_queue(keys.ready, keys.ledger)
   check_counts(keys.ledger, 'returned', 'failed', 'buried')
@@ -24,13 +24,13 @@ local function collect(kind, member, keys, max_deaths, queue)
   if keys.journal then
     redis.call('XLEN', keys.journal)
   end
-  local held = { kind = kind, queue = queue, back = {}, spent = {} }
+  local held = { kind = kind, queue = queue, back = {}, spent = {}, ended = {} }
   if kind == 'reader' then
     held.back = redis.call('LRANGE', keys.inflight, 0, -1)
     return held
   end
   redis.call('LLEN', keys.inflight)
-  local open, back = packs().open, {}
+  local open, back, spent = packs().open, {}, {}
   -- Only a limit on what all members hold together needs this count.
   held.count = queue.brakes and tonumber(redis.call('HGET', member, 'held')) or 0
   for _, claim in ipairs(claims_after(0, redis.call('HGETALL', member))) do
@@ -39,7 +39,7 @@ local function collect(kind, member, keys, max_deaths, queue)
       if not message then
         back[#back + 1] = { id = 0, element = element }
       elseif max_deaths and message.deaths + 1 >= max_deaths then
-        held.spent[#held.spent + 1] = { id = message.id, element = element }
+        held.spent[#held.spent + 1], spent[#spent + 1] = { id = message.id, element = element }, element
       else
         message.deliveries = message.deliveries + 1
         message.deaths = message.deaths + (max_deaths and 1 or 0)
@@ -49,6 +49,7 @@ local function collect(kind, member, keys, max_deaths, queue)
   end
   table.sort(back, by_id)
   table.sort(held.spent, by_id)
+  held.ended = entry_ids(keys.open, spent)
   for i, one in ipairs(back) do
     held.back[i] = one.element
   end
@@ -70,6 +71,7 @@ local function hand_back(held, keys, number, now)
     ids[i] = text(spent.id)
   end
   push_all('RPUSH', keys.errors, failed)
+  push_all('HDEL', keys.open, held.ended)
   if #ids > 0 then
     redis.call('HINCRBY', keys.ledger, 'failed', #ids)
     if keys.journal then

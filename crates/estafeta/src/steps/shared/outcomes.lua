@@ -1,6 +1,6 @@
 -- What a call of `turn` lets go of, beyond whole elements that were handled successfully.
 
--- Reads the outcomes other than done, which are the arguments `first` to `last` of `turn`. Only reads. Returns false if
+-- Reads the outcomes of the `others`, which are the arguments `first` to `last` of `turn`. Only reads. Returns false if
 -- the member does not hold what they name. Otherwise returns which messages are postponed, by name and index.
 local function read_others(outcomes, messages_of, delayed, first, last)
   local is_postponed, names = {}, {}
@@ -14,8 +14,10 @@ local function read_others(outcomes, messages_of, delayed, first, last)
     local size = tonumber(string.match(ARGV[i], '%*(%d+)$') or 1)
     outcomes.phantoms = outcomes.phantoms + (#messages == 1 and size - 1 or 0)
     local outcome, after, detail = ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4]
-    local message = outcome ~= 'fail' and split_message(element)
-    if message then
+    local message = outcome ~= 'fail' and outcome ~= 'done' and split_message(element)
+    if outcome == 'done' then
+      outcomes.done[#outcomes.done + 1] = element
+    elseif message then
       local name = later_name(message.id)
       local cause = outcome == 'retry' and 'failures' or 'snoozes'
       outcomes.postponed[#outcomes.postponed + 1] = { name = name, place = ARGV[i] .. ' ' .. ARGV[i + 1],
@@ -51,7 +53,8 @@ local function read_outcomes(member, delayed, journal, first, whole, returns, pa
   for i = journal and first or first + whole, at - 1 do
     names[#names + 1] = ARGV[i]
   end
-  local outcomes = { parts = {}, failures = {}, postponed = {}, back = {}, ids = {}, in_parts = 0, phantoms = 0 }
+  local outcomes = { parts = {}, failures = {}, postponed = {}, done = {}, back = {}, ids = {}, in_parts = 0,
+    phantoms = 0 }
   for i = 1, parts do
     local part = { name = ARGV[at], fate = {} }
     local settled, back = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
@@ -112,6 +115,15 @@ local function read_outcomes(member, delayed, journal, first, whole, returns, pa
     outcomes.back[i] = one.element
   end
   return outcomes
+end
+
+-- The ids of the messages of schedule entries that get their outcome in this step. Only reads.
+local function ended_ids(outcomes, open)
+  local ended = outcomes.done
+  for _, failure in ipairs(outcomes.failures) do
+    ended[#ended + 1] = failure.message
+  end
+  return entry_ids(open, ended)
 end
 
 -- Removes elements of a hand that `count` arguments name, from `first` on. They hold `messages` messages. Returns how

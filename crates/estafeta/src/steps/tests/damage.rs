@@ -194,7 +194,9 @@ impl PreparedRing {
             "publish again" => store.publish(me, &Dispatch { n: 0, ..publish }).await.map(drop),
             "publish that moves" => {
                 let ticks = [("nightly".to_owned(), 7)];
-                let moving = Dispatch { checkpoint: Some(b"here"), ticks: &ticks, ..publish };
+                let plan = Plan::from([("nightly".to_owned(), "{}".to_owned())]);
+                let (entry, plan) = (Some("nightly"), Some(&plan));
+                let moving = Dispatch { checkpoint: Some(b"here"), ticks: &ticks, entry, plan, ..publish };
                 store.publish(me, &moving).await.map(drop)
             }
             "submit" | "submit after a pause" => {

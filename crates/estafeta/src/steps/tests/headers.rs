@@ -20,7 +20,14 @@ fn every_call(keys: &Keys) -> Vec<(&'static Script, Call)> {
     let me = Identity { number: MemberId(1), incarnation };
     let messages = messages(Epoch(1), 1, &["body"]);
     let ticks = [("name".to_owned(), 1)];
-    let moving = Dispatch { checkpoint: Some(b"here"), ticks: &ticks, ..batch(Epoch(1), 0, &messages) };
+    let plan = Plan::from([("name".to_owned(), "definition".to_owned())]);
+    let moving = Dispatch {
+        checkpoint: Some(b"here"),
+        ticks: &ticks,
+        entry: Some("entry"),
+        plan: Some(&plan),
+        ..batch(Epoch(1), 0, &messages)
+    };
     let part = Part { name: "1*3".into(), settled: vec![0], back: vec![1] };
     let forward = Effect::forward(RingName::sample(), "body");
     let add = Effect::Add { key: "key".into(), n: 1 };

@@ -21,13 +21,15 @@ use crate::identity::{Epoch, Identity, Incarnation, MemberId};
 use crate::inspect::snapshot::{MemberView, Snapshot, read as read_snapshot};
 use crate::keys::{Keys, RingName};
 use crate::layout::Layouts;
-use crate::message::{DeadLetter, Message};
+use crate::message::{DeadLetter, ENTRY, Message};
 use crate::redis::{CallError, Keeper, ManagedConnection, Reply, Store};
+use crate::source::Plan;
 
 mod burials;
 mod checkpoints;
 mod damage;
 mod effects;
+mod entries;
 mod giving_way;
 mod headers;
 mod judging;
@@ -165,6 +167,9 @@ impl Hand {
                     Fate::Snoozes(after, headers) => Some(Disposition::Snooze { after: ms(after), headers }),
                 };
                 part.settled.push(index);
+                if disposition.is_none() && held.message.is_of_open_entry() {
+                    settlement.ends.push(name.clone());
+                }
                 let not_done = |disposition| NotDone { name: name.clone(), index, disposition };
                 settlement.not_done.extend(disposition.map(not_done));
             }
@@ -428,6 +433,12 @@ fn messages(epoch: Epoch, first: u64, bodies: &[&str]) -> Vec<Message> {
     (first..).zip(bodies).map(|(id, body)| message(id, body)).collect()
 }
 
+/// Messages of a schedule entry that is open until they have an outcome.
+fn entry_messages(epoch: Epoch, first: u64, entry: &str, bodies: &[&str]) -> Vec<Message> {
+    let of_entry = |message: Message| message.with_header(ENTRY, entry).with_header("estafeta-tick", "1");
+    messages(epoch, first, bodies).into_iter().map(of_entry).collect()
+}
+
 /// A message for `submit`. If it has a key, its body decides whether it is equal to another one.
 fn draft(body: &str, key: Option<&str>) -> NewMessage {
     let message = Message::new(&RingName::sample(), 0, Epoch(0), 0, body.as_bytes().to_vec());
@@ -473,6 +484,8 @@ fn batch(epoch: Epoch, n: u64, messages: &[Message]) -> Dispatch<'_> {
         pack: crate::pack::MOST,
         checkpoint: None,
         ticks: &[],
+        entry: None,
+        plan: None,
         intervals: messages.len(),
         interval,
         catch_up: false,

@@ -25,7 +25,7 @@ async fn a_join_that_finds_a_key_of_another_type_names_it_and_writes_nothing() {
 async fn a_step_that_fails_on_a_key_of_another_type_writes_nothing() {
     let keys = Keys::new(&RingName::sample());
     let bench = TestBench::new().await;
-    let mut failed = [0; 20];
+    let mut failed = [0; 22];
     for (key, expected) in keys.fixed() {
         for (step, times) in failed.iter_mut().enumerate() {
             bench.ask::<()>(&["FLUSHALL"]);
@@ -90,14 +90,32 @@ async fn a_step_that_fails_on_a_key_of_another_type_writes_nothing() {
                 15 => bench.store.submit(&submission(1, &[single("d", "n")])).await.map(drop),
                 10 => bench.store.report(me, &failure(term.epoch, 1, 5)).await.map(drop),
                 17 => bench.store.pause(Activity::Both, None).await,
+                20 => {
+                    let plan = Plan::from([("nightly".to_owned(), "{}".to_owned())]);
+                    let ticks = [("nightly".to_owned(), 7)];
+                    let (entry, plan) = (Some("nightly"), Some(&plan));
+                    let moving = Dispatch { ticks: &ticks, entry, plan, ..batch(term.epoch, 1, &next) };
+                    bench.store.publish(me, &moving).await.map(drop)
+                }
+                21 => {
+                    // This message is open, and done.
+                    let hand = bench.store.keys().member(handler.incarnation);
+                    let open = "1 1 7 0 0 0 0 18 14:estafeta-entry1:nbody";
+                    bench.ask::<()>(&["HSET", &hand, "1", open]);
+                    before = bench.everything();
+                    let ends = vec!["1".to_owned()];
+                    let ending = Settlement { ends, ..bench.settlement(handler, 1, &[]) };
+                    bench.store.turn(handler.identity(), &ending, true).await.map(drop)
+                }
                 18 => {
                     let change = LimitChange { in_flight: Some(Some(5)), ..LimitChange::default() };
                     bench.store.limit(&change).await
                 }
                 _ => {
-                    // This burial returns one message and gives up another one.
+                    // This burial returns one message and gives up another one, which is open.
                     let hand = bench.store.keys().member(dead.incarnation);
-                    bench.ask::<()>(&["HSET", &hand, "9", "99 1 7 2 0 2 0 0 its last delivery"]);
+                    let spent = "99 1 7 2 0 2 0 18 14:estafeta-entry1:nits last delivery";
+                    bench.ask::<()>(&["HSET", &hand, "9", spent]);
                     before = bench.everything();
                     bench.store.bury(dead.incarnation, 0, GRACE, None).await.map(drop)
                 }
@@ -110,6 +128,12 @@ async fn a_step_that_fails_on_a_key_of_another_type_writes_nothing() {
     }
     assert!(failed[0] >= 4, "a turn meets ready, errors, ledger and journal: {failed:?}");
     assert!(failed[13] >= failed[1] + 2, "a publish that moves meets ticks and checkpoint: {failed:?}");
+    assert!(failed[20] >= failed[13] + 2, "that of a schedule also meets its two keys: {failed:?}");
+    assert!(failed[19] > failed[4], "a burial that gives up an open message meets its key: {failed:?}");
+    assert!(
+        failed[21] >= 4,
+        "a turn that ends an open message meets ready, ledger, journal, open: {failed:?}"
+    );
     let all: usize = failed.iter().sum();
     assert!(all > 30, "only {all} steps failed, are the keys still the right ones? {failed:?}");
 }

@@ -7,6 +7,7 @@ use redis::Cmd;
 use super::super::*;
 use super::call::Persona;
 use super::model::{ModelRate, ModelRing, Span};
+use super::simulated_node::ENTRIES;
 
 #[derive(Clone, Debug)]
 pub(super) enum Accident {
@@ -24,6 +25,8 @@ pub(super) enum Accident {
     Epoch(Option<u64>),
     /// The next tick is moved.
     Due(u64),
+    /// An open message of the first entry is lost, and Redis still has its id.
+    OpenLost,
     /// The window of a key ends.
     KeyEnded(&'static str),
     /// Time passes until these delayed messages are due. They are the earliest ones, in their order.
@@ -36,6 +39,8 @@ pub(super) enum Accident {
     Schema(Option<&'static str>),
 }
 
+/// The id of an open message that is lost. No story has so many messages.
+pub(super) const LOST_OPEN: u64 = 1_000_000;
 /// A time to which no story lasts. What was saved up of a rate does not grow before.
 const LATER: u64 = 9_999_999_999_999;
 
@@ -64,6 +69,7 @@ impl Accident {
             Self::Ahead(who, ms) => call.arg("ZADD").arg(&keys.members).arg("XX").arg(*ms).arg(who.name()),
             Self::Forgotten(who) => call.arg("DEL").arg(keys.member(who.incarnation())),
             Self::Epoch(epoch) => return set(&keys.epoch, epoch.map(|epoch| epoch.to_string())),
+            Self::OpenLost => call.arg("HSET").arg(&keys.open).arg(LOST_OPEN).arg(ENTRIES[0]),
             Self::KeyEnded(key) => call.arg("DEL").arg(keys.message_key(key)),
             Self::Due(due) => call.arg("HSET").arg(&keys.ledger).arg("due").arg(*due),
             Self::Passed(ids) => {
@@ -98,6 +104,9 @@ impl Accident {
             Self::Forgotten(who) => ring.forget(*who),
             Self::Epoch(epoch) => ring.epoch = *epoch,
             Self::Due(due) => ring.office.due = Some(*due),
+            Self::OpenLost => {
+                ring.open.insert(LOST_OPEN, ENTRIES[0]);
+            }
             Self::KeyEnded(key) => {
                 ring.keys.remove(key);
             }
@@ -125,6 +134,7 @@ impl Accident {
             Self::Epoch(None) => "epoch forgotten",
             Self::Epoch(Some(_)) => "epoch moved",
             Self::Due(_) => "due moved",
+            Self::OpenLost => "open message lost",
             Self::KeyEnded(_) => "key ended",
             Self::Passed(_) => "time passed",
             Self::PauseOver { .. } => "pause over",
@@ -151,6 +161,7 @@ impl fmt::Display for Accident {
             Self::Epoch(None) => f.write_str("Redis forgets the last epoch"),
             Self::Epoch(Some(epoch)) => write!(f, "Redis comes back with epoch {epoch}"),
             Self::Due(due) => write!(f, "the next tick is now at {due}"),
+            Self::OpenLost => write!(f, "an open message of '{}' is lost", ENTRIES[0]),
             Self::KeyEnded(key) => write!(f, "the window of key '{key}' ends"),
             Self::Passed(ids) => write!(f, "time passes, and {ids:?} are due"),
             Self::RateOpens(_) => f.write_str("time passes, and the rate allows a message"),

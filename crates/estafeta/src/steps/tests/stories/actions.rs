@@ -1,7 +1,7 @@
 //! Turns the steps of a story into calls, according to what the simulated nodes know at that point.
 
 use super::super::{Duties, MemberKind, MessageRef, NEVER};
-use super::accident::Accident;
+use super::accident::{Accident, LOST_OPEN};
 use super::call::{GRACE_MS, Persona, StoryCall};
 use super::simulated_node::SimulatedNode;
 use super::simulated_publisher::{KEYS, PUBLISHERS};
@@ -45,11 +45,15 @@ impl StoryRun<'_> {
             StoryStep::Report { node, in_a_row, answered } => {
                 self.by_leader(node, |node| node.report(in_a_row), answered)
             }
-            StoryStep::Publish { node, count, moves, room, flaw, answered } => self.by_leader(
-                node,
-                |node| node.publish(count, moves, room, flaw, interval(room)),
-                answered && flaw.is_none(),
-            ),
+            StoryStep::Publish { node, count, moves, room, flaw, answered } => {
+                // A generator finds out that the message with this id is gone.
+                let is_open = self.model.open.keys().any(|id| *id != LOST_OPEN);
+                self.by_leader(
+                    node,
+                    |node| node.publish([count, moves, room], flaw, interval(room), is_open),
+                    answered && flaw.is_none(),
+                )
+            }
             StoryStep::Submit { publisher, count, choices, room, answered } => {
                 let publisher = publisher_of(publisher);
                 let call = self.publishers[publisher].submit(publisher, count, choices, room);
@@ -284,6 +288,7 @@ impl StoryRun<'_> {
                 let key = KEYS[usize::from(which) % KEYS.len()];
                 self.model.keys.contains_key(key).then_some(Accident::KeyEnded(key))
             }
+            StoryStep::LoseOpen => Some(Accident::OpenLost),
             StoryStep::Pass { count } => {
                 let waiting = self.model.later.len();
                 (waiting > 0).then(|| Accident::Passed(self.model.earliest(usize::from(count) % waiting + 1)))

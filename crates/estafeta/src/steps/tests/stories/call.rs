@@ -149,6 +149,9 @@ pub(super) struct Publication {
     /// What moves with the messages.
     pub checkpoint: Option<String>,
     pub ticks: Vec<(String, u64)>,
+    /// The schedule entry that is open until these messages have an outcome.
+    pub entry: Option<&'static str>,
+    pub plan: Option<Plan>,
     pub intervals: usize,
     pub interval: u64,
     pub catch_up: bool,
@@ -300,7 +303,11 @@ impl Publication {
     fn build(&self, keys: &Keys) -> Call {
         let epoch = Epoch(self.epoch);
         let message = |(id, body): (u64, &Vec<u8>)| {
-            Message::new(&RingName::sample(), id, epoch, PUBLISHED_MS, body.clone())
+            let message = Message::new(&RingName::sample(), id, epoch, PUBLISHED_MS, body.clone());
+            match self.entry {
+                Some(entry) => message.with_header(ENTRY, entry),
+                None => message,
+            }
         };
         let messages: Vec<Message> = (self.first..).zip(&self.bodies).map(message).collect();
         let dispatch = Dispatch {
@@ -311,6 +318,8 @@ impl Publication {
             pack: crate::pack::MOST,
             checkpoint: self.checkpoint.as_ref().map(String::as_bytes),
             ticks: &self.ticks,
+            entry: self.entry,
+            plan: self.plan.as_ref(),
             intervals: self.intervals,
             interval: Duration::from_millis(self.interval),
             catch_up: self.catch_up,
@@ -349,6 +358,12 @@ impl fmt::Display for StoryCall {
                 }
                 for (name, ms) in &publication.ticks {
                     write!(f, ", tick {ms} of '{name}'")?;
+                }
+                if let Some(entry) = &publication.entry {
+                    write!(f, ", open messages of '{entry}'")?;
+                }
+                if let Some(plan) = &publication.plan {
+                    write!(f, ", plan {plan:?}")?;
                 }
                 write!(f, ", room {max_waiting}, limit {limit})")
             }
@@ -404,6 +419,9 @@ impl fmt::Display for Asks {
                     write!(f, ", {name} at {index} sleeps {after:?} with the headers {headers:?}")?;
                 }
             }
+        }
+        if !self.settlement.ends.is_empty() {
+            write!(f, ", the open messages {} are done", self.settlement.ends.join(" "))?;
         }
         for MessageEffects { name, index, effects, .. } in &self.settlement.effects {
             write!(f, ", {name} at {index} has {:?}", effects.0)?;

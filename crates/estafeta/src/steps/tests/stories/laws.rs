@@ -19,7 +19,7 @@ use hands::{StoredMessage, claim_of, hand_in, held_in};
 pub(super) use hands::{accompanied, reused_claims, settled_unseen};
 pub(super) use limits::{beyond_limits, brakes, is_closed, worked_in_pause};
 pub(super) use line::{must_wake, stands_ahead, untold};
-pub(super) use publishing::{Receipts, moved_apart};
+pub(super) use publishing::{Receipts, moved_apart, wrong_open, wrong_plan};
 
 /// The laws that the keyspace breaks. Redis only counts errors that were taken, so `taken` lists their ids. If there is
 /// no journal, `done` lists the messages that were handled without an error. `claimed` lists every message that was ever

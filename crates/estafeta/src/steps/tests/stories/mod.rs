@@ -47,7 +47,7 @@ const WORKERS: u64 = 2;
 /// How often each kind in [`ANSWERS`] must occur.
 const OFTEN: u64 = 50;
 /// Every answer that a script can give, and the effects and accidents that must occur.
-const ANSWERS: [(&str, &str); 106] = [
+const ANSWERS: [(&str, &str); 113] = [
     ("join", "joined"),
     ("join", "schema"),
     ("join", "application"),
@@ -128,6 +128,12 @@ const ANSWERS: [(&str, &str); 106] = [
     ("effect", "checkpoint moved"),
     ("effect", "ticks moved"),
     ("effect", "published without messages"),
+    ("effect", "open messages published"),
+    ("effect", "open message done"),
+    ("effect", "open message became an error"),
+    ("effect", "open message postponed"),
+    ("effect", "lost open message removed"),
+    ("effect", "plan replaced"),
     ("effect", "published for later"),
     ("effect", "effects applied"),
     ("effect", "bad effect"),
@@ -154,6 +160,7 @@ const ANSWERS: [(&str, &str); 106] = [
     ("accident", "epoch moved"),
     ("accident", "due moved"),
     ("accident", "key ended"),
+    ("accident", "open message lost"),
 ];
 
 #[test]

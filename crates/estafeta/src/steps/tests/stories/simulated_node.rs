@@ -9,6 +9,7 @@ use super::call::{Asks, Persona, Publication, Settles, StoryCall, ids_in};
 use super::step::Flaw;
 use crate::effects::Effect;
 use crate::identity::Epoch;
+use crate::message::{ENTRY, Message};
 use crate::steps::{Known, SUSPICIOUS, Settlement};
 
 pub(super) struct SimulatedNode {
@@ -49,13 +50,23 @@ pub(super) const BODIES: [&[u8]; 6] =
 const HEADERS: [&[u8]; 3] = [b"", b"14:estafeta-carry3:abc", b"1:a5: 1 2 "];
 /// How long messages wait. None of them is due while a story lasts, unless time passes.
 const WAITS: [u64; 4] = [0, 3_600_000, 7_200_000, 5_000_000];
-/// The names of schedule entries.
-const ENTRIES: [&str; 2] = ["nightly", "0 1"];
+/// The names of schedule entries. The first one skips ticks while messages of an earlier one are open.
+pub(super) const ENTRIES: [&str; 2] = ["nightly", "0 1"];
 const REASONS: [&str; 4] = ["no good", "", "2 no good", "!1 1 2 no body"];
 
 /// A choice for the message at this place that says nothing about the fates of its neighbours.
 fn mixed(fates: u64, at: usize) -> u64 {
     (fates ^ (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 40
+}
+
+/// A snooze keeps the header of an open message.
+fn headers_of_snooze(message: &Message, headers: &[u8]) -> Vec<u8> {
+    let mut block = Vec::new();
+    if let Some(entry) = message.headers().get(ENTRY).filter(|_| !headers.is_empty()) {
+        block.extend(format!("14:{ENTRY}{}:{entry}", entry.len()).as_bytes());
+    }
+    block.extend(headers);
+    block
 }
 
 /// The ring to which some messages are forwarded.
@@ -140,8 +151,15 @@ impl SimulatedNode {
         StoryCall::Report { me: self.persona, epoch, n, in_a_row: in_a_row.into(), reason }
     }
 
-    /// `moves` has a bit for the checkpoint, and one for each tick.
-    pub fn publish(&mut self, count: u8, moves: u8, room: u8, flaw: Flaw, interval: u64) -> StoryCall {
+    /// `moves` has a bit for the checkpoint, one for each tick, one for the plan, and one if the messages are those of an
+    /// entry that may be open. `is_open` is whether it is.
+    pub fn publish(
+        &mut self,
+        [count, moves, room]: [u8; 3],
+        flaw: Flaw,
+        interval: u64,
+        is_open: bool,
+    ) -> StoryCall {
         let me = self.persona;
         // A node that was never in office has no epoch. It may try to publish all the same.
         let (epoch, n, first) =
@@ -154,6 +172,11 @@ impl SimulatedNode {
             [body, format!("#{}", first + u64::from(index)).as_bytes()].concat()
         };
         let ticks = (1..).zip(ENTRIES).filter(|(bit, _)| moves >> bit & 1 == 1);
+        let is_of_entry = moves >> 4 & 1 == 1;
+        // While its messages are open, the tick of an entry has none.
+        let count = if is_of_entry && is_open { 0 } else { count };
+        let plan =
+            || (0..u64::from(room % 3)).map(|at| (ENTRIES[at as usize % 2].to_owned(), format!("{n}.{at}")));
         let fresh = Publication {
             me,
             epoch,
@@ -163,7 +186,13 @@ impl SimulatedNode {
             // No two publishes of a story leave the same values.
             checkpoint: (moves & 1 == 1).then(|| format!("{epoch}.{n}.{first}.{count}")),
             ticks: ticks.map(|(bit, name)| (name.to_owned(), 1000 * (first + n) + bit)).collect(),
-            intervals: if moves == 0 { count.into() } else { 1 },
+            entry: (is_of_entry && !is_open).then_some(ENTRIES[0]),
+            plan: (moves >> 3 & 1 == 1).then(|| plan().collect()),
+            intervals: match moves {
+                0 => count.into(),
+                8 => 0,
+                _ => 1,
+            },
             interval,
             catch_up: room.is_multiple_of(2),
             max_waiting: 4 + u64::from(room % 12),
@@ -178,7 +207,8 @@ impl SimulatedNode {
             }
             Flaw::Behind => Publication { epoch: epoch - 1, ..fresh },
             Flaw::Beyond => Publication { first: first + 1, ..fresh },
-            Flaw::TooMany => Publication { n: n + 1, ..fresh },
+            // Such a call may arrive when the entry is open.
+            Flaw::TooMany => Publication { n: n + 1, entry: None, ..fresh },
         };
         StoryCall::Publish(flawed)
     }
@@ -200,7 +230,10 @@ impl SimulatedNode {
             4..=6 => Fate::Affects(effects(mixed(fates, at), held[at].message.id)),
             7..=10 => Fate::Fails(REASONS[at % 4].into()),
             11..=12 => Fate::Retries(WAITS[(at + fates as usize) % 4]),
-            13..=14 => Fate::Snoozes(WAITS[(at + fates as usize) % 4], HEADERS[at % 3].into()),
+            13..=14 => {
+                let headers = headers_of_snooze(&held[at].message, HEADERS[at % 3]);
+                Fate::Snoozes(WAITS[(at + fates as usize) % 4], headers)
+            }
             _ => Fate::Returns,
         };
         let gone = |at: &usize| !matches!(fate(*at), Fate::Stays);

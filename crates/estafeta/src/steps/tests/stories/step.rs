@@ -53,7 +53,8 @@ pub(super) enum StoryStep {
     Publish {
         node: u8,
         count: u8,
-        /// What moves with the messages: one bit for the checkpoint, and one for each tick.
+        /// What moves with the messages: one bit for the checkpoint, one for each tick, one for the plan, and one if they
+        /// are open messages of an entry.
         moves: u8,
         room: u8,
         flaw: Flaw,
@@ -155,6 +156,8 @@ pub(super) enum StoryStep {
     MoveDue {
         ahead: bool,
     },
+    /// An open message is lost, and its id stays.
+    LoseOpen,
     /// The window of a key ends.
     EndKey {
         which: u8,
@@ -265,6 +268,7 @@ fn step() -> impl Strategy<Value = StoryStep> {
         1 => one().prop_map(|how| StoryStep::LoseEpoch { how }),
         1 => any::<bool>().prop_map(|ahead| StoryStep::MoveDue { ahead }),
         2 => one().prop_map(|which| StoryStep::EndKey { which }),
+        1 => Just(StoryStep::LoseOpen),
         6 => one().prop_map(|count| StoryStep::Pass { count }),
         3 => any::<bool>().prop_map(|handling| StoryStep::PauseOver { handling }),
         6 => Just(StoryStep::RateOpens),
@@ -274,7 +278,7 @@ fn step() -> impl Strategy<Value = StoryStep> {
 
 /// Most publishes move nothing besides their messages.
 fn moves() -> impl Strategy<Value = u8> {
-    prop_oneof![2 => Just(0), 1 => 0..8_u8]
+    prop_oneof![2 => Just(0), 1 => 0..32_u8, 1 => 16..20_u8]
 }
 
 fn missed() -> impl Strategy<Value = SeenAbsent> {

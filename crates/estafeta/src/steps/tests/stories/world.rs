@@ -63,6 +63,8 @@ pub(super) struct StoryRun<'a> {
     pub top_epoch: u64,
     /// Every message that was ever claimed.
     claimed: BTreeSet<u64>,
+    /// Every message that was ever an error.
+    failed: BTreeSet<u64>,
     found: Keyspace,
     /// How many changes Redis has counted so far.
     changes: u64,
@@ -100,6 +102,7 @@ impl StoryEnv {
             tries: 0,
             top_epoch: 0,
             claimed: BTreeSet::new(),
+            failed: BTreeSet::new(),
             found: Keyspace::new(),
             changes: self.changes(),
             lines: Vec::new(),
@@ -357,6 +360,9 @@ impl StoryRun<'_> {
             broken.extend(laws::beyond_limits(keys, before, &self.found));
             broken.extend(laws::effects_without_settle(keys, call, before, &self.found, done));
             broken.extend(laws::moved_apart(keys, call, answer, before, &self.found));
+            broken.extend(laws::wrong_plan(keys, call, answer, before, &self.found));
+            self.failed.extend(keyspace::list(&self.found, &keys.errors).iter().flat_map(|it| ids_in(it)));
+            broken.extend(laws::wrong_open(keys, &self.found, &self.failed));
             if answer.refuses() {
                 broken.extend(laws::written_by_refusal(keys, call, answer, before, &self.found));
             }

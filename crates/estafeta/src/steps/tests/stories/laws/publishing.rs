@@ -2,7 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::keys::Keys;
+use super::delayed_in;
+use super::hands::hand_in;
+use crate::keys::{Keys, RingName};
+use crate::message::{ENTRY, Message};
+use crate::steps::tests::stories::accident::LOST_OPEN;
 use crate::steps::tests::stories::answer::Answer;
 use crate::steps::tests::stories::call::{StoryCall, ids_in};
 use crate::steps::tests::stories::keyspace::{Keyspace, list, table};
@@ -42,6 +46,39 @@ pub(in super::super) fn moved_apart(
         ));
     }
     broken
+}
+
+/// The messages of schedule entries that wait, are delayed or in flight are open, and no others. An error that a user
+/// retried is not open again. `failed` lists every message that ever was an error.
+pub(in super::super) fn wrong_open(keys: &Keys, found: &Keyspace, failed: &BTreeSet<u64>) -> Option<String> {
+    let hands = found.iter().filter(|(key, _)| key.contains(":member:"));
+    let held = hands.flat_map(|(_, member)| hand_in(member)).map(|(_, element)| element.as_bytes().to_vec());
+    let all = list(found, &keys.ready).iter().cloned().chain(delayed_in(keys, found)).chain(held);
+    let singles = all.filter(|element| !element.starts_with(b"*"));
+    let messages = singles.map(|element| Message::parse(&RingName::sample(), element.into()));
+    let expected: BTreeMap<String, String> = messages
+        .filter(|message| !failed.contains(&message.id))
+        .filter_map(|message| Some((message.id.to_string(), message.headers().get(ENTRY)?.to_owned())))
+        .collect();
+    let mut open = table(found, &keys.open);
+    open.remove(&LOST_OPEN.to_string());
+    (open != expected).then(|| format!("messages without an outcome are open: {open:?} for {expected:?}"))
+}
+
+/// Reports if the plan of a schedule changed without a publish that names it.
+pub(in super::super) fn wrong_plan(
+    keys: &Keys,
+    call: &StoryCall,
+    answer: &Answer,
+    before: &Keyspace,
+    after: &Keyspace,
+) -> Option<String> {
+    let mut expected = table(before, &keys.schedule);
+    if let (StoryCall::Publish(publication), Answer::Published { .. }) = (call, answer) {
+        expected = publication.plan.clone().unwrap_or(expected);
+    }
+    let plan = table(after, &keys.schedule);
+    (plan != expected).then(|| format!("the plan is that of the last publish: {plan:?} is not {expected:?}"))
 }
 
 /// What publishers were told, as a second opinion about keys and repeats.

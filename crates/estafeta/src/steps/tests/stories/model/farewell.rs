@@ -113,6 +113,7 @@ impl ModelRing {
             let ids = ids.join(" ");
             self.journal.push(format!("ids|{ids}|errors|{ids}|member|{}", member.number));
         }
+        spent.iter().for_each(|message| self.end(message.id, "open message given up"));
         self.errors.extend(spent.into_iter().map(|message| Failed {
             message: ModelMessage { deaths: message.deaths + 1, ..message },
             failed_ms: clock.now(),

@@ -59,6 +59,8 @@ impl ModelRing {
         put(&keys.checkpoint, Content::row(self.checkpoint.as_deref()));
         put(&keys.ticks, Content::table(&self.ticks));
         put(&keys.singles, Content::table(&self.singles));
+        put(&keys.open, Content::table(&self.open));
+        put(&keys.schedule, Content::table(&self.plan));
         put(&keys.errors, Content::row(self.errors.iter().map(Failed::element)));
         put(&keys.events, Content::row(self.events.iter().map(String::as_str)));
         put(&keys.journal, Content::row(self.journal.iter().map(String::as_str)));

@@ -29,6 +29,8 @@ pub(super) use line::Called;
 use submission::{LastCall, TakenKey};
 pub(super) use time::{ModelClock, Span};
 
+use crate::source::Plan;
+
 #[derive(Clone, Default)]
 pub(super) struct ModelRing {
     pub schema: Option<&'static str>,
@@ -52,6 +54,10 @@ pub(super) struct ModelRing {
     /// What the last generators left for the next one: where to continue, and the last tick of each schedule entry.
     pub checkpoint: Option<String>,
     pub ticks: BTreeMap<String, u64>,
+    /// The messages of schedule entries that have no outcome yet, and the entry of each.
+    pub open: BTreeMap<u64, &'static str>,
+    /// The definition of each schedule entry.
+    pub plan: Plan,
     pub ledger: BTreeMap<&'static str, u64>,
     pub events: Vec<String>,
     pub journal: Vec<String>,
@@ -269,6 +275,13 @@ impl ModelRing {
 
     fn add(&mut self, name: &'static str, count: usize) {
         *self.ledger.entry(name).or_default() += count as u64;
+    }
+
+    /// A message got its outcome. If it was open, it is so no longer.
+    fn end(&mut self, id: u64, how: &'static str) {
+        if self.open.remove(&id).is_some() {
+            self.effects.push(how);
+        }
     }
 
     fn announce(&mut self, event: String) {

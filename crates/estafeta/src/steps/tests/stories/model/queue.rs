@@ -45,15 +45,19 @@ impl ModelRing {
             self.office.renumbered = Some((call.epoch, call.n, first));
             self.effects.push("numbered anew");
         }
-        let pack = (count > 1).then_some(first);
+        let headers = call.entry.map(|entry| format!("14:estafeta-entry{}:{entry}", entry.len()));
+        let headers = headers.unwrap_or_default().into_bytes();
+        // A message with headers is alone in its element.
+        let pack = (count > 1 && headers.is_empty()).then_some(first);
         let message = |(id, body): (u64, &Vec<u8>)| ModelMessage {
             pack,
+            headers: headers.clone(),
             ..ModelMessage::new(id, call.epoch, PUBLISHED_MS, body.clone())
         };
         let was_empty = self.ready.is_empty();
         self.ready.extend((first..).zip(&call.bodies).map(message));
         self.add("published", count);
-        self.move_along(call);
+        self.move_along(call, first);
         let generator = self.members.get_mut(&call.me.index).expect("whoever leads is a member");
         if !generator.is_forgotten {
             *generator.generated.get_or_insert(0) += count as u64;
@@ -66,8 +70,8 @@ impl ModelRing {
         Answer::Published { first, due }
     }
 
-    /// The checkpoint and the ticks move with the messages of their publish.
-    fn move_along(&mut self, call: &Publication) {
+    /// The checkpoint and what belongs to a schedule move with the messages of their publish.
+    fn move_along(&mut self, call: &Publication, first: u64) {
         if let Some(checkpoint) = &call.checkpoint {
             self.checkpoint = Some(checkpoint.clone());
             self.effects.push("checkpoint moved");
@@ -75,6 +79,17 @@ impl ModelRing {
         if !call.ticks.is_empty() {
             self.ticks.extend(call.ticks.iter().cloned());
             self.effects.push("ticks moved");
+        }
+        if let Some(entry) = call.entry {
+            let before = self.open.len();
+            self.open.retain(|_, other| *other != entry);
+            self.effects.extend((self.open.len()..before).map(|_| "lost open message removed"));
+            self.open.extend((first..).take(call.bodies.len()).map(|id| (id, entry)));
+            self.effects.push("open messages published");
+        }
+        if let Some(plan) = &call.plan {
+            self.plan = plan.clone();
+            self.effects.push("plan replaced");
         }
         if call.bodies.is_empty() {
             self.effects.push("published without messages");
@@ -356,6 +371,9 @@ impl ModelRing {
             let (.., message) = settled.iter().find(at).expect("what is not done was settled");
             let message = ModelMessage { pack: None, ..message.clone() };
             let deliveries = message.deliveries + 1;
+            if self.open.contains_key(&message.id) && !matches!(other.disposition, Disposition::Fail { .. }) {
+                self.effects.push("open message postponed");
+            }
             match &other.disposition {
                 Disposition::Fail { reason } => {
                     failed_ids.push(message.id);
@@ -387,6 +405,10 @@ impl ModelRing {
             settled.iter().map(|(.., message)| message.id).filter(|id| !comes_again(*id)).collect();
         let ids: Vec<_> = over.iter().map(ToString::to_string).collect();
         let total = over.len();
+        for id in &over {
+            let has_failed = failed_ids.contains(id);
+            self.end(*id, if has_failed { "open message became an error" } else { "open message done" });
+        }
         self.done.extend(over.into_iter().filter(|id| !failed_ids.contains(id)));
         self.add("done", total - failed_ids.len());
         self.add("failed", failed_ids.len());
@@ -488,6 +510,9 @@ fn next_due(due: u64, call: &Publication, now: u64) -> u64 {
     let interval = call.interval;
     if interval == 0 {
         return due;
+    }
+    if call.intervals == 0 {
+        return due.min(now + interval);
     }
     let due = due.min(now + interval) + interval * call.intervals as u64;
     let was_missed = due + LATE_MS < now;
