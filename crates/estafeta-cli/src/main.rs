@@ -112,6 +112,7 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         Command::Rings(output) => commands::rings::run(&reach, output.json),
         Command::CleanTemp(output) => commands::clean_temp::run(&reach, output.json),
         Command::Checkpoint(command) => commands::checkpoint::run(&reach, command),
+        Command::Schedule(args) => commands::schedule::run(&reach, &args),
         Command::Pause(args) => commands::pause::pause(&reach, &args),
         Command::Resume(args) => commands::pause::resume(&reach, &args),
         Command::Limit(args) => commands::limit::run(&reach, &args),

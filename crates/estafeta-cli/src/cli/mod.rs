@@ -14,6 +14,7 @@ mod reach;
 mod redis;
 mod results;
 mod run;
+mod schedule;
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -33,6 +34,7 @@ pub use reach::{DATABASES, DEFAULT_HOST, DEFAULT_PORT, DEFAULT_RING, LogFormat, 
 pub use redis::RedisCommand;
 pub use results::ResultsArgs;
 pub use run::{DEFAULT_ERROR_RATE, DEFAULT_WORK_PER_CHAR, RunArgs};
+pub use schedule::ScheduleArgs;
 
 /// One elected producer and any number of workers on the Redis you already run.
 ///
@@ -205,6 +207,15 @@ Examples:
   estafeta checkpoint clear --ring orders"
     )]
     Checkpoint(CheckpointCommand),
+    /// Print the schedule of a ring, and when each entry comes next
+    ///
+    /// The schedule is that of the last generator. Times are in the zone of their entry, after the time of Redis. Fails if
+    /// the last generator had no schedule.
+    #[command(after_help = "\
+Examples:
+  estafeta schedule --ring reports
+  estafeta schedule --ring reports --count 1 --json | jq -r .upcoming[0].time")]
+    Schedule(ScheduleArgs),
     /// Limit how many messages a ring handles at once, and how fast
     ///
     /// The limits hold for all nodes together. Nodes that hold more messages than the new limit finish them first.

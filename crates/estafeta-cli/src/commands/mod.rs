@@ -17,6 +17,7 @@ pub mod reset;
 pub mod results;
 pub mod rings;
 pub mod run;
+pub mod schedule;
 pub mod status;
 pub mod upgrade;
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::support::{ProgramRing, SOON, reports, run};
 
 /// Every command that has a help page.
-const COMMANDS: [&str; 23] = [
+const COMMANDS: [&str; 24] = [
     "",
     "run",
     "monitor",
@@ -26,6 +26,7 @@ const COMMANDS: [&str; 23] = [
     "errors retry",
     "errors drop",
     "results",
+    "schedule",
     "status",
     "cleanTemp",
     "pause",
@@ -56,7 +57,7 @@ fn exit_codes_match_the_golden_file() {
     let url = ring.redis.url();
     let nowhere = ["--redis", "redis://127.0.0.1:1"];
     let here = ["--redis", url.as_str()];
-    let cases: [(&str, &[&str], &[&str]); 37] = [
+    let cases: [(&str, &[&str], &[&str]); 39] = [
         ("an unknown command", &["dance"], &[]),
         ("an unknown option", &["status", "--dance"], &[]),
         ("a value out of range", &["run", "--lease", "1ms"], &here),
@@ -69,6 +70,7 @@ fn exit_codes_match_the_golden_file() {
         ("getErrors of a ring that does not exist", &["getErrors"], &here),
         ("errors count of a ring that does not exist", &["errors", "count"], &here),
         ("results of a ring that does not exist", &["results"], &here),
+        ("schedule of a ring that does not exist", &["schedule"], &here),
         ("cleanTemp of a ring that does not exist", &["cleanTemp"], &here),
         ("reset --yes of a ring that does not exist", &["reset", "--yes"], &here),
         ("reset --yes --force of a ring that does not exist", &["reset", "--yes", "--force"], &here),
@@ -90,6 +92,7 @@ fn exit_codes_match_the_golden_file() {
         ("errors retry of an unknown id", &["errors", "retry", "7"], &here),
         ("results without results", &["results"], &here),
         ("results of an unknown id", &["results", "7"], &here),
+        ("schedule of a ring without one", &["schedule"], &here),
         ("cleanTemp", &["cleanTemp"], &here),
         ("upgrade", &["upgrade"], &here),
         ("reset without a terminal", &["reset"], &here),

@@ -42,6 +42,7 @@ mod reset;
 mod results;
 mod safety;
 mod scarce;
+mod schedule;
 mod settings;
 mod status;
 mod stopping;

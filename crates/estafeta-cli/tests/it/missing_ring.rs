@@ -8,7 +8,7 @@ fn a_command_on_a_ring_that_does_not_exist_fails_and_names_the_ring_and_its_redi
     let ring = ProgramRing::new();
     ring.plant_errors(1..=3, |_| b"body".to_vec());
     let url = ring.redis.url();
-    let commands: [&[&str]; 20] = [
+    let commands: [&[&str]; 22] = [
         &["status"],
         &["errors", "list"],
         &["errors", "list", "--json"],
@@ -25,6 +25,8 @@ fn a_command_on_a_ring_that_does_not_exist_fails_and_names_the_ring_and_its_redi
         &["pause"],
         &["resume", "--json"],
         &["limit"],
+        &["schedule"],
+        &["schedule", "--json"],
         &["upgrade"],
         &["upgrade", "--json"],
         &["reset"],
