@@ -35,6 +35,8 @@
 //! Everything that matters happens in Redis, in Lua scripts, one atomic step per script. `docs/protocol.md` in the
 //! repository describes how they fit together and what is promised.
 
+#![warn(missing_debug_implementations)]
+
 /// Compiles every Rust block of the pages.
 #[cfg(doctest)]
 mod pages {

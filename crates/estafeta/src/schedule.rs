@@ -18,6 +18,7 @@ mod definition;
 mod timing;
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -34,7 +35,7 @@ use crate::node::RingView;
 use crate::source::{MAX_TICKS, Made, Plan, Progress, RawBatch, Source, SourceMessage};
 pub use definition::{Definition, Times};
 pub(crate) use timing::Rhythm;
-use timing::Timing;
+use timing::{LATE_MS, Timing};
 
 /// When the elected node publishes which messages: one or more named entries.
 ///
@@ -59,6 +60,12 @@ pub struct Schedule<T = ()> {
     entries: Vec<Entry<T>>,
 }
 
+impl<T> fmt::Debug for Schedule<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.entries.iter().map(|entry| &entry.timing.name)).finish()
+    }
+}
+
 struct Entry<T> {
     timing: Timing,
     make: Box<dyn FnMut(Tick) -> Vec<T> + Send>,
@@ -68,6 +75,12 @@ struct Entry<T> {
 /// completes it.
 #[must_use = "an entry without messages does nothing"]
 pub struct ScheduleEntry(Timing);
+
+impl fmt::Debug for ScheduleEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ScheduleEntry").field(&self.0.name).finish()
+    }
+}
 
 /// What happens to ticks that were missed because no node was in office, Redis was away, or the ring was full or paused.
 /// A tick that is at most 5 s late is not missed.
@@ -213,6 +226,28 @@ impl<T> Schedule<T> {
     }
 }
 
+/// A tick that an entry publishes next, and when.
+#[derive(Debug, PartialEq, Eq)]
+struct NextTick {
+    due: u64,
+    tick: u64,
+    index: usize,
+}
+
+impl<T> Schedule<T> {
+    /// The tick that is published next. Of several that are due, those that are in time come first. So an entry that makes
+    /// up for many missed ticks does not hold up the others.
+    fn next_tick(&self, now: u64) -> Option<NextTick> {
+        let upcoming = self.entries.iter().enumerate().filter_map(|(index, entry)| {
+            let (due, tick) = entry.timing.upcoming(now)?;
+            Some(NextTick { due, tick, index })
+        });
+        upcoming.min_by_key(|&NextTick { due, tick, index }| {
+            (due.max(now), tick.saturating_add(LATE_MS) < now, due, index)
+        })
+    }
+}
+
 impl<T: Serialize + Send + 'static> Source for Schedule<T> {
     async fn open(&mut self, from: &Progress) -> Result<(), Failure> {
         for Entry { timing, .. } in &mut self.entries {
@@ -241,9 +276,7 @@ impl<T: Serialize + Send + 'static> Source for Schedule<T> {
         }
         loop {
             let now = ring.clock.borrow_and_update().ms_at(Instant::now());
-            let next = self.entries.iter().enumerate();
-            let next = next.filter_map(|(index, entry)| Some((entry.timing.upcoming(now)?, index)));
-            let Some(((due, tick), index)) = next.min() else {
+            let Some(NextTick { due, tick, index }) = self.next_tick(now) else {
                 return std::future::pending().await;
             };
             if due <= now {
@@ -251,7 +284,7 @@ impl<T: Serialize + Send + 'static> Source for Schedule<T> {
                 if entry.skips() && ring.is_open(&entry.timing.name).await? {
                     return Ok(Made::Batch(entry.skip(tick)));
                 }
-                let made = entry.publish(tick);
+                let made = entry.publish(tick, ring.max_waiting);
                 match &made {
                     Ok(_) => entry.timing.succeed(),
                     Err(_) => entry.timing.rest(now),
@@ -274,7 +307,7 @@ impl<T: Serialize + 'static> Entry<T> {
     }
 
     /// The messages of a tick.
-    fn publish(&mut self, ms: u64) -> Result<RawBatch, Failure> {
+    fn publish(&mut self, ms: u64, max_waiting: u64) -> Result<RawBatch, Failure> {
         let name = Arc::clone(&self.timing.name);
         let failed = |reason: &str| Failure::new(format_args!("schedule entry '{name}': {reason}"));
         let tick = Tick { name: Arc::clone(&name), ms };
@@ -296,7 +329,7 @@ impl<T: Serialize + 'static> Entry<T> {
             entry: self.skips().then(|| name.to_string()),
             ..RawBatch::default()
         };
-        batch.check(usize::MAX, u64::MAX).map_err(|failure| failed(failure.reason()))?;
+        batch.check(usize::MAX, max_waiting).map_err(|failure| failed(failure.reason()))?;
         self.timing.last = Some(ms);
         Ok(batch)
     }
@@ -312,7 +345,6 @@ impl<T: Serialize + 'static> Entry<T> {
 mod tests {
     use jiff::Timestamp;
 
-    use super::timing::LATE_MS;
     use super::*;
 
     fn ms(time: &str) -> u64 {
@@ -379,8 +411,38 @@ mod tests {
     }
 
     #[test]
+    fn a_tick_in_time_comes_before_the_missed_ticks_of_another_entry() {
+        let now = ms("2027-01-01T15:30:00Z");
+        let seconds = Schedule::every("seconds", Duration::from_secs(1)).unwrap().missed(Missed::All);
+        let minutes = Schedule::every("minutes", Duration::from_secs(60)).unwrap();
+        let mut schedule = seconds.body(()).and(minutes.body(()));
+        schedule.entries[0].timing.last = Some(now - 3_600_000);
+        schedule.entries[1].timing.last = Some(now - 60_000);
+        assert_eq!(schedule.next_tick(now), Some(NextTick { due: now, tick: now, index: 1 }));
+        schedule.entries[1].timing.last = Some(now);
+        let missed = now - 3_599_000;
+        assert_eq!(schedule.next_tick(now), Some(NextTick { due: missed, tick: missed, index: 0 }));
+    }
+
+    #[test]
+    fn an_interval_goes_on_after_a_clock_that_was_ahead_is_set_right() {
+        let now = ms("2027-01-01T15:30:00Z");
+        let every = Schedule::every("x", Duration::from_secs(60)).unwrap();
+        assert_eq!(every.0.next(now + 3_600_000, now), Some(now + 60_000));
+        assert_eq!(every.0.next(now + 60_000, now), Some(now + 120_000), "one interval may be ahead");
+    }
+
+    #[test]
+    fn an_entry_with_more_messages_than_may_wait_fails_alone_and_by_its_name() {
+        let mut crowd = Schedule::every("crowd", Duration::from_secs(1)).unwrap().each(|_| [1, 2, 3]);
+        let failure = crowd.entries[0].publish(1, 2).unwrap_err();
+        assert!(failure.reason().starts_with("schedule entry 'crowd': "), "{failure}");
+        assert!(crowd.entries[0].publish(1, 3).is_ok());
+    }
+
+    #[test]
     fn what_can_never_come_is_refused_with_one_clear_error() {
-        let error = |entry: Result<ScheduleEntry>| entry.err().expect("an error").to_string();
+        let error = |entry: Result<ScheduleEntry>| entry.expect_err("an error").to_string();
         let second = Duration::from_secs(1);
         let cases = [
             (

@@ -3,7 +3,7 @@
 use estafeta_testbed::{Clock, RedisServer};
 use serde_json::{Value, json};
 
-use crate::support::TestRing;
+use crate::support::ProgramRing;
 
 /// 2027-03-27 12:00 UTC. The clocks of Berlin go forward in the following night.
 const NOON: i64 = 1_806_148_800;
@@ -14,10 +14,10 @@ const HOURLY: &str = r#"{"everyMs":3600000,"missed":"skip","maxAgeMs":86400000,"
 const TIDES: &str = r#"{"moon":"full","missed":"skip","maxAgeMs":0,"overlap":"queue"}"#;
 
 /// A ring whose Redis lives on that day.
-fn ring_with(clock: &Clock, entries: &[(&str, &str)]) -> TestRing {
+fn ring_with(clock: &Clock, entries: &[(&str, &str)]) -> ProgramRing {
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
     clock.set(NOON - i64::try_from(now).unwrap());
-    let ring = TestRing::on(clock.of(RedisServer::builder()).start());
+    let ring = ProgramRing::on(clock.of(RedisServer::builder()).start());
     ring.plant_errors(1..=1, |_| Vec::new());
     for (name, definition) in entries {
         ring.redis_cli(&["HSET", "{estafeta}:schedule", name, definition]);
@@ -97,7 +97,7 @@ fn a_definition_of_a_newer_program_is_printed_as_it_is_and_safe_to_show() {
 
 #[test]
 fn a_ring_without_a_schedule_is_reported_and_fails_except_as_json() {
-    let ring = TestRing::new();
+    let ring = ProgramRing::new();
     ring.success(&["publish", "x"]);
     let none = ring.command(&["schedule"]);
     assert_eq!((none.status.code(), none.stdout.as_slice()), (Some(1), &b""[..]));

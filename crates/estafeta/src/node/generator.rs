@@ -128,7 +128,7 @@ impl Gathered {
 impl<S: Source> Generator<S> {
     pub fn new(source: S, start: GeneratorStart) -> Self {
         let GeneratorStart { store, config, observers, state, refusals, known, clock, quiet } = start;
-        let view = RingView::new(store.clone(), clock);
+        let view = RingView::new(store.clone(), clock, config.max_waiting);
         Self { source, failures_in_a_row: 0, store, config, observers, state, refusals, known, view, quiet }
     }
 

@@ -321,6 +321,7 @@ mod sealed {
     pub trait Sealed {}
 
     /// A source of any type.
+    #[allow(missing_debug_implementations)]
     pub struct AnySource(pub(crate) Box<dyn Produce>);
 }
 

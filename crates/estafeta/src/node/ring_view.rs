@@ -20,6 +20,8 @@ const LOOKS: Duration = Duration::from_secs(1);
 pub(crate) struct RingView {
     /// Redis' clock, as the heartbeat last heard of it.
     pub clock: watch::Receiver<ServerClock>,
+    /// How many messages may wait.
+    pub max_waiting: u64,
     store: Store,
     looked_at: Option<Instant>,
     /// The ids of messages that Redis still calls open, although they are gone.
@@ -27,8 +29,8 @@ pub(crate) struct RingView {
 }
 
 impl RingView {
-    pub fn new(store: Store, clock: watch::Receiver<ServerClock>) -> Self {
-        Self { clock, store, looked_at: None, gone: BTreeSet::new() }
+    pub fn new(store: Store, clock: watch::Receiver<ServerClock>, max_waiting: u64) -> Self {
+        Self { clock, max_waiting, store, looked_at: None, gone: BTreeSet::new() }
     }
 
     /// Forgets what was seen in an earlier term. A ring that was wiped gives out its ids again.

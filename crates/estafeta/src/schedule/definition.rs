@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{Missed, Overlap};
+use crate::steps::millis;
 
 /// What an entry of a schedule is, apart from its messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,13 +63,13 @@ struct StoredDefinition {
 impl Definition {
     /// The text that Redis stores.
     pub(crate) fn text(&self) -> String {
-        let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let (cron, zone, every_ms) = match &self.times {
             Times::Cron { expression, zone } => (Some(expression.clone()), Some(zone.clone()), None),
-            Times::Every { interval } => (None, None, Some(ms(*interval))),
+            Times::Every { interval } => (None, None, Some(millis(*interval))),
         };
         let Self { missed, overlap, .. } = *self;
-        let stored = StoredDefinition { cron, zone, every_ms, missed, max_age_ms: ms(self.max_age), overlap };
+        let stored =
+            StoredDefinition { cron, zone, every_ms, missed, max_age_ms: millis(self.max_age), overlap };
         serde_json::to_string(&stored).expect("numbers and texts")
     }
 

@@ -13,6 +13,7 @@ use super::{Missed, Overlap};
 use crate::config::TEN_YEARS;
 use crate::error::{Error, Result};
 use crate::source::MAX_NAME;
+use crate::steps::millis;
 
 /// A tick that is this late is late, but not missed. A take-over takes less.
 pub(super) const LATE_MS: u64 = 5_000;
@@ -67,13 +68,17 @@ impl Timing {
 
     /// The next tick to publish after `last`. It may be due already.
     pub fn next(&self, last: u64, now: u64) -> Option<u64> {
+        let last = match self.rhythm {
+            // The clock was ahead when the last tick was published, and was set right.
+            Rhythm::Every { ms } if last > now.saturating_add(ms) => now,
+            _ => last,
+        };
         let first = self.rhythm.next_after(last)?;
         let in_time = now.saturating_sub(LATE_MS);
         if first >= in_time {
             return Some(first);
         }
-        let max_age = u64::try_from(self.definition.max_age.as_millis()).unwrap_or(u64::MAX);
-        let oldest = now.saturating_sub(max_age);
+        let oldest = now.saturating_sub(millis(self.definition.max_age));
         match self.definition.missed {
             Missed::Skip => self.rhythm.next_in_phase(first, in_time.saturating_sub(1)),
             Missed::Last => {
@@ -99,7 +104,7 @@ impl Rhythm {
                 if !(SHORTEST..=TEN_YEARS).contains(interval) {
                     return Err(Error::expected("interval", "10ms to 10 years", format!("{interval:?}")));
                 }
-                return Ok(Self::Every { ms: u64::try_from(interval.as_millis()).unwrap_or(u64::MAX) });
+                return Ok(Self::Every { ms: millis(*interval) });
             }
         };
         let parser = CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
