@@ -41,8 +41,6 @@ pub(super) enum Accident {
 
 /// The id of an open message that is lost. No story has so many messages.
 pub(super) const LOST_OPEN: u64 = 1_000_000;
-/// A time to which no story lasts. What was saved up of a rate does not grow before.
-const LATER: u64 = 9_999_999_999_999;
 
 /// Makes messages due at the times 1, 2, 3 ..., in their order.
 const PASS: &str = "
@@ -83,7 +81,7 @@ impl Accident {
             }
             Self::RateOpens(brakes) => {
                 let mut brakes = brakes.clone();
-                (brakes[6], brakes[7]) = (brakes[5], LATER);
+                brakes[6] = brakes[5];
                 call.arg("HSET").arg(&keys.ledger).arg("brakes").arg(joined(&brakes))
             }
             Self::Schema(schema) => return set(&keys.schema, schema.map(Into::into)),
@@ -116,7 +114,9 @@ impl Accident {
                 }
             }
             Self::RateOpens(_) => {
-                ring.rate_limit = Some(ModelRate { is_open: true, since: Span::exactly(LATER) });
+                if let Some(rate) = &mut ring.rate_limit {
+                    (rate.is_open, rate.credit) = (true, Span::exactly(ModelRate::PER_MS));
+                }
             }
             Self::PauseOver { handling: true, .. } => ring.handling_end = Some(1),
             Self::PauseOver { handling: false, .. } => ring.producing_end = Some(1),

@@ -10,11 +10,26 @@ use crate::steps::NEVER;
 pub(in super::super) struct ModelRate {
     /// Whether the message of the last hour may still be claimed.
     pub is_open: bool,
+    /// What was left of the rate at the time `since`. A message costs `PER_MS`, and each ms adds 1.
+    pub credit: Span,
     pub since: Span,
 }
 
 impl ModelRate {
     pub const PER_MS: u64 = 3_600_000;
+    /// How many ms can be saved up besides one message.
+    const SAVED_MS: u64 = 100;
+
+    /// A rate of which nothing is saved up.
+    fn used_up(clock: &ModelClock) -> Self {
+        Self { is_open: false, credit: Span::exactly(0), since: clock.in_ms(0) }
+    }
+
+    /// When the next message may be claimed.
+    pub fn opens(self) -> Span {
+        let Span { from, to } = self.since.plus(Self::PER_MS);
+        Span { from: from - self.credit.to, to: to - self.credit.from }
+    }
 }
 
 impl ModelRing {
@@ -38,7 +53,9 @@ impl ModelRing {
         if claimed > 0
             && let Some(rate) = &mut self.rate_limit
         {
-            *rate = ModelRate { is_open: false, since: clock.in_ms(0) };
+            // What came in since the message was saved up is left.
+            let credit = Span { from: 0, to: ModelRate::SAVED_MS };
+            *rate = ModelRate { credit, ..ModelRate::used_up(clock) };
         }
     }
 
@@ -66,7 +83,7 @@ impl ModelRing {
         match (rate, self.rate_limit) {
             (Some(0), _) => self.rate_limit = None,
             (Some(_), None) => {
-                self.rate_limit = Some(ModelRate { is_open: false, since: clock.in_ms(0) });
+                self.rate_limit = Some(ModelRate::used_up(clock));
             }
             _ => {}
         }

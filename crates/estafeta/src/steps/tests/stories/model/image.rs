@@ -30,7 +30,9 @@ impl ModelRing {
         }
         if let Some(rate) = &mut self.rate_limit {
             let brakes = field(found, &keys.ledger, "brakes").unwrap_or_default();
-            learn(&mut rate.since, brakes.split(' ').nth(7).and_then(|ms| ms.parse().ok()));
+            let number = |at: usize| brakes.split(' ').nth(at).and_then(|number| number.parse().ok());
+            learn(&mut rate.credit, number(6));
+            learn(&mut rate.since, number(7));
         }
         if let Some(vacated) = &mut self.office.vacated {
             learn(vacated, Some(number(found, &keys.ledger, "vacated")));
@@ -111,7 +113,7 @@ impl ModelRing {
             let (most, held) = self.in_flight_limit.unwrap_or_default();
             let rate = self.rate_limit.map_or("0 0 0 0".to_owned(), |rate| {
                 let per = ModelRate::PER_MS;
-                format!("1 {per} {} {}", if rate.is_open { per } else { 0 }, rate.since.text())
+                format!("1 {per} {} {}", rate.credit.text(), rate.since.text())
             });
             fields.push(("brakes", format!("{producing} {handling} {most} {held} {rate}")));
         }

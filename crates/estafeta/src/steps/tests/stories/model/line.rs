@@ -1,6 +1,5 @@
 //! The line of idle members: who is called, and who is told when to make a turn.
 
-use super::brakes::ModelRate;
 use super::{ModelClock, ModelRing, Span};
 use crate::steps::NEVER;
 
@@ -39,9 +38,7 @@ impl ModelRing {
     /// When the first in line has to make a turn by itself.
     pub(super) fn alarm(&self) -> Option<Span> {
         match self.rate_limit {
-            Some(ModelRate { is_open: false, since }) if self.handling_end.is_none() => {
-                Some(since.plus(ModelRate::PER_MS))
-            }
+            Some(rate) if !rate.is_open && self.handling_end.is_none() => Some(rate.opens()),
             _ => self.known_alarm(),
         }
     }
