@@ -111,6 +111,24 @@ async fn publish_handle_and_settle_are_spans_with_the_facts_of_their_messages() 
 }
 
 #[tokio::test]
+async fn a_handler_that_is_dropped_after_its_time_limit_has_failed_in_its_span() {
+    let (spans, _guard) = Spans::watch();
+    let redis = RedisServer::start();
+    let settings = config(&redis);
+    let publisher: Publisher = Publisher::of(&settings).await.unwrap();
+    publisher.publish("x").await.unwrap();
+    let node = Node::with(settings).time_limit(Duration::from_millis(50));
+    let one = start(node.handle(async |_: Job<Bytes>| {
+        std::future::pending::<()>().await;
+        Ok(())
+    }));
+    one.notices.wait_for("again #1.1").await;
+    one.stop().await.unwrap();
+    let facts = values(&spans.named("handle")[0], ["outcome", "otel.status_code", "otel.status_description"]);
+    assert_eq!(facts, ["failed", "ERROR", "the handler took longer than its time limit of 50ms"]);
+}
+
+#[tokio::test]
 async fn a_publish_that_fails_is_a_span_with_the_reason() {
     let (spans, _guard) = Spans::watch();
     let redis = RedisServer::start();
