@@ -180,17 +180,16 @@ mod tests {
     async fn the_lines_of_a_file_are_plans_with_their_numbers_and_the_last_line_is_complete() {
         let directory = tempfile::tempdir().unwrap();
         let (path, stop) = (directory.path().join("lines"), CancellationToken::new());
-        let calls = std::cell::Cell::new(0);
+        // Until there is a comment. More lines follow it.
         let published = || {
-            calls.set(calls.get() + 1);
-            if calls.get() == 20 {
+            if std::fs::read_to_string(&path).unwrap().contains('#') {
                 stop.cancel();
             }
-            0
+            u64::MAX / 2
         };
         write_lines(&path, 1, published, stop.clone()).await.unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
-        assert!(text.ends_with('\n') && text.lines().any(|line| line.starts_with('#')), "{text}");
+        assert!(text.ends_with('\n'), "{text}");
         let plans = text.lines().filter(|line| !line.starts_with('#')).map(MessagePlan::parse);
         for (plan, number) in plans.zip(1..) {
             assert_eq!(line_number(&plan.unwrap().name), Some(number));
