@@ -46,7 +46,7 @@ elseif count > 0 and count_of(queue) + count > tonumber(ARGV[7]) then
   return { 'full', now }
 end
 local facts = check_counts(member, 'number', 'generated')
-local first_tick, first_definition, entry, plan, stale = 19, 19, '', nil, nil
+local first_tick, first_definition, entry, plan, stale = 19, nil, '', nil, nil
 if ticks then
   redis.call('HGET', ticks, '')
   redis.call('GET', checkpoint)
@@ -88,7 +88,7 @@ push(queue, ARGV, first, count)
 if ticks and ARGV[14] == '1' then
   redis.call('SET', checkpoint, ARGV[15])
 end
-if first_definition > first_tick then
+if first_definition and first_definition > first_tick then
   redis.call('HSET', ticks, unpack(ARGV, first_tick, first_definition - 1))
 end
 if entry ~= '' then

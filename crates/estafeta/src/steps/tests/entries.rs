@@ -131,7 +131,7 @@ async fn an_error_that_is_retried_is_not_open_again_and_ends_nothing() {
 }
 
 #[tokio::test]
-async fn a_repeated_a_late_and_a_lost_turn_end_no_open_message() {
+async fn a_repeated_and_a_lost_turn_end_no_open_message() {
     let ring = ScheduledRing::new().await;
     let (bench, handler) = (&ring.bench, ring.handler);
     ring.tick(0, 1, "nightly", &["a"]).await;
@@ -189,6 +189,16 @@ async fn a_tick_forgets_the_open_messages_that_its_entry_has_left_behind() {
     // A tick without messages forgets them as well.
     ring.tick(3, 5, "nightly", &[]).await;
     assert_eq!(ring.open(), open_in("other", [3]));
+}
+
+#[tokio::test]
+async fn entries_may_have_the_names_of_ids() {
+    let ring = ScheduledRing::new().await;
+    for (n, first, entry) in [(0, 1, "3"), (1, 2, "2"), (2, 3, "x"), (3, 4, "3")] {
+        ring.tick(n, first, entry, &["a"]).await;
+    }
+    let open = [open_in("2", [2]), open_in("x", [3]), open_in("3", [4])].concat();
+    assert_eq!(ring.open(), open, "only the first message of the entry is left over");
 }
 
 #[tokio::test]
