@@ -30,7 +30,7 @@
 //! - A [`Publisher`] publishes messages from a process that is no node.
 //! - [`Ring`] inspects a ring from outside: [`Snapshot`], dead letters, clean-up. [`DeadLetterReader`] takes the dead
 //!   letters out.
-//! - The feature `testing` has the module `testing`, which tests all of this on a Redis of its own.
+//! - The feature `testing` has the module `testing`, which tests all of this on a separate Redis.
 //!
 //! Everything that matters happens in Redis, in Lua scripts, one atomic step per script. `docs/protocol.md` in the
 //! repository describes how they fit together and what is promised.

@@ -79,10 +79,10 @@ pub(crate) fn published(span: &Span, mut ids: impl ExactSizeIterator<Item = u64>
 pub(crate) struct Traced<'a, F> {
     handling: Pin<&'a mut F>,
     /// None if nobody wants the span and the message belongs to no trace. That must cost nothing.
-    trace: Option<Box<Trace>>,
+    trace: Option<Box<HandlerTrace>>,
 }
 
-struct Trace {
+struct HandlerTrace {
     span: Span,
     traceparent: Option<Arc<str>>,
 }
@@ -90,7 +90,7 @@ struct Trace {
 impl<'a, F: Future<Output = Result<Outcome, Failure>>> Traced<'a, F> {
     pub fn new(message: &Message, handling: Pin<&'a mut F>) -> Self {
         let is_wanted = level_enabled!(Level::INFO) || !message.headers().is_empty();
-        Self { handling, trace: if is_wanted { Trace::of(message) } else { None } }
+        Self { handling, trace: if is_wanted { HandlerTrace::of(message) } else { None } }
     }
 
     /// Notes what the handling ended with.
@@ -117,7 +117,7 @@ impl<F: Future<Output = Result<Outcome, Failure>>> Future for Traced<'_, F> {
     }
 }
 
-impl Trace {
+impl HandlerTrace {
     fn of(message: &Message) -> Option<Box<Self>> {
         let (span, traceparent) = (handling(message), message.traceparent().map(Into::into));
         (!span.is_disabled() || traceparent.is_some()).then(|| Self { span, traceparent }.into())

@@ -43,12 +43,12 @@ struct LastBatch<T> {
 /// The jobs of one batch.
 struct Entries<T> {
     /// None once the batch has begun.
-    open: Mutex<Option<Vec<Entry<T>>>>,
+    open: Mutex<Option<Vec<BatchEntry<T>>>>,
     full: Notify,
 }
 
 /// A job, and its lane, which waits for the outcome.
-struct Entry<T> {
+struct BatchEntry<T> {
     job: Job<T>,
     span: Span,
     lane: oneshot::Sender<Result<Outcome, Failure>>,
@@ -56,7 +56,7 @@ struct Entry<T> {
 
 impl<T> Entries<T> {
     /// Adds an entry. Returns it if the batch is full or has begun.
-    fn add(&self, entry: Entry<T>, most: usize) -> Option<Entry<T>> {
+    fn add(&self, entry: BatchEntry<T>, most: usize) -> Option<BatchEntry<T>> {
         match &mut *self.open.lock().expect("no panic while held") {
             Some(entries) if entries.len() < most => {
                 entries.push(entry);
@@ -70,7 +70,7 @@ impl<T> Entries<T> {
     }
 
     /// Takes the entries out. No other one is added then.
-    fn close(&self) -> Vec<Entry<T>> {
+    fn close(&self) -> Vec<BatchEntry<T>> {
         self.open.lock().expect("no panic while held").take().unwrap_or_default()
     }
 }
@@ -88,7 +88,7 @@ where
     }
 
     /// Adds a job to the open batch, or opens one. Returns the call of that batch.
-    fn join(&self, mut entry: Entry<T>) -> Shared<BoxFuture<'static, ()>> {
+    fn join(&self, mut entry: BatchEntry<T>) -> Shared<BoxFuture<'static, ()>> {
         let mut last = self.last.lock().expect("no panic while held");
         if let Some(LastBatch { entries, call }) = &*last
             && let Some(call) = call.upgrade()
@@ -129,7 +129,7 @@ async fn call<F, T, A, O>(
     // A message that the ring took away from this node may have come back meanwhile. It is not handled twice in one call.
     let wanted = entries.close().into_iter().filter(|entry| !entry.job.is_cancelled());
     let (jobs, spans, lanes): (Vec<_>, Vec<_>, Vec<_>) =
-        wanted.map(|Entry { job, span, lane }| (job, span, lane)).collect();
+        wanted.map(|BatchEntry { job, span, lane }| (job, span, lane)).collect();
     let Some(first) = jobs.first() else { return };
     let span = trace::handling_batch(first.ring(), &spans);
     let answer = catch("handler", || async { function(jobs).await.map(Into::into) });
@@ -172,7 +172,7 @@ where
             Err(unreadable) => return unreadable.answer(),
         };
         let (lane, mut outcome) = oneshot::channel();
-        self.join(Entry { job, span: Span::current(), lane }).await;
+        self.join(BatchEntry { job, span: Span::current(), lane }).await;
         outcome.try_recv().unwrap_or_else(|_| Err(Failure::new("its batch was handled without it")))
     }
 }

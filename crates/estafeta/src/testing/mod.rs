@@ -5,7 +5,7 @@
 //! estafeta = { version = "0.1", features = ["testing"] }
 //! ```
 //!
-//! A [`TestRing`] has a Redis of its own, which ends with it. A test publishes messages, has them handled one by one, and
+//! A [`TestRing`] starts a Redis, which ends with it. A test publishes messages, has them handled one by one, and
 //! lets time pass. All of this goes through the same steps as in production, so a retry is a retry and a dead letter is a
 //! dead letter:
 //!
@@ -115,7 +115,7 @@ impl TestRing {
     }
 
     /// A ring in a Redis that the test brings, for example a service of its CI. The ring stays there when the test ends,
-    /// so each test needs a name of its own, or begins with [`Ring::erase`].
+    /// so each test needs another name, or begins with [`Ring::erase`].
     pub async fn on(redis: &str, ring: &str) -> Result<Self> {
         Self::connect(config(redis.parse()?, ring)?).await
     }

@@ -135,7 +135,7 @@ impl TestRing {
     }
 }
 
-/// A member that handles one message after another, and does nothing else. It has a connection of its own, because its
+/// A member that handles one message after another, and does nothing else. It has a separate connection, because its
 /// presence ends with it.
 struct SoloMember<'a> {
     test: &'a TestRing,

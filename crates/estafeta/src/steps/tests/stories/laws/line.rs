@@ -51,7 +51,7 @@ pub(in super::super) fn stands_ahead(
     ahead.then(|| format!("{me} gave way and is not the last in line"))
 }
 
-/// Whether somebody in line must be called if messages wait after this step.
+/// Whether a member in line must be called if messages wait after this step.
 pub(in super::super) fn must_wake(keys: &Keys, call: &StoryCall, answer: &Answer, before: &Keyspace) -> bool {
     // Nobody was called for messages that came during a pause.
     let is_first = list(before, &keys.ready).is_empty() || brakes(keys, before)[1] > 0;
