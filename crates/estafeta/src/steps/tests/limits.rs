@@ -123,6 +123,7 @@ async fn claims_follow_the_rate_and_few_can_be_saved_up() {
     assert_eq!((applied.messages().len(), applied.waits, applied.due), (0, false, None));
     assert_eq!((calls.told(), bench.line()), (vec![(one.incarnation, 20)], bench.names(&[one, two])));
     // A clock that was set back gives and takes nothing: 20 ms from now.
+    bench.set_brakes(&format!("0 0 0 0 50 1000 0 {}", bench.now() + 60_000));
     let due = bench.make(one, &bench.wants(one, 40, 40, 9)).await.unwrap().due;
     assert_eq!(due, Some(Duration::from_millis(20)));
     // Half of a message is left: 10 ms from now.
