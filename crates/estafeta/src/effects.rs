@@ -21,7 +21,7 @@ pub(crate) const MOST_FORWARDS: usize = 100;
 pub(crate) const MOST_BYTES: usize = 256 * 1024;
 /// The most bytes of effects in one turn.
 pub(crate) const MOST_BYTES_OF_TURN: usize = 1024 * 1024;
-/// What an effect costs a turn beyond its bytes. One turn has at most 4,096 effects therefore.
+/// What an effect costs a turn beyond its bytes. Therefore one turn has at most 4,096 effects.
 const COST: usize = 256;
 /// The longest name of a key in bytes.
 const MOST_NAME: usize = 200;

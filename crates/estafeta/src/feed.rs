@@ -1,8 +1,8 @@
 //! Sources that users write: feeds with a checkpoint, and functions that are called at an interval.
 //!
 //! A feed returns batches. The generator publishes each of them in one fenced step, messages and checkpoint together or
-//! not at all. So a feed never has to ask what of its work arrived: a term begins with the checkpoint that Redis holds,
-//! and everything up to that checkpoint was published once.
+//! not at all. So a feed never has to find out which of its batches arrived: a term begins with the checkpoint that
+//! Redis holds, and everything up to that checkpoint was published once.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -24,9 +24,10 @@ use crate::source::{
 
 /// Reads from somewhere, and remembers in Redis how far it got.
 ///
-/// While its node is in office, the generator asks the feed for one [`Batch`] after another. It publishes the messages of
-/// a batch and its checkpoint in one step. If the node dies, the feed of the next generator is opened with the last
-/// checkpoint that was published. So each message is published exactly once, whenever a node dies.
+/// While its node is in office, the generator asks the feed for one [`Batch`] after another. It publishes the messages
+/// of a batch and its checkpoint in one step. If the node dies, the feed of the next generator is opened with the last
+/// checkpoint that was published. So each message is published exactly once, whenever a node dies, if each batch has a
+/// checkpoint.
 ///
 /// ```
 /// use estafeta::{Batch, Failure, Feed};
@@ -57,9 +58,10 @@ use crate::source::{
 /// }
 /// ```
 ///
-/// A failure or a panic ends neither the node nor its office. The generator reports it, waits for 100 ms, opens the feed
-/// again with what Redis holds, and goes on. The wait doubles with each further failure, up to 5 s. After five failures in
-/// a row, the generator gives up its office, so that another node can try with its own feed. A node that is alone goes on.
+/// A failure or a panic does not end the node. The generator reports it, waits for 100 ms, opens the feed again with
+/// the checkpoint in Redis, and goes on. The wait doubles with each further failure in a row, up to 5 s. After five
+/// failures in a row, the generator gives up its office, so that another node can try with its own feed. A node that is
+/// alone keeps the office and goes on.
 pub trait Feed: Send + 'static {
     /// The body of its messages: JSON, or [`Bytes`] as they are.
     type Body: Serialize + Send + 'static;
@@ -67,16 +69,17 @@ pub trait Feed: Send + 'static {
     type Checkpoint: Serialize + DeserializeOwned + Send + 'static;
 
     /// Prepares the feed. The generator calls it when it has taken office, and again after each failure. `from` is the
-    /// checkpoint of the last batch that was published with one, by whichever node. A checkpoint in Redis that does not
-    /// parse is a failure. The feed never starts over because of it.
+    /// last checkpoint that any node of the ring has published. If the checkpoint in Redis does not parse, that is a
+    /// failure, and this function is not called. So a feed never starts over by mistake.
     fn open(&mut self, from: Option<Self::Checkpoint>) -> impl Future<Output = Result<(), Failure>> + Send;
 
-    /// Returns the next messages, and waits for some if there are none. The future is dropped only when the term is over.
-    /// While the ring is full, the generator holds a batch and does not call this function.
+    /// Returns the next messages, and waits if there are none. The future is dropped only when the term is over or the
+    /// node stops. While the ring is full or paused, the generator holds a batch and does not call this function.
     fn next(&mut self) -> impl Future<Output = Result<Batch<Self::Body, Self::Checkpoint>, Failure>> + Send;
 
-    /// Redis has all messages up to this checkpoint. Use it to acknowledge them where they come from. It is not called for
-    /// a batch without a checkpoint. It may be missed if the node dies, so do not rely on it for what `open` can do.
+    /// Redis has all messages up to this checkpoint. Use it to acknowledge the messages where they come from. The
+    /// generator does not call it for a batch without a checkpoint. If the node dies, the call may be missing, so
+    /// `open` must not depend on it.
     fn published(
         &mut self,
         checkpoint: &Self::Checkpoint,
@@ -87,7 +90,8 @@ pub trait Feed: Send + 'static {
 }
 
 /// Messages that are published in one step, together with a checkpoint: all of it, or nothing. A batch without messages
-/// may move the checkpoint.
+/// may move the checkpoint. After a failure or a take-over, the messages of batches after the last checkpoint are made
+/// again.
 ///
 /// A batch over one of the limits is a failure of its feed. It is never split.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -197,12 +201,12 @@ pub struct Every<F, T> {
 /// Calls `function` once per interval, and publishes what it returns. The ring keeps the rhythm, whichever node is the
 /// generator. An interval of zero means as fast as Redis takes the messages.
 ///
-/// The future is dropped when the node stops or loses its office. If the interval is zero, or missed ticks are made up
-/// for, it is also dropped when other messages are ready to go and this one is not. So take nothing that must not be lost
-/// from elsewhere before the last `await`.
+/// The generator drops the future when the node stops or loses its office. If the interval is zero, or missed ticks are
+/// made up for, it also drops the future if other messages are ready and this one takes longer than 2 ms. So take
+/// nothing out of a queue or a database before the last `await`.
 ///
-/// The function keeps nothing from one node to the next. Use a [`Feed`] for a source that continues where another one
-/// stopped, and a [`Schedule`](crate::Schedule) for several rhythms or for times of the day.
+/// The function of the next generator knows nothing of this one. Use a [`Feed`] for a source that continues where
+/// another one stopped. Use a [`Schedule`](crate::Schedule) for several rhythms, or for times of the day.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -316,7 +320,7 @@ where
             },
         };
         let mut item = Some(first);
-        // What the stream has ready goes along.
+        // All items that the stream has ready go along.
         while let Some(next) = item {
             match next {
                 Ok((body, after)) if batch.messages.is_empty() || bytes + body.len() <= MAX_BYTES => {

@@ -1,7 +1,7 @@
 //! How a lane calls the user's function, whatever its form.
 //!
-//! A node knows its handler only as [`Work`], because users should not have to name its type. What is behind it starts the
-//! lanes. So a lane knows the type of its handler, and calls it without a detour through the heap.
+//! A node knows its handler only as [`Work`], because users should not have to name its type. The handler itself starts
+//! the lanes. So a lane knows the type of its handler, and calls it without an allocation.
 
 mod batch;
 
@@ -34,16 +34,17 @@ const ROLL_OUT: Duration = Duration::from_secs(600);
 
 /// Handles one message at a time.
 pub(crate) trait Handler: Send + Sync {
-    /// Changes the settings as far as this handler needs it, or refuses them.
+    /// Changes the settings if this handler needs others, or refuses them.
     fn prepare(&self, config: &mut Config) -> NodeResult<()> {
         let _ = config;
         Ok(())
     }
 
-    /// The node stops. It handles no further message.
+    /// The node stops, and gives this handler no further message.
     fn stop(&self) {}
 
-    /// Whether its future may be dropped when the time limit is over. If not, the lane is stuck until it is ready.
+    /// Whether its future may be dropped when the time limit is over. If not, the lane is stuck until the future is
+    /// ready.
     fn can_be_dropped(&self) -> bool {
         true
     }
@@ -220,8 +221,8 @@ impl Next {
 }
 
 /// Calls a function of the user and awaits its answer. A panic becomes a failure, wherever in the function it happens.
-/// The caller may drop this future before it is ready. A panic of what the function then drops goes no further.
-/// `who` names the function.
+/// The caller may drop this future before it is ready. If a value of the function panics while it is dropped, that
+/// panic is only logged. `who` names the function.
 pub(crate) async fn catch<T, F: Future<Output = Result<T, Failure>>>(
     who: &str,
     function: impl FnOnce() -> F,

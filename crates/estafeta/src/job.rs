@@ -16,9 +16,9 @@ use crate::message::{CARRY, Message, TICK};
 ///
 /// The body is read from JSON. A `Job<Bytes>` has the body as it is. For several kinds of work, use an enum.
 ///
-/// A body that does not parse becomes a dead letter at once, with the parser's message as its reason. Only if the body
-/// is an unknown variant of an enum, the message is snoozed for ten minutes first. It may come from a newer program that
-/// is just being rolled out.
+/// A body that does not parse becomes a dead letter at once, with the parser's message as its reason. There is one
+/// exception: if the body is an unknown variant of an enum, the message is first snoozed for ten minutes. A newer
+/// program that is just being rolled out may have published it.
 #[derive(Clone, Debug)]
 pub struct Job<T> {
     /// The body.
@@ -40,9 +40,9 @@ impl<T> Job<T> {
         self.message.ring()
     }
 
-    /// The name of the message in all the world, such as `orders/1794865241094/17`. All deliveries of a message have the
-    /// same name, and no other message has it. So it makes work outside of Redis idempotent: use it as the key of a
-    /// request, or as the primary key of a row. It is [`Message::key`].
+    /// The name of the message, such as `orders/1794865241094/17`. All deliveries of a message have the same name, and
+    /// no other message has it. Use it to make work outside of Redis idempotent: as the key of a request, or as the
+    /// primary key of a row. [`Message::key`] returns the same name.
     pub fn message_name(&self) -> String {
         self.message.key()
     }
@@ -52,7 +52,7 @@ impl<T> Job<T> {
         self.message.attempt()
     }
 
-    /// How many attempts there are, as [`Retry::attempts`](crate::Retry) says.
+    /// How many attempts there are, as [`Retry::attempts`](crate::Retry::attempts) sets.
     pub fn attempts(&self) -> u32 {
         self.attempts
     }
@@ -77,9 +77,9 @@ impl<T> Job<T> {
         self.message.headers()
     }
 
-    /// The header `traceparent`, which names the trace to which this message belongs. What the handler publishes gets the
-    /// same header, unless it sets another one: messages of a [`Publisher`](crate::Publisher) that it awaits itself, and
-    /// [forwards](crate::Outcome::forward).
+    /// The header `traceparent`, which names the trace to which this message belongs. Messages that the handler
+    /// [forwards](crate::Outcome::forward) get the same header. So do messages that it publishes with a
+    /// [`Publisher`](crate::Publisher) in its own task, unless it sets another `traceparent`.
     pub fn traceparent(&self) -> Option<&str> {
         self.message.traceparent()
     }
@@ -99,13 +99,14 @@ impl<T> Job<T> {
         SystemTime::UNIX_EPOCH + Duration::from_millis(self.message.published_ms)
     }
 
-    /// When the time limit of this attempt ends. An async handler is dropped then.
+    /// When the time limit of this attempt ends. The node then drops the future of an async handler.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Waits until the work has become useless: the time limit is over, or the ring has declared this node dead and given
-    /// the message to another node. The outcome of this attempt then counts for nothing.
+    /// Waits until the work has become useless: the time limit is over, or the ring has declared this node dead and
+    /// given the message to another node. The ring then ignores what this attempt returns. Only a blocking function
+    /// still has a tenth of the limit, or 100 ms, to return.
     pub async fn cancelled(&self) {
         tokio::select! {
             () = self.membership.cancelled() => {}
@@ -114,8 +115,8 @@ impl<T> Job<T> {
     }
 
     /// Whether the work has become useless, as in [`cancelled`](Self::cancelled). A
-    /// [blocking](crate::Node::handle_blocking) handler that takes long should ask now and then, because no one can drop
-    /// it.
+    /// [blocking](crate::Node::handle_blocking) handler that takes long should call this function now and then, because
+    /// nothing can end it from outside.
     pub fn is_cancelled(&self) -> bool {
         self.membership.is_cancelled() || Instant::now() >= self.deadline
     }
@@ -131,8 +132,8 @@ impl<T> Job<T> {
         Job { body: change(body), message, attempts, deadline, membership }
     }
 
-    /// A job as a ring would deliver it, for tests of handlers. It has message 1 of the ring `sample` on its first
-    /// attempt of 8, and ten minutes of time. It needs no Redis.
+    /// A job as a ring would deliver it, for tests of handlers. It is message 1 of the ring `sample` on its first
+    /// attempt of 8, with a time limit of ten minutes. It needs no Redis.
     pub fn sample(body: T) -> Self {
         let message = Message::sample("sample", 1, Bytes::new());
         let deadline = Instant::now() + Duration::from_secs(600);

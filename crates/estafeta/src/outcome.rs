@@ -11,8 +11,8 @@ use crate::keys::RingName;
 
 /// What becomes of a message that was handled without a failure.
 ///
-/// A message that is done may have *effects*. Redis writes them in the step that settles the message. So each of them is
-/// applied exactly once, if and only if the message is done, whatever dies meanwhile:
+/// A message that is done may have *effects*. Redis writes them in the step that settles the message. So each effect is
+/// applied exactly once, if and only if the message is done, even if nodes die meanwhile:
 ///
 /// ```
 /// # use std::time::Duration;
@@ -39,8 +39,8 @@ impl Outcome {
         Self { snooze: None, carry: None, effects: None }
     }
 
-    /// The message waits in Redis for this time, by Redis' clock, and then comes again. That is no failure and uses up
-    /// no attempt. A time of more than ten years counts as ten years.
+    /// The message waits in Redis for this time, by Redis' clock, and then comes again. That is no failure, and it uses
+    /// up no attempt. A time of more than ten years counts as ten years.
     pub fn snooze(after: Duration) -> Self {
         Self { snooze: Some(after), carry: None, effects: None }
     }
@@ -73,8 +73,8 @@ impl Outcome {
         self.with(Effect::Add { key: name.into(), n })
     }
 
-    /// Appends an entry with these fields to the stream `{ring}:u:NAME`. With `maxlen`, Redis removes the oldest entries,
-    /// so that about as many are left. An entry has 1 to 100 fields.
+    /// Appends an entry with these fields to the stream `{ring}:u:NAME`. With `maxlen`, Redis removes the oldest
+    /// entries, so that about `maxlen` entries are left. An entry has 1 to 100 fields.
     #[must_use]
     pub fn append<N: Into<Bytes>, V: Into<Bytes>>(
         self,
@@ -92,7 +92,7 @@ impl Outcome {
     /// [`traceparent`](crate::Job::traceparent) of this message.
     ///
     /// That ring must belong to the application of this node. If this node has the default application, which is the
-    /// name of its ring, then that ring must have its own name as application.
+    /// name of its ring, then that ring must have the default as well.
     #[must_use]
     pub fn forward(self, ring: &RingName, body: impl Into<Bytes>) -> Self {
         self.with(Effect::forward(ring.clone(), body))

@@ -247,7 +247,8 @@ impl<T> Publisher<T> {
         let mut pause = Duration::from_millis(5);
         let outcome = loop {
             let outcome = self.try_once(&submission).await;
-            // This try may have arrived, even if Redis refused its repeat. Only for a while, the ring recognises a repeat.
+            // This try may have arrived, even if Redis refused its repeat. The ring recognises a repeat only for a
+            // while.
             if matches!(outcome, Err(Error::Unreachable { .. } | Error::Refused { .. })) {
                 patience = patience.min(REPEATS);
             }
@@ -284,7 +285,7 @@ impl<T> Publisher<T> {
         }
     }
 
-    /// Refuses what the ring would not accept, before anything is sent.
+    /// Builds the messages. Refuses what the ring would not accept, before anything is sent.
     fn check(&self, drafts: Vec<Draft<T>>) -> Result<Vec<NewMessage>> {
         if drafts.len() > Publisher::MAX_MESSAGES {
             let expected = format!("at most {} in one call", Publisher::MAX_MESSAGES);
@@ -373,9 +374,10 @@ impl<T> Publishing<'_, T> {
         Self { draft: self.draft.header(name, value), ..self }
     }
 
-    /// Tries again for this long while the ring is full, producing is paused, or Redis cannot be reached or does not serve
-    /// for the moment, for example because it loads its data. Without it, such an error is returned at once. A publish
-    /// that may have arrived is repeated for eight minutes at most.
+    /// Tries again for this long while the ring is full, producing is paused, or Redis cannot be reached. It also tries
+    /// again while Redis does not serve for the moment, for example because it loads its data. Without it, the publish
+    /// fails at once, or after about five seconds if Redis cannot be reached. A publish that may have arrived is
+    /// repeated for eight minutes at most.
     pub fn patient(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }

@@ -16,7 +16,7 @@ use crate::steps::Disposition;
 ///
 /// // 12 attempts: waits of 10 s, 40 s, 160 s ... up to an hour, each a little longer or shorter at random.
 /// let patient = Retry::exponential(Duration::from_secs(10)).attempts(12);
-/// // 5 attempts, a minute apart.
+/// // 5 attempts, up to a minute apart.
 /// let steady = Retry::fixed(Duration::from_secs(60)).attempts(5);
 /// ```
 ///
@@ -46,7 +46,7 @@ impl Retry {
         Self { attempts: 8, first, factor: 4.0, longest, jitter: 0.25 }
     }
 
-    /// The same wait after each failure. There are 8 attempts.
+    /// The same wait after each failure. At random, it is up to a quarter shorter. There are 8 attempts.
     pub fn fixed(wait: Duration) -> Self {
         Self { factor: 1.0, longest: wait, ..Self::exponential(wait) }
     }
@@ -61,18 +61,19 @@ impl Retry {
         Self { attempts, ..self }
     }
 
-    /// How much longer each wait is than the one before. It is 4 for [`exponential`](Self::exponential) waits.
+    /// Each wait is this many times as long as the one before. [`exponential`](Self::exponential) waits have a factor
+    /// of 4.
     pub fn factor(self, factor: f64) -> Self {
         Self { factor, ..self }
     }
 
-    /// The longest wait, which is never shorter than the first one.
+    /// The longest wait. If it is shorter than the first wait, the node refuses to start.
     pub fn longest(self, longest: Duration) -> Self {
         Self { longest, ..self }
     }
 
-    /// How much a wait may differ at random, as a part of it, so that messages that failed together do not come back
-    /// together. Default: 0.25.
+    /// The part of a wait by which it may be longer or shorter, at random. So messages that failed together do not come
+    /// back together. No wait exceeds the [longest](Self::longest) one. Default: 0.25.
     pub fn jitter(self, jitter: f64) -> Self {
         Self { jitter, ..self }
     }

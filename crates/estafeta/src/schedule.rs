@@ -1,18 +1,18 @@
 //! Times at which the elected node publishes messages, and what becomes of times that were missed.
 //!
-//! Each entry has a name, which is its identity. Redis keeps the last tick of every entry, and moves it in the step that
-//! publishes the messages of that tick. So a tick is published once, whichever node is in office, and a new generator
-//! knows what its predecessor has done. An entry that Redis does not know yet begins now. Its beginning is stored at
-//! once, so that its first tick cannot get lost with the generator that saw it coming.
+//! Each entry has a name, which is its identity. Redis keeps the last tick of every entry, and moves it in the step
+//! that publishes the messages of that tick. So a tick is published once, whichever node is in office, and a new
+//! generator knows what its predecessor has done. An entry that Redis does not know yet begins now. The generator
+//! stores the beginning at once, so that the first tick is not lost if that generator dies before it.
 //!
 //! An entry may skip a tick while messages of an earlier one have no outcome yet. Redis keeps the ids of these messages,
 //! and the schedule asks for them when such a tick is due. The steps that give messages their outcomes remove the ids.
 //!
-//! An entry whose messages cannot be made fails alone. The failure is reported like one of any source, and the entry rests
-//! for a while. The other entries go on meanwhile.
+//! If the messages of an entry cannot be made, only that entry fails. The generator reports the failure like that of
+//! any source. The entry then rests for a while, and the other entries go on meanwhile.
 //!
-//! All times are those of Redis' clock. The schedule asks which tick comes next, waits for it, and asks again whenever a
-//! heartbeat has brought a newer time.
+//! All times are those of Redis' clock. The schedule computes which tick comes next and waits for it. It computes that
+//! again whenever a heartbeat has brought a newer time.
 
 mod definition;
 mod timing;
@@ -54,8 +54,8 @@ use timing::{LATE_MS, Timing};
 /// # example().unwrap();
 /// ```
 ///
-/// Run it on as many machines as you like. Each tick is published once. The name of an entry is its identity: if you
-/// change its times, it goes on from its last tick, and if you rename it, it begins anew.
+/// Run it on as many machines as you like: each tick is published once. The name of an entry is its identity. If you
+/// change the times of an entry, it goes on from its last tick. If you rename it, it begins anew.
 pub struct Schedule<T = ()> {
     entries: Vec<Entry<T>>,
 }
@@ -71,7 +71,7 @@ struct Entry<T> {
     make: Box<dyn FnMut(Tick) -> Vec<T> + Send>,
 }
 
-/// An entry of a [`Schedule`] that has its times and no messages yet. [`each`](Self::each) or [`body`](Self::body)
+/// An entry of a [`Schedule`] that has times, but no messages yet. [`each`](Self::each) or [`body`](Self::body)
 /// completes it.
 #[must_use = "an entry without messages does nothing"]
 pub struct ScheduleEntry(Timing);
@@ -123,7 +123,8 @@ impl Tick {
         &self.name
     }
 
-    /// The time for which it was planned. It may be published later. [`Job::tick`](crate::Job::tick) returns it as well.
+    /// The time for which it was planned. Its messages may be published later. [`Job::tick`](crate::Job::tick) returns
+    /// the same time.
     pub fn time(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_millis(self.ms)
     }
@@ -141,7 +142,8 @@ impl Schedule {
         Timing::new(name.into(), times, Missed::Last).map(ScheduleEntry)
     }
 
-    /// An entry that comes once per interval. The first interval begins when a node with this entry first takes office.
+    /// An entry with one tick per interval, which is 10 ms to 10 years. The first interval begins when a node with this
+    /// entry first takes office.
     pub fn every(name: impl Into<String>, interval: Duration) -> Result<ScheduleEntry> {
         Timing::new(name.into(), Times::Every { interval }, Missed::Skip).map(ScheduleEntry)
     }
@@ -182,14 +184,14 @@ impl ScheduleEntry {
 }
 
 impl<T> Schedule<T> {
-    /// The entries of both. Every name may occur once, or the node refuses to start.
+    /// The entries of both. If a name occurs twice, the node refuses to start.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.entries.extend(other.entries);
         self
     }
 
-    /// The next times of each entry after `from`, with its name. For tests, and to show them.
+    /// The name of each entry, and its next `count` times after `from`. Use it in tests, or to show the times.
     pub fn upcoming(&self, from: SystemTime, count: usize) -> Vec<(&str, Vec<SystemTime>)> {
         let from = from.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let from = u64::try_from(from.as_millis()).unwrap_or(u64::MAX);
@@ -235,8 +237,8 @@ struct NextTick {
 }
 
 impl<T> Schedule<T> {
-    /// The tick that is published next. Of several that are due, those that are in time come first. So an entry that makes
-    /// up for many missed ticks does not hold up the others.
+    /// The tick that is published next. If several ticks are due, those that are not missed come first. So an entry
+    /// that makes up for many missed ticks does not hold up the others.
     fn next_tick(&self, now: u64) -> Option<NextTick> {
         let upcoming = self.entries.iter().enumerate().filter_map(|(index, entry)| {
             let (due, tick) = entry.timing.upcoming(now)?;

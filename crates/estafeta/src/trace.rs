@@ -1,7 +1,7 @@
 //! The spans of nodes and publishers, and how the trace of a message goes on with what its handler publishes.
 //!
-//! All spans have one target, so that a filter can choose them. Their fields have the names of OpenTelemetry where it has
-//! some. If no subscriber wants a span, none of its fields is computed.
+//! All spans have one target, so that a filter can choose them. Where OpenTelemetry has a name for a field, the field
+//! has that name. If no subscriber wants a span, none of its fields is computed.
 //!
 //! A message belongs to a trace if it has the header `traceparent`. Its handler then runs with a copy of the header in a
 //! local value of its task, and a publisher in that task adds the header to its messages. Other handlers pay nothing.
@@ -34,7 +34,7 @@ pub(crate) fn current() -> Option<Arc<str>> {
     HANDLED.try_with(Clone::clone).ok().flatten()
 }
 
-/// Hides the `traceparent` of the message that this task handles.
+/// The same future, but it does not see the `traceparent` of the message that this task handles.
 pub(crate) fn outside<F: Future>(future: F) -> impl Future<Output = F::Output> {
     HANDLED.scope(None, future)
 }
@@ -78,7 +78,7 @@ pub(crate) fn published(span: &Span, mut ids: impl ExactSizeIterator<Item = u64>
 /// The handling of a message, in its span, and with its `traceparent` for publishers to find.
 pub(crate) struct Traced<'a, F> {
     handling: Pin<&'a mut F>,
-    /// None if nobody wants the span and the message belongs to no trace. That must cost nothing.
+    /// None if no subscriber wants the span and the message belongs to no trace. That must cost nothing.
     trace: Option<Box<HandlerTrace>>,
 }
 
@@ -93,7 +93,7 @@ impl<'a, F: Future<Output = Result<Outcome, Failure>>> Traced<'a, F> {
         Self { handling, trace: if is_wanted { HandlerTrace::of(message) } else { None } }
     }
 
-    /// Notes what the handling ended with.
+    /// Notes the answer with which the handling ended.
     pub fn end_with(&self, answer: F::Output) -> F::Output {
         if let Some(trace) = &self.trace {
             trace.note(&answer);

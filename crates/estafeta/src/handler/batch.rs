@@ -69,7 +69,7 @@ impl<T> Entries<T> {
         }
     }
 
-    /// Takes the entries out. No other one is added then.
+    /// Takes the entries out. From then on, the batch accepts no other entry.
     fn close(&self) -> Vec<BatchEntry<T>> {
         self.open.lock().expect("no panic while held").take().unwrap_or_default()
     }
@@ -103,7 +103,8 @@ where
         let (function, stopping) = (Arc::clone(&self.function), self.stopping.clone());
         let call = call(function, Arc::clone(&entries), self.wait, stopping).boxed().shared();
         let former = std::mem::replace(&mut *last, call.downgrade().map(|call| LastBatch { entries, call }));
-        // It may hold jobs that all lanes have given up. Their bodies are the user's, and may panic when they are dropped.
+        // The former batch may hold jobs that all lanes have given up. Bodies are values of the user, and may panic
+        // when they are dropped.
         drop(last);
         drop(former);
         call

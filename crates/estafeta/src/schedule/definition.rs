@@ -1,8 +1,8 @@
 //! What an entry is, apart from its messages, and how Redis stores that: one compact JSON object per entry, such as
 //! `{"cron":"30 2 * * *","zone":"Europe/Berlin","missed":"last","maxAgeMs":86400000,"overlap":"queue"}`.
 //!
-//! A definition with a field or a word that this version does not know is not understood at all. What it says about its
-//! times might be wrong without the rest.
+//! If this version does not know a field or a word of a definition, it reads nothing of that definition. Times that it
+//! read without the rest might be wrong.
 
 use std::time::Duration;
 

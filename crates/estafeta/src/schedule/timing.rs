@@ -17,11 +17,12 @@ use crate::steps::millis;
 
 /// A tick that is this late is late, but not missed. A take-over takes less.
 pub(super) const LATE_MS: u64 = 5_000;
-/// How long an entry rests after its first failure. It doubles with each further one, up to a minute.
+/// How long an entry rests after its first failure. The rest doubles with each further failure, up to the longest one.
 const FIRST_REST_MS: u64 = 1_000;
 const LONGEST_REST_MS: u64 = 60_000;
 /// The age at which a missed tick is given up by default.
 const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
+/// The shortest interval.
 const SHORTEST: Duration = Duration::from_millis(10);
 
 /// When an entry comes, and what becomes of its missed and overlapping ticks.
@@ -48,7 +49,7 @@ impl Timing {
         Ok(Self { name: name.into(), definition, rhythm, last: None, failures: 0, rests_until: 0 })
     }
 
-    /// The next tick to publish, and when to try that.
+    /// When to publish the next tick, and that tick.
     pub fn upcoming(&self, now: u64) -> Option<(u64, u64)> {
         let tick = self.next(self.last?, now)?;
         Some((tick.max(self.rests_until), tick))
@@ -61,7 +62,7 @@ impl Timing {
         self.rests_until = now + rest;
     }
 
-    /// The messages of a tick could be made.
+    /// Ends the row of failures, because the messages of a tick could be made.
     pub fn succeed(&mut self) {
         (self.failures, self.rests_until) = (0, 0);
     }
@@ -90,6 +91,7 @@ impl Timing {
     }
 }
 
+/// When the ticks of an entry come, parsed and checked.
 pub(crate) enum Rhythm {
     Every { ms: u64 },
     Cron { cron: Box<Cron>, zone: TimeZone },

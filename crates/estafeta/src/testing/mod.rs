@@ -2,12 +2,12 @@
 //!
 //! ```toml
 //! [dev-dependencies]
-//! estafeta = { version = "0.1", features = ["testing"] }
+//! estafeta = { path = "../estafeta/crates/estafeta", features = ["testing"] }
 //! ```
 //!
-//! A [`TestRing`] starts a Redis, which ends with it. A test publishes messages, has them handled one by one, and
-//! lets time pass. All of this goes through the same steps as in production, so a retry is a retry and a dead letter is a
-//! dead letter:
+//! A [`TestRing`] starts a Redis, which ends with it. A test publishes messages, has its handler called for one after
+//! another, and lets time pass. Messages go through the same steps as in production, so retries and dead letters are
+//! real:
 //!
 //! ```
 //! use std::time::Duration;
@@ -76,7 +76,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// A ring for one test. The [module](self) has an example.
 ///
-/// Its settings are the defaults, except that the [lease](Config::lease) is 1 s. The waits of its rule for retries have no
+/// Its settings are the defaults, except that the [lease](Config::lease) is 1 s. Waits for a retry have no
 /// [jitter](crate::Retry::jitter), so that a test can name them.
 pub struct TestRing {
     ring: Ring,
@@ -134,8 +134,8 @@ impl TestRing {
         Ok(Self { ring, url, config, publisher, dropped: Mutex::default(), patience: PATIENCE, server: None })
     }
 
-    /// Changes settings, of [`node`](Self::node) and of everything that this ring does itself. The Redis and the ring stay
-    /// as they are, and a new rule for retries loses its jitter.
+    /// Changes the settings of [`node`](Self::node), and of everything that this ring does itself. The Redis and the
+    /// ring stay as they are. A new rule for retries loses its jitter.
     ///
     /// ```no_run
     /// # use estafeta::{Retry, testing::TestRing};
@@ -171,7 +171,8 @@ impl TestRing {
         &self.ring
     }
 
-    /// The URL of its Redis, for everything else. If the test brought a URL with a password, this one has it as well.
+    /// The URL of its Redis, for everything else. If the test brought a URL with a password, this URL contains the
+    /// password.
     pub fn url(&self) -> &str {
         &self.url
     }

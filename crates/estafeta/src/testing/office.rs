@@ -8,7 +8,7 @@ use crate::identity::Incarnation;
 use crate::inspect::Snapshot;
 use crate::steps::Bury;
 
-/// The term of a generator: who, and its epoch.
+/// The member in office, and the epoch of its term.
 type TermInOffice = (Incarnation, u64);
 
 impl TestRing {
@@ -26,7 +26,7 @@ impl TestRing {
         self.term(|(_, next)| next > epoch).await.map(drop)
     }
 
-    /// Waits until the ring looks as described, and returns that snapshot. Fails after 30 s.
+    /// Waits until the function returns true for a snapshot of the ring, and returns that snapshot. Fails after 30 s.
     ///
     /// ```no_run
     /// # async fn example(ring: estafeta::testing::TestRing) -> Result<(), estafeta::Error> {
@@ -70,7 +70,8 @@ impl TestRing {
         }
     }
 
-    /// Buries a member, however alive it is. Its own beats may prolong its lease in between.
+    /// Buries a member, even if it is alive. If a beat of that member prolongs its lease in between, this function
+    /// tries again.
     pub(super) async fn bury(&self, member: Incarnation) -> Result<()> {
         let store = self.ring.store();
         let mut expire = redis::cmd("ZADD");

@@ -41,8 +41,8 @@ impl TestRing {
     ///
     /// - Messages that were retried, snoozed or published with a delay wait that much less. Those that are due go to the
     ///   queue with the next claim. An idle node notices them within a fraction of a second.
-    /// - The windows of publish keys, and the times to live of results and of keys that effects wrote, get shorter. What
-    ///   is over is gone.
+    /// - The windows of publish keys, and the times to live of results and of keys that effects wrote, get shorter.
+    ///   Redis forgets those that are over.
     /// - Pauses end earlier, and a limit on the rate saves up claims.
     /// - The last ticks of a schedule lie further back, so its next ticks come earlier. The same holds for
     ///   [`every`](crate::every). A node that is in office begins a new term, because a generator reads the ticks only
@@ -70,15 +70,16 @@ impl TestRing {
         store.run(&SCRIPT, &call(store.keys(), time)).await.map(drop)
     }
 
-    /// Has the entries of a schedule begin now, unless they have begun. Otherwise an entry begins when a node with it first
-    /// takes office, and a test would have to wait for that before it can [`advance`](Self::advance) the time.
+    /// Makes the entries of a schedule begin now, unless they have begun. Without this call, an entry begins when a
+    /// node that has the entry first takes office. A test would have to wait for that before it can
+    /// [`advance`](Self::advance) the time.
     ///
     /// ```no_run
     /// # use std::time::Duration;
     /// # use estafeta::{Schedule, testing::TestRing};
     /// # async fn example(ring: TestRing) -> Result<(), estafeta::Error> {
     /// let hour = Duration::from_secs(3600);
-    /// let hourly = Schedule::every("hourly", hour)?.body("ring the bell");
+    /// let hourly = Schedule::every("hourly", hour)?.body("make a report");
     /// ring.begin(&hourly).await?;
     /// ring.advance(hour).await?;
     /// // The first tick is due. A node publishes it as soon as it is in office.

@@ -82,8 +82,8 @@ impl TestRing {
     /// The function is one that [`Node::handle`](crate::Node::handle) takes, and may also borrow from the test. A panic is
     /// a failure, and the time limit holds. For a blocking function, for batches or a wrapper, run a [`node`](Self::node).
     ///
-    /// If this call is dropped before it ends, that is the death of a node. The message goes back to the queue with one
-    /// more death, at the latest when the next call looks.
+    /// If the test drops this call before it ends, the ring sees the death of a node. The message goes back to the
+    /// queue with one more death, at the latest when the next call of this ring begins.
     pub async fn work_one<F, T, A, O>(&self, function: F) -> Result<Option<HandledJob>>
     where
         F: Fn(Job<T>) -> A + Send + Sync,
@@ -102,9 +102,9 @@ impl TestRing {
     /// [`advance`](Self::advance), and drain again.
     ///
     /// Messages that a handler forwards to this ring are handled as well. Those that it forwards to another ring wait
-    /// there: drain that one [`beside`](Self::beside) this one.
+    /// there. Drain that ring, which [`beside`](Self::beside) returns.
     ///
-    /// Fails after 10,000 messages, because the handler then seems to make new ones without end.
+    /// Fails after 10,000 messages, because the handler then seems to forward messages without end.
     pub async fn drain<F, T, A, O>(&self, function: F) -> Result<Vec<HandledJob>>
     where
         F: Fn(Job<T>) -> A + Send + Sync,
