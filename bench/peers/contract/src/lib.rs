@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tokio::sync::Notify;
 
-pub use work::{Allowance, Job, ProducerTask, WorkerTask, report_put};
+pub use work::{Allowance, PeerJob, ProducerTask, WorkerTask, report_put};
 
 /// The size of a batch, unless the task names one.
 const BATCH: u64 = 100;

@@ -20,7 +20,7 @@ pub struct WorkerTask {
     pub redis_url: String,
     /// How many messages it may handle at the same time.
     pub slots: usize,
-    job: Job,
+    job: PeerJob,
 }
 
 impl WorkerTask {
@@ -28,12 +28,12 @@ impl WorkerTask {
     pub(crate) fn parse(redis_url: String, arguments: &[&str]) -> Result<WorkerTask> {
         let [slots, job] = arguments else { bail!("expected worker SLOTS JOB_MS") };
         let length = Duration::from_millis(number("a time in milliseconds", job)?);
-        let job = Job { length, waits: Arc::default() };
+        let job = PeerJob { length, waits: Arc::default() };
         Ok(WorkerTask { redis_url, slots: number("a number of slots", slots)?, job })
     }
 
     /// The work that every message takes.
-    pub fn job(&self) -> Job {
+    pub fn job(&self) -> PeerJob {
         self.job.clone()
     }
 
@@ -58,12 +58,12 @@ impl WorkerTask {
 
 /// The work that every message takes, and how long each handled message has waited for it.
 #[derive(Clone, Debug)]
-pub struct Job {
+pub struct PeerJob {
     length: Duration,
     waits: Arc<Mutex<Vec<u64>>>,
 }
 
-impl Job {
+impl PeerJob {
     /// Handles one message. Its body holds the time at which it was put.
     pub async fn handle(&self, body: &[u8]) -> Result<()> {
         let stamp: u64 = std::str::from_utf8(body)?.parse().context("expected a time in the body")?;

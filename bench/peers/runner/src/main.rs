@@ -29,40 +29,40 @@ use crate::install::Installation;
 use crate::machine::Machine;
 use crate::measure::{PeerRunner, Sample};
 use crate::results::{Measurement, PeerResults};
-use crate::work::{Load, WorkRunner};
+use crate::work::{PeerLoad, WorkRunner};
 
 /// A table of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Table {
+enum PeerTable {
     /// How many messages per second each queue handles at most
     Speed,
     /// What messages that take 17 ms cost the server, and how long they wait
     Work,
 }
 
-impl Table {
-    const ALL: [Table; 2] = [Table::Speed, Table::Work];
+impl PeerTable {
+    const ALL: [PeerTable; 2] = [PeerTable::Speed, PeerTable::Work];
 
     /// How long one run should take.
     fn seconds(self) -> f64 {
         match self {
-            Table::Speed => 3.0,
-            Table::Work => 5.0,
+            PeerTable::Speed => 3.0,
+            PeerTable::Work => 5.0,
         }
     }
 
     /// The markers of the table.
     fn marker(self) -> &'static str {
         match self {
-            Table::Speed => "peers",
-            Table::Work => "peers work",
+            PeerTable::Speed => "peers",
+            PeerTable::Work => "peers work",
         }
     }
 
     fn markdown(self, results: &PeerResults) -> String {
         match self {
-            Table::Speed => table::markdown(results),
-            Table::Work => work_table::markdown(results),
+            PeerTable::Speed => table::markdown(results),
+            PeerTable::Work => work_table::markdown(results),
         }
     }
 }
@@ -84,7 +84,7 @@ struct PeersOptions {
     only: Vec<String>,
     /// Measure only this table [default: all tables]
     #[arg(long)]
-    table: Option<Table>,
+    table: Option<PeerTable>,
     /// Print the tables instead of writing to docs/
     #[arg(long)]
     no_docs: bool,
@@ -96,11 +96,11 @@ impl PeersOptions {
         self.only.is_empty() || self.only.iter().any(|word| name.contains(&word.to_lowercase()))
     }
 
-    fn tables(&self) -> impl Iterator<Item = Table> {
-        Table::ALL.into_iter().filter(|&table| self.table.is_none_or(|only| only == table))
+    fn tables(&self) -> impl Iterator<Item = PeerTable> {
+        PeerTable::ALL.into_iter().filter(|&table| self.table.is_none_or(|only| only == table))
     }
 
-    fn seconds(&self, table: Table) -> f64 {
+    fn seconds(&self, table: PeerTable) -> f64 {
         self.seconds.unwrap_or(table.seconds())
     }
 }
@@ -128,10 +128,10 @@ fn run(options: &PeersOptions) -> Result<()> {
             eprintln!("round {round} of {}", options.rounds);
             let seconds = options.seconds(table);
             match table {
-                Table::Speed => {
+                PeerTable::Speed => {
                     speed_round(&runner, &installation, &queues, seconds, options.body, &mut results)?;
                 }
-                Table::Work => {
+                PeerTable::Work => {
                     let length = Duration::from_secs_f64(seconds);
                     let runner = WorkRunner::new(&runner, &installation, length, options.body)?;
                     work_round(&runner, &queues, &mut results)?;
@@ -177,7 +177,7 @@ fn speed_round(
 
 /// Measures what messages that take a while cost.
 fn work_round(runner: &WorkRunner<'_>, queues: &[&Queue], results: &mut PeerResults) -> Result<()> {
-    for load in Load::ALL {
+    for load in PeerLoad::ALL {
         for queue in queues {
             let name = queue.name;
             let sample = runner.run(queue, load).with_context(|| format!("{name}, load {}", load.name()))?;
@@ -190,12 +190,12 @@ fn work_round(runner: &WorkRunner<'_>, queues: &[&Queue], results: &mut PeerResu
 }
 
 /// Writes the measured tables, and the plot of speed, into the directory `docs`.
-fn write_docs(docs: &Path, tables: impl Iterator<Item = Table>, results: &PeerResults) -> Result<()> {
+fn write_docs(docs: &Path, tables: impl Iterator<Item = PeerTable>, results: &PeerResults) -> Result<()> {
     let path = docs.join("benchmarks.md");
     let mut text = std::fs::read_to_string(&path).context("cannot read docs/benchmarks.md")?;
     for table in tables {
         text = page::replace(&text, table.marker(), &table.markdown(results))?;
-        if table == Table::Speed {
+        if table == PeerTable::Speed {
             std::fs::write(docs.join("benchmarks-peers.svg"), plot::svg(results))?;
             eprintln!("wrote docs/benchmarks-peers.svg");
         }

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::install::Reason;
 use crate::machine::Machine;
 use crate::measure::Sample;
-use crate::work::Load;
+use crate::work::PeerLoad;
 
 /// What is measured of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum Measurement {
     /// How fast it is.
     Speed(Mode),
     /// What messages that take a while cost.
-    Work(Load),
+    Work(PeerLoad),
 }
 
 impl Measurement {
@@ -96,7 +96,7 @@ impl PeerResults {
     }
 
     /// Returns the rows of the table of work for one load, the one that costs the server least first.
-    pub fn cheapest_first(&self, load: Load) -> Vec<(&MeasuredQueue, Figures)> {
+    pub fn cheapest_first(&self, load: PeerLoad) -> Vec<(&MeasuredQueue, Figures)> {
         let figures = |queue| Some((queue, MeasuredQueue::figures(queue, Measurement::Work(load))?));
         let mut queues: Vec<_> = self.work.iter().filter_map(figures).collect();
         let cost = |figures: &Figures| figures.server_us_per_message.unwrap_or(f64::INFINITY);
@@ -106,7 +106,7 @@ impl PeerResults {
 
     pub fn to_json(&self) -> Result<String> {
         let speed = [Mode::EndToEnd, Mode::Consume].map(Measurement::Speed);
-        let work = Load::ALL.map(Measurement::Work);
+        let work = PeerLoad::ALL.map(Measurement::Work);
         let skipped: Vec<_> =
             self.skipped.iter().map(|(name, reason)| json!({"peer": name, "reason": reason})).collect();
         Ok(serde_json::to_string_pretty(&json!({
@@ -175,6 +175,9 @@ mod tests {
         assert_eq!((figures.lowest, figures.messages_per_second, figures.highest), (25.0, 50.0, 100.0));
         assert_eq!((figures.server_us_per_message, figures.bytes_per_waiting_message), (Some(5.0), None));
         assert!(queue.figures(consume).is_none(), "no run, no figures");
-        assert!(results.cheapest_first(Load::Full).is_empty(), "a table has only what was measured for it");
+        assert!(
+            results.cheapest_first(PeerLoad::Full).is_empty(),
+            "a table has only what was measured for it"
+        );
     }
 }

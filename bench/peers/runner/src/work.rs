@@ -38,46 +38,46 @@ const IDLE: Duration = Duration::from_secs(2);
 
 /// How many messages come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
+pub enum PeerLoad {
     /// More than the workers can handle.
     Full,
     /// One at a time, at an even pace.
     Paced,
 }
 
-impl Load {
-    pub const ALL: [Load; 2] = [Load::Full, Load::Paced];
+impl PeerLoad {
+    pub const ALL: [PeerLoad; 2] = [PeerLoad::Full, PeerLoad::Paced];
 
     /// Its name in the table.
     pub fn name(self) -> String {
         match self {
-            Load::Full => "full".to_owned(),
-            Load::Paced => format!("{}/s", 1000 / PACE_MS),
+            PeerLoad::Full => "full".to_owned(),
+            PeerLoad::Paced => format!("{}/s", 1000 / PACE_MS),
         }
     }
 
     /// The time between two messages that a producer keeps, or 0.
     fn every_ms(self) -> u64 {
         match self {
-            Load::Full => 0,
-            Load::Paced => PACE_MS,
+            PeerLoad::Full => 0,
+            PeerLoad::Paced => PACE_MS,
         }
     }
 
     /// How many messages may have been put when so many are handled.
     fn allowance(self, handled: u64) -> u64 {
         match self {
-            Load::Full => handled + WAITING,
+            PeerLoad::Full => handled + WAITING,
             // A producer that keeps a pace needs no limit.
-            Load::Paced => 1_000_000_000,
+            PeerLoad::Paced => 1_000_000_000,
         }
     }
 
     /// How many messages are put before the workers start. A queue that limits itself may stop a little earlier.
     fn filled(self) -> u64 {
         match self {
-            Load::Full => WAITING * 3 / 4,
-            Load::Paced => 0,
+            PeerLoad::Full => WAITING * 3 / 4,
+            PeerLoad::Paced => 0,
         }
     }
 }
@@ -107,7 +107,7 @@ impl<'a> WorkRunner<'a> {
         Ok(WorkRunner { runner, installation, length, body, idle })
     }
 
-    pub fn run(&self, queue: &Queue, load: Load) -> Result<Sample> {
+    pub fn run(&self, queue: &Queue, load: PeerLoad) -> Result<Sample> {
         self.runner.flush()?;
         // What the programs of the run before have printed.
         File::create(self.stderr())?;
@@ -117,7 +117,7 @@ impl<'a> WorkRunner<'a> {
         crew.fill()?;
         for _ in 0..WORKERS {
             let worker = ["worker".to_owned(), SLOTS.to_string(), JOB_MS.to_string()];
-            crew.workers.push(Worker { program: self.start(queue, &worker)?, handled: 0 });
+            crew.workers.push(RunningWorker { program: self.start(queue, &worker)?, handled: 0 });
         }
         crew.begin()?;
         crew.go_on(self.length / 5)?;
@@ -161,9 +161,9 @@ impl<'a> WorkRunner<'a> {
 
 /// The producer and the workers of one run.
 struct Crew<'a> {
-    load: Load,
+    load: PeerLoad,
     producer: AnsweringProgram<'a>,
-    workers: Vec<Worker<'a>>,
+    workers: Vec<RunningWorker<'a>>,
     /// How many messages were put and handled in all.
     put: u64,
     handled: u64,
@@ -173,7 +173,7 @@ struct Crew<'a> {
     least_waiting: u64,
 }
 
-struct Worker<'a> {
+struct RunningWorker<'a> {
     program: AnsweringProgram<'a>,
     handled: u64,
 }
@@ -187,7 +187,7 @@ struct ProducerReport {
 }
 
 impl<'a> Crew<'a> {
-    fn new(load: Load, producer: AnsweringProgram<'a>) -> Crew<'a> {
+    fn new(load: PeerLoad, producer: AnsweringProgram<'a>) -> Crew<'a> {
         let workers = Vec::new();
         Crew { load, producer, workers, put: 0, handled: 0, waits: Vec::new(), least_waiting: u64::MAX }
     }
@@ -335,9 +335,15 @@ mod tests {
 
     #[test]
     fn a_full_load_follows_the_workers_and_a_pace_does_not() {
-        assert_eq!(Load::ALL.map(Load::name), ["full", "500/s"]);
-        assert_eq!(Load::Full.allowance(100), 4_100);
-        assert!(Load::Full.filled() < Load::Full.allowance(0), "a queue that limits itself may stop earlier");
-        assert_eq!((Load::Paced.allowance(0), Load::Paced.filled()), (Load::Paced.allowance(9), 0));
+        assert_eq!(PeerLoad::ALL.map(PeerLoad::name), ["full", "500/s"]);
+        assert_eq!(PeerLoad::Full.allowance(100), 4_100);
+        assert!(
+            PeerLoad::Full.filled() < PeerLoad::Full.allowance(0),
+            "a queue that limits itself may stop earlier"
+        );
+        assert_eq!(
+            (PeerLoad::Paced.allowance(0), PeerLoad::Paced.filled()),
+            (PeerLoad::Paced.allowance(9), 0)
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::page::{introduction, row, settings, significant, thousands};
 use crate::results::{Figures, MeasuredQueue, PeerResults};
-use crate::work::{JOB_MS, Load, SLOTS, WAITING, WORKERS};
+use crate::work::{JOB_MS, PeerLoad, SLOTS, WAITING, WORKERS};
 
 /// The text between the markers.
 pub fn markdown(results: &PeerResults) -> String {
@@ -13,7 +13,7 @@ pub fn markdown(results: &PeerResults) -> String {
     );
     text += "| load | queue | version | messages/s | server CPU per message, µs | Redis commands per message | \
              wait p50, ms | wait p99, ms |\n|---|---|---|--:|--:|--:|--:|--:|\n";
-    for load in Load::ALL {
+    for load in PeerLoad::ALL {
         for (queue, figures) in results.cheapest_first(load) {
             text += &queue_row(load, queue, &figures);
         }
@@ -22,7 +22,7 @@ pub fn markdown(results: &PeerResults) -> String {
         "\nAt {}, the wait is the time from the put to the start of the handling. Under full load, it is only the length\n\
          of the queue, so it is not shown: about {} messages are in the queue or in work. Commands inside scripts count.\n\
          What an idle server uses is not part of the CPU time.",
-        Load::Paced.name(),
+        PeerLoad::Paced.name(),
         thousands(WAITING as f64)
     );
     let starved = starved(results);
@@ -33,12 +33,12 @@ pub fn markdown(results: &PeerResults) -> String {
         );
     }
     text += " Settings:\n\n";
-    let queues: Vec<_> = results.cheapest_first(Load::Full).into_iter().map(|(queue, _)| queue).collect();
+    let queues: Vec<_> = results.cheapest_first(PeerLoad::Full).into_iter().map(|(queue, _)| queue).collect();
     text + &settings(results, &queues)
 }
 
-fn queue_row(load: Load, queue: &MeasuredQueue, figures: &Figures) -> String {
-    let wait = |ms: Option<f64>| significant(ms.filter(|_| load != Load::Full));
+fn queue_row(load: PeerLoad, queue: &MeasuredQueue, figures: &Figures) -> String {
+    let wait = |ms: Option<f64>| significant(ms.filter(|_| load != PeerLoad::Full));
     row(&[
         load.name(),
         queue.name.clone(),
@@ -55,7 +55,7 @@ fn queue_row(load: Load, queue: &MeasuredQueue, figures: &Figures) -> String {
 fn starved(results: &PeerResults) -> Vec<String> {
     let empty =
         |figures: &Figures| figures.least_waiting.is_some_and(|least| least <= (WORKERS * SLOTS) as f64);
-    let measured = results.cheapest_first(Load::Full).into_iter();
+    let measured = results.cheapest_first(PeerLoad::Full).into_iter();
     measured.filter(|(_, figures)| empty(figures)).map(|(queue, _)| queue.name.clone()).collect()
 }
 
@@ -77,7 +77,7 @@ mod tests {
                 least_waiting: Some(least_waiting),
                 ..Sample::of(500, 1.0)
             };
-            for load in Load::ALL {
+            for load in PeerLoad::ALL {
                 results.add(Measurement::Work(load), name, "its settings", sample.clone());
             }
         }

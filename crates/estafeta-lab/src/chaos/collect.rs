@@ -10,7 +10,7 @@ use super::real_work::effects::{self, WrittenEffects};
 use super::real_work::evidence::{RingCounts, WorkEvidence};
 use super::real_work::feed::FeedEvidence;
 use super::watch::Seen;
-use super::{ChaosObserver, Times, Workload};
+use super::{ChaosObserver, RunTimes, Workload};
 use crate::record::{self, RecordLine};
 
 impl<S: ChaosObserver> Phases<'_, S> {
@@ -34,7 +34,7 @@ impl<S: ChaosObserver> Phases<'_, S> {
         ring: usize,
         last: &Snapshot,
         seen: &Seen,
-        times: Times,
+        times: RunTimes,
         before: &[JournalEntry],
     ) -> Result<WorkEvidence> {
         let publishers = self.targets.nodes.iter().filter(|node| !node.is_node() && ring == 0);

@@ -159,7 +159,7 @@ pub trait ChaosObserver: Clone + Send + 'static {
 
 /// How long the parts of a run took. None if one did not end in time.
 #[derive(Clone, Copy, Default)]
-pub struct Times {
+pub struct RunTimes {
     pub recovery: Option<Duration>,
     pub drain: Option<Duration>,
     /// When the ring had recovered.

@@ -35,7 +35,7 @@ use super::node::{ChaosNode, NodeTemplate};
 use super::real_work::feed;
 use super::verdict::{JudgedRing, Verdict};
 use super::watch::{Glance, RingWatch, Seen};
-use super::{ChaosObserver, ChaosOptions, ChaosOutcome, DRAIN, RECOVERY, Times, Workload, plan, reader};
+use super::{ChaosObserver, ChaosOptions, ChaosOutcome, DRAIN, RECOVERY, RunTimes, Workload, plan, reader};
 use crate::clock::now_ms;
 use crate::ephemeral_redis::EphemeralRedis;
 use crate::exit_code::REDIS;
@@ -124,7 +124,7 @@ impl<S: ChaosObserver> Phases<'_, S> {
         stop.cancel();
         let mut seen: Vec<(usize, Seen)> = watches.join_all().await.into_iter().collect::<Result<_>>()?;
         seen.sort_by_key(|(index, _)| *index);
-        let times = Times {
+        let times = RunTimes {
             recovery: progress.recovery,
             recovered_ms: progress.recovered_ms,
             stopped_ms: progress.stopped_ms,

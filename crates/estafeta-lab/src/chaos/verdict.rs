@@ -13,7 +13,7 @@ use super::plan::FaultKind;
 use super::real_work::findings::WorkFindings;
 use super::story::{cause, cause_of_take_over, story};
 use super::watch::Seen;
-use super::{ChaosOptions, DRAIN, LEASE, RECOVERY, Times, Workload};
+use super::{ChaosOptions, DRAIN, LEASE, RECOVERY, RunTimes, Workload};
 use crate::paint::{BAD, FAINT, GOOD, NOTABLE, Paint};
 use crate::quantile::quantile;
 use crate::text::{counted, figure, grouped};
@@ -33,14 +33,14 @@ pub struct JudgedRing {
 }
 
 /// What is known about a message with a broken promise.
-pub struct Story {
+pub struct MessageStory {
     /// The ring of the message. None if the run has only one.
     pub ring: Option<String>,
     pub message: u64,
     pub lines: Vec<String>,
 }
 
-impl Story {
+impl MessageStory {
     fn is_about(&self, ring: Option<&str>, message: u64) -> bool {
         self.ring.as_deref() == ring && self.message == message
     }
@@ -71,10 +71,10 @@ pub struct Verdict {
     snapshots: usize,
     unbalanced: usize,
     readers: usize,
-    times: Times,
+    times: RunTimes,
     pub breaches: Vec<Breach>,
     /// What is known about the first messages with a broken promise.
-    pub stories: Vec<Story>,
+    pub stories: Vec<MessageStory>,
 }
 
 /// One kind of fault and its effects. None: effects that no fault explains.
@@ -124,22 +124,22 @@ impl Verdict {
         options: &ChaosOptions,
         rings: &[JudgedRing],
         faults: &[InjectedFault],
-        times: Times,
+        times: RunTimes,
         failure: Option<String>,
     ) -> Self {
         let mut breaches: Vec<Breach> = failure.into_iter().map(Breach::of_the_ring).collect();
-        let (mut findings, mut stories) = (Findings::default(), Vec::<Story>::new());
+        let (mut findings, mut stories) = (Findings::default(), Vec::<MessageStory>::new());
         for (ring, name) in rings.iter().zip(&options.rings) {
             let mut found = judge::judge(&ring.evidence);
             let is_one_of_several = options.rings.len() > 1;
             let name = name.as_str().rsplit_once('/').filter(|_| is_one_of_several).map(|(_, name)| name);
             for breach in ring.breaches().into_iter().chain(std::mem::take(&mut found.breaches)) {
-                let is_told = |message| stories.iter().any(|story| story.is_about(name, message));
-                if let Some(message) = breach.message.filter(|message| !is_told(*message))
+                let has_story = |message| stories.iter().any(|story| story.is_about(name, message));
+                if let Some(message) = breach.message.filter(|message| !has_story(*message))
                     && stories.len() < STORIES
                 {
                     let lines = story(&ring.evidence, faults, message);
-                    stories.push(Story { ring: name.map(ToOwned::to_owned), message, lines });
+                    stories.push(MessageStory { ring: name.map(ToOwned::to_owned), message, lines });
                 }
                 breaches.push(breach.in_ring(name));
             }
@@ -337,8 +337,7 @@ impl Verdict {
         let take_overs = self.take_overs();
         let ms = |time: Option<Duration>| time.map(|time| time.as_millis() as u64);
         let breach = |breach: &Breach| json!({"what": breach.what, "message": breach.message});
-        let story =
-            |story: &Story| json!({"ring": story.ring, "message": story.message, "story": story.lines});
+        let story = |story: &MessageStory| json!({"ring": story.ring, "message": story.message, "story": story.lines});
         json!({
             "verdict": if self.is_good() { "good" } else { "broken" },
             "call": self.call,

@@ -11,7 +11,7 @@ struct FlawlessRun {
     options: ChaosOptions,
     ring: JudgedRing,
     faults: Vec<InjectedFault>,
-    times: Times,
+    times: RunTimes,
     failure: Option<String>,
 }
 
@@ -84,7 +84,7 @@ fn flawless_run() -> FlawlessRun {
             victims: vec![0],
             what: "node 1 killed".into(),
         }],
-        times: Times {
+        times: RunTimes {
             recovery: Some(Duration::from_millis(1500)),
             drain: Some(Duration::from_millis(2500)),
             recovered_ms: Some(7000),
@@ -294,7 +294,7 @@ fn a_pipeline_is_judged_ring_by_ring_and_each_breach_names_its_ring() {
         "totals: #4 has no outcome",
     ];
     assert_eq!(reported, expected);
-    let stories: Vec<String> = broken.stories.iter().map(Story::subject).collect();
+    let stories: Vec<String> = broken.stories.iter().map(MessageStory::subject).collect();
     assert_eq!(stories, ["#4 of lines", "#4 of totals"]);
     assert_eq!((&broken.json()["stories"][1]["ring"], &json["unbalanced"]), (&json!("totals"), &json!(0)));
     let mut text = Vec::new();

@@ -237,7 +237,7 @@ impl EventKind {
 
     /// None if the kind is unknown or lacks one of its fields.
     fn known(name: &str, fields: &BTreeMap<String, String>) -> Option<Self> {
-        let fields = Fields(fields);
+        let fields = EventFields(fields);
         Some(match name {
             "joined" => Self::Joined {
                 member: fields.member("member")?,
@@ -298,9 +298,9 @@ impl EventKind {
     }
 }
 
-struct Fields<'a>(&'a BTreeMap<String, String>);
+struct EventFields<'a>(&'a BTreeMap<String, String>);
 
-impl Fields<'_> {
+impl EventFields<'_> {
     fn parse<T: FromStr>(&self, name: &str) -> Option<T> {
         self.0.get(name)?.parse().ok()
     }

@@ -109,7 +109,7 @@ impl Clerk {
                             }
                         }
                         () = self.store.connection().called() => desk.call(),
-                        at = self.store.connection().told() => desk.call_at(at),
+                        at = self.store.connection().announced() => desk.call_at(at),
                         () = changed(&mut self.state) => {}
                         () = quiet.cancelled(), if !stops => {}
                     }

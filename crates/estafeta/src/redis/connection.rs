@@ -10,7 +10,7 @@
 //! subscription of the command connection shows that the member is alive, so no member that works is seen as absent.
 //! When the office becomes vacant, the ring calls the heir on that channel. The subscription of the work connection lets
 //! the ring call the member when messages wait. Both calls wake [`ManagedConnection::called`]. On the same channel, the
-//! ring announces when the member must make its next turn, which wakes [`ManagedConnection::told`].
+//! ring announces when the member must make its next turn, which wakes [`ManagedConnection::announced`].
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -43,9 +43,9 @@ pub(crate) struct ManagedConnection {
     session: watch::Sender<Option<Session>>,
     reports: mpsc::UnboundedSender<u64>,
     called: Notify,
-    /// When this member must make a turn, as the ring has announced, until `told` returns it.
-    told_at: Mutex<Option<Instant>>,
-    told: Notify,
+    /// When this member must make a turn, as the ring has announced, until `announced` returns it.
+    announced_at: Mutex<Option<Instant>>,
+    announced: Notify,
     /// The call error that keeps callers waiting, if there is one.
     outage: watch::Sender<Option<CallError>>,
     /// The number of calls that wait for Redis, including attempts to reconnect.
@@ -81,8 +81,8 @@ impl ManagedConnection {
             session: watch::Sender::new(None),
             reports,
             called: Notify::new(),
-            told_at: Mutex::default(),
-            told: Notify::new(),
+            announced_at: Mutex::default(),
+            announced: Notify::new(),
             outage: watch::Sender::new(None),
             waiting: Mutex::new(0),
             // A new connection has not missed anything while asleep.
@@ -297,20 +297,20 @@ impl ManagedConnection {
             Some(ms) => {
                 let now = Instant::now();
                 let at = now.checked_add(Duration::from_millis(ms)).unwrap_or(now);
-                *self.told_at.lock().expect("no panic while held") = Some(at);
-                self.told.notify_one();
+                *self.announced_at.lock().expect("no panic while held") = Some(at);
+                self.announced.notify_one();
             }
             None => self.called.notify_one(),
         }
     }
 
     /// Waits until the ring announces when this member must make a turn.
-    pub async fn told(&self) -> Instant {
+    pub async fn announced(&self) -> Instant {
         loop {
-            if let Some(at) = self.told_at.lock().expect("no panic while held").take() {
+            if let Some(at) = self.announced_at.lock().expect("no panic while held").take() {
                 return at;
             }
-            self.told.notified().await;
+            self.announced.notified().await;
         }
     }
 

@@ -23,7 +23,7 @@ pub(crate) struct Settlement {
     pub cursor: u64,
     /// The number of messages that it lets go of now.
     pub count: usize,
-    /// The last claim that it was told of.
+    /// The last claim that it has seen.
     pub seen: u64,
     /// The names of the elements that it settles whole.
     pub whole: Vec<String>,

@@ -16,13 +16,13 @@ const LONG: Duration = SOON;
 const SHORT: Duration = Duration::from_millis(50);
 
 /// The id and the delivery of each job of a call.
-type Call = Vec<(u64, u32)>;
+type BatchCall = Vec<(u64, u32)>;
 
 /// The calls of a function.
 #[derive(Clone, Default)]
-struct Calls(Arc<Mutex<Vec<Call>>>);
+struct BatchCalls(Arc<Mutex<Vec<BatchCall>>>);
 
-impl Calls {
+impl BatchCalls {
     fn add<T>(&self, jobs: &[Job<T>]) {
         self.0.lock().unwrap().push(jobs.iter().map(|job| (job.id(), job.delivery())).collect());
     }
@@ -31,7 +31,7 @@ impl Calls {
         self.0.lock().unwrap().iter().map(Vec::len).collect()
     }
 
-    fn all(&self) -> Vec<Call> {
+    fn all(&self) -> Vec<BatchCall> {
         self.0.lock().unwrap().clone()
     }
 }
@@ -56,7 +56,7 @@ async fn three_hundred_messages_take_three_calls_of_a_hundred() {
     let redis = RedisServer::start();
     let settings = config(&redis);
     publish(&settings, 300).await;
-    let calls = Calls::default();
+    let calls = BatchCalls::default();
     let counted = calls.clone();
     let node = Node::with(settings).handle_batch(100, LONG, move |jobs: Vec<Job<u64>>| {
         counted.add(&jobs);
@@ -77,7 +77,7 @@ async fn a_batch_that_does_not_fill_begins_after_its_wait() {
     let redis = RedisServer::start();
     let settings = config(&redis);
     publish(&settings, 3).await;
-    let calls = Calls::default();
+    let calls = BatchCalls::default();
     let counted = calls.clone();
     let one = start(Node::with(settings).handle_batch(100, SHORT, move |jobs: Vec<Job<Bytes>>| {
         counted.add(&jobs);
@@ -177,7 +177,7 @@ async fn a_batch_beyond_its_time_limit_fails_and_its_function_is_dropped() {
     let redis = RedisServer::start();
     let settings = once(&redis);
     let publisher = publish(&settings, 3).await;
-    let (calls, dropped) = (Calls::default(), Arc::new(AtomicUsize::new(0)));
+    let (calls, dropped) = (BatchCalls::default(), Arc::new(AtomicUsize::new(0)));
     let (counted, counter) = (calls.clone(), Arc::clone(&dropped));
     let node = Node::with(settings).time_limit(Duration::from_secs(1));
     let one = start(node.handle_batch(3, Duration::from_millis(900), move |jobs: Vec<Job<u64>>| {
@@ -207,7 +207,7 @@ async fn a_body_that_does_not_parse_is_a_dead_letter_and_its_neighbours_are_hand
     let settings = config(&redis);
     let publisher = publish(&settings, 0).await;
     publisher.publish_all(["1", "two", "3"]).await.unwrap();
-    let calls = Calls::default();
+    let calls = BatchCalls::default();
     let counted = calls.clone();
     let one = start(Node::with(settings).handle_batch(2, LONG, move |jobs: Vec<Job<u64>>| {
         counted.add(&jobs);
@@ -235,7 +235,7 @@ async fn a_node_that_stops_begins_its_batch_at_once_even_behind_a_wrapper() {
         }
         next.run(job)
     });
-    let calls = Calls::default();
+    let calls = BatchCalls::default();
     let counted = calls.clone();
     // The limit is longer than this test may take.
     let one = start(node.handle_batch(3, Duration::from_secs(500), move |jobs: Vec<Job<u64>>| {
@@ -255,7 +255,7 @@ async fn a_message_that_comes_back_to_an_open_batch_is_handled_once() {
     let redis = RedisServer::start();
     let settings = config(&redis);
     publish(&settings, 1).await;
-    let calls = Calls::default();
+    let calls = BatchCalls::default();
     let counted = calls.clone();
     let one = start(Node::with(settings).handle_batch(2, LONG, move |jobs: Vec<Job<u64>>| {
         counted.add(&jobs);

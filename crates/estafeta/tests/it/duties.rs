@@ -5,7 +5,7 @@ use std::time::Duration;
 use estafeta::{Duties, Failure, MemberId, Role};
 use estafeta_testbed::RedisServer;
 
-use crate::support::{Counter, Keep, RunningNode, Source, config, eventually, ring};
+use crate::support::{Counter, Keep, RunningNode, TestSource, config, eventually, ring};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_alone_generates_and_handles() {
@@ -75,7 +75,7 @@ async fn a_node_that_never_handles_generates_and_holds_nothing() {
 /// A source that must not be called.
 struct Forbidden;
 
-impl Source for Forbidden {
+impl TestSource for Forbidden {
     async fn next(&mut self) -> Result<Vec<u8>, Failure> {
         Ok(b"forbidden".to_vec())
     }

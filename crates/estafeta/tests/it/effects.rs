@@ -6,7 +6,7 @@ use std::time::Duration;
 use estafeta::{Config, Failure, Message, Outcome, Ring, RingName};
 use estafeta_testbed::{Process, RedisServer};
 
-use crate::support::{Counter, Handler, Keep, RunningNode, config, endpoint, eventually, ring};
+use crate::support::{Counter, Keep, RunningNode, TestHandler, config, endpoint, eventually, ring};
 
 const URL: &str = "EFFECTS_TEST_URL";
 /// How many messages the tests with faults publish.
@@ -17,7 +17,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 #[derive(Clone)]
 struct EffectHandler(fn(&Message) -> Result<Outcome, Failure>);
 
-impl Handler<Outcome> for EffectHandler {
+impl TestHandler<Outcome> for EffectHandler {
     async fn handle(&self, message: &Message) -> Result<Outcome, Failure> {
         (self.0)(message)
     }

@@ -24,7 +24,7 @@ use crate::support::{SOON, changed, config, eventually};
 fn example(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let program = tests.parent().unwrap().parent().unwrap().join("examples").join(name);
-    // `cargo test` builds the examples, unless it is told to run only some tests.
+    // `cargo test` builds the examples, unless it runs only some tests.
     assert!(program.exists(), "run `cargo build --examples` first: there is no {}", program.display());
     program
 }

@@ -10,14 +10,14 @@ use futures_util::{StreamExt as _, stream};
 
 use crate::support::{Counter, Keep, Notices, RunningNode, config, eventually, ring, start};
 
-/// Makes the numbers 1, 2, 3, each in a batch, and notes what it is told and what Redis holds then.
-struct Numbers {
+/// Makes the numbers 1, 2, 3, each in a batch, and notes each call of `published` and what Redis holds then.
+struct LoggedNumbers {
     at: u64,
     redis: RedisServer,
     log: Arc<Mutex<Vec<String>>>,
 }
 
-impl Feed for Numbers {
+impl Feed for LoggedNumbers {
     type Body = u64;
     type Checkpoint = u64;
 
@@ -32,7 +32,7 @@ impl Feed for Numbers {
         }
         self.at += 1;
         let batch = Batch::one(self.at);
-        // The second one has no checkpoint, so the feed is not told of it.
+        // The second one has no checkpoint, so `published` is not called for it.
         Ok(if self.at == 2 { batch } else { batch.checkpoint(self.at) })
     }
 
@@ -45,14 +45,14 @@ impl Feed for Numbers {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_feed_is_told_of_each_checkpoint_that_redis_has() {
+async fn a_feed_learns_of_each_checkpoint_that_redis_has() {
     let redis = RedisServer::start();
     let (settings, ring) = (config(&redis), ring(&redis).await);
     let log = Arc::<Mutex<Vec<String>>>::default();
-    let feed = Numbers { at: 0, redis, log: Arc::clone(&log) };
+    let feed = LoggedNumbers { at: 0, redis, log: Arc::clone(&log) };
     let one = RunningNode::start_feed(settings, feed, Keep::default());
     eventually(&ring, "all are published", |snapshot| snapshot.published == 3).await;
-    eventually(&ring, "the feed is told", |_| log.lock().unwrap().len() == 2).await;
+    eventually(&ring, "the feed has learned of both checkpoints", |_| log.lock().unwrap().len() == 2).await;
     assert_eq!(*log.lock().unwrap(), ["1, Redis has Some(\"1\")", "3, Redis has Some(\"3\")"]);
     one.stop().await.unwrap();
 }
@@ -62,7 +62,7 @@ async fn a_checkpoint_that_does_not_parse_is_reported_and_the_feed_does_not_star
     let redis = RedisServer::start();
     let ring = ring(&redis).await;
     redis::cmd("SET").arg("{estafeta}:checkpoint").arg("soon").exec(&mut redis.connect()).unwrap();
-    let feed = Numbers { at: 0, redis: RedisServer::start(), log: Arc::default() };
+    let feed = LoggedNumbers { at: 0, redis: RedisServer::start(), log: Arc::default() };
     let one = RunningNode::start_feed(config(&redis), feed, Keep::default());
     let failed = one.notices.wait_for("SourceFailed").await;
     let reason = "the checkpoint in Redis does not parse: expected value at line 1 column 1";

@@ -9,13 +9,13 @@ use estafeta_testbed::RedisServer;
 use tokio::sync::Notify;
 
 use crate::support::{
-    Counter, Gate, Handler, Hang, Keep, ListedBodies, RunningNode, SOON, config, eventually, ring,
+    Counter, Gate, Hang, Keep, ListedBodies, RunningNode, SOON, TestHandler, config, eventually, ring,
 };
 
 /// Fails, panics or succeeds, depending on the id.
 struct Moody;
 
-impl Handler for Moody {
+impl TestHandler for Moody {
     async fn handle(&self, message: &Message) -> Result<(), Failure> {
         match message.id % 3 {
             0 => Err(Failure::fatal(format!("{} is divisible by three", message.id))),
@@ -73,7 +73,7 @@ async fn a_handler_that_never_returns_is_abandoned_at_the_deadline_and_its_messa
 /// Always fails.
 struct Refuse;
 
-impl Handler for Refuse {
+impl TestHandler for Refuse {
     async fn handle(&self, _: &Message) -> Result<(), Failure> {
         Err(Failure::fatal("no"))
     }
@@ -161,7 +161,7 @@ impl From<PanickingAnswer> for Outcome {
 /// Panics when its future is dropped, and when its answer is converted.
 struct Treacherous;
 
-impl Handler<PanickingAnswer> for Treacherous {
+impl TestHandler<PanickingAnswer> for Treacherous {
     async fn handle(&self, message: &Message) -> Result<PanickingAnswer, Failure> {
         match message.id {
             1 => {

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use crate::support::{SOON, config, eventually, ring, start};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Work {
+enum MailOrReport {
     Mail { to: String },
     Report(u32),
 }
@@ -22,20 +22,20 @@ enum Work {
 async fn a_typed_body_arrives_as_it_was_published_with_all_that_belongs_to_it() {
     let redis = RedisServer::start();
     let settings = config(&redis);
-    let publisher: Publisher<Work> = Publisher::of(&settings).await.unwrap();
-    let seen = Arc::<Mutex<Vec<Job<Work>>>>::default();
-    let node = Node::with(settings).handle_with(Arc::clone(&seen), async |seen, job: Job<Work>| {
+    let publisher: Publisher<MailOrReport> = Publisher::of(&settings).await.unwrap();
+    let seen = Arc::<Mutex<Vec<Job<MailOrReport>>>>::default();
+    let node = Node::with(settings).handle_with(Arc::clone(&seen), async |seen, job: Job<MailOrReport>| {
         seen.lock().unwrap().push(job.clone());
         match (&job.body, job.snoozes(), job.attempt()) {
-            (Work::Report(_), 0, _) => Ok(Outcome::snooze(Duration::ZERO).carry("once")),
-            (Work::Report(_), _, 1) => Err(Failure::retry_after(Duration::ZERO, "not yet")),
+            (MailOrReport::Report(_), 0, _) => Ok(Outcome::snooze(Duration::ZERO).carry("once")),
+            (MailOrReport::Report(_), _, 1) => Err(Failure::retry_after(Duration::ZERO, "not yet")),
             _ => Ok(Outcome::done()),
         }
     });
     let one = start(node.retry(Retry::default().attempts(3)));
-    let mail = Work::Mail { to: "me".into() };
+    let mail = MailOrReport::Mail { to: "me".into() };
     let receipt = publisher.publish(&mail).header("lang", "de").await.unwrap();
-    publisher.publish_all([&Work::Report(7)]).await.unwrap();
+    publisher.publish_all([&MailOrReport::Report(7)]).await.unwrap();
     let ring = ring(&redis).await;
     eventually(&ring, "both are done", |snapshot| snapshot.done == 2).await;
     one.stop().await.unwrap();
@@ -45,8 +45,8 @@ async fn a_typed_body_arrives_as_it_was_published_with_all_that_belongs_to_it() 
     assert_eq!((first.attempt(), first.attempts(), first.is_last_attempt()), (1, 3, false));
     assert!(first.message_name().starts_with("estafeta/"), "{}", first.message_name());
     assert_eq!((first.tick(), first.carry()), (None, None));
-    let reports: Vec<_> = seen.iter().filter(|job| job.body == Work::Report(7)).collect();
-    let facts = |job: &&Job<Work>| (job.snoozes(), job.attempt(), job.carry().map(ToOwned::to_owned));
+    let reports: Vec<_> = seen.iter().filter(|job| job.body == MailOrReport::Report(7)).collect();
+    let facts = |job: &&Job<MailOrReport>| (job.snoozes(), job.attempt(), job.carry().map(ToOwned::to_owned));
     let once = Some("once".to_owned());
     let expected = [(0, 1, None), (1, 1, once.clone()), (1, 2, once)];
     assert_eq!(reports.iter().map(facts).collect::<Vec<_>>(), expected);
@@ -57,7 +57,7 @@ async fn a_body_that_does_not_parse_is_a_dead_letter_and_an_unknown_kind_waits_f
     let redis = RedisServer::start();
     let settings = config(&redis);
     let publisher: Publisher = Publisher::of(&settings).await.unwrap();
-    let one = start(Node::with(settings).handle(async |_: Job<Work>| Ok(())));
+    let one = start(Node::with(settings).handle(async |_: Job<MailOrReport>| Ok(())));
     publisher.publish_all([r#"{"Mail":{}}"#, r#"{"Fax":{"to":"me"}}"#, r#"{"Report":1}"#]).await.unwrap();
     let ring = ring(&redis).await;
     let fits = |now: &estafeta::Snapshot| (now.done, now.errors_kept, now.later) == (1, 1, 1);
@@ -171,7 +171,7 @@ async fn a_job_whose_node_was_declared_dead_is_cancelled() {
     publisher.publish("x").await.unwrap();
     started.notified().await;
     redis::cmd("DEL").arg("{estafeta}:members").exec(&mut redis.connect()).unwrap();
-    tokio::time::timeout(crate::support::SOON, ended.notified()).await.expect("the handler is told");
+    tokio::time::timeout(crate::support::SOON, ended.notified()).await.expect("the handler notices it");
     one.stop().await.unwrap();
 }
 

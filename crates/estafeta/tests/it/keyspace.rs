@@ -12,7 +12,7 @@ use estafeta::{
 };
 use estafeta_testbed::RedisServer;
 
-use crate::support::{Counter, Handler, Keep, Notices, RunningNode, config, endpoint, eventually, ring};
+use crate::support::{Counter, Keep, Notices, RunningNode, TestHandler, config, endpoint, eventually, ring};
 
 const PAGE: &str = include_str!("../../../../docs/keyspace.md");
 
@@ -120,7 +120,7 @@ impl Feed for Checkpoints {
 /// third has effects when it is tried again.
 struct SlowHandler;
 
-impl Handler<Outcome> for SlowHandler {
+impl TestHandler<Outcome> for SlowHandler {
     async fn handle(&self, message: &Message) -> Result<Outcome, Failure> {
         tokio::time::sleep(Duration::from_millis(20)).await;
         match message.id % 3 {

@@ -7,7 +7,7 @@ use estafeta::{Config, Failure, Message, Outcome, Publisher, Retry};
 use estafeta_testbed::{Process, RedisServer};
 
 use crate::support::{
-    Counter, Handler, Keep, ListedBodies, RunningNode, SOON, config, endpoint, eventually, ring,
+    Counter, Keep, ListedBodies, RunningNode, SOON, TestHandler, config, endpoint, eventually, ring,
 };
 
 const URL: &str = "LATER_TEST_URL";
@@ -34,7 +34,7 @@ impl RememberingHandler {
     }
 }
 
-impl Handler<Outcome> for RememberingHandler {
+impl TestHandler<Outcome> for RememberingHandler {
     async fn handle(&self, message: &Message) -> Result<Outcome, Failure> {
         let Message { id, delivery, failures, snoozes, .. } = *message;
         let carry = message.carry().map(ToOwned::to_owned);
@@ -150,7 +150,7 @@ struct Naps {
     late: Arc<Mutex<Vec<Duration>>>,
 }
 
-impl Handler<Outcome> for Naps {
+impl TestHandler<Outcome> for Naps {
     async fn handle(&self, message: &Message) -> Result<Outcome, Failure> {
         let now = Instant::now();
         if let Some(until) = self.until.lock().unwrap().get(&message.id) {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use estafeta::{Config, EventKind, Failure, Message, Publisher, Rate, Ring};
 use estafeta_testbed::RedisServer;
 
-use crate::support::{Counter, Handler, RunningNode, config, eventually, ring};
+use crate::support::{Counter, RunningNode, TestHandler, config, eventually, ring};
 
 /// Counts how many messages are handled at the same time, on all nodes together.
 #[derive(Clone, Default)]
@@ -16,7 +16,7 @@ struct Gauge {
     most: Arc<AtomicUsize>,
 }
 
-impl Handler for Gauge {
+impl TestHandler for Gauge {
     async fn handle(&self, _: &Message) -> Result<(), Failure> {
         let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(now, Ordering::SeqCst);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use estafeta::{EventKind, Failure, Message};
 use estafeta_testbed::RedisServer;
 
-use crate::support::{Counter, Handler, Hang, Keep, RunningNode, config, eventually, ring, steps};
+use crate::support::{Counter, Hang, Keep, RunningNode, TestHandler, config, eventually, ring, steps};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_has_two_connections() {
@@ -153,7 +153,7 @@ async fn nodes_that_redis_disconnects_show_their_presence_on_new_connections() {
 /// Uses the CPU without ever yielding.
 struct BusyLoop(Duration);
 
-impl Handler for BusyLoop {
+impl TestHandler for BusyLoop {
     async fn handle(&self, _: &Message) -> Result<(), Failure> {
         let start = Instant::now();
         while start.elapsed() < self.0 {

@@ -17,7 +17,7 @@ use crate::support::{Notices, RunningNode, SOON, after_damage, endpoint, eventua
 const URL: &str = "ESTAFETA_TEST_OVERLAPS";
 const PACE: Duration = Duration::from_millis(20);
 
-type Answer = Result<Outcome, Failure>;
+type HandlerAnswer = Result<Outcome, Failure>;
 
 fn settings(redis: Endpoint) -> Config {
     Config::new(redis, "estafeta".parse().unwrap())
@@ -40,10 +40,10 @@ fn start_generator(redis: &RedisServer, overlap: Overlap, made: &Arc<AtomicU64>)
 }
 
 /// Starts a node whose handler gives one answer of the test after another.
-fn start_handler(redis: &RedisServer) -> (RunningNode, UnboundedSender<Answer>) {
+fn start_handler(redis: &RedisServer) -> (RunningNode, UnboundedSender<HandlerAnswer>) {
     let (sender, answers) = unbounded_channel();
     let answers = Arc::new(Mutex::new(answers));
-    let answer = async |answers: Arc<Mutex<UnboundedReceiver<Answer>>>, _: Job<String>| match answers
+    let answer = async |answers: Arc<Mutex<UnboundedReceiver<HandlerAnswer>>>, _: Job<String>| match answers
         .lock()
         .await
         .recv()
@@ -88,7 +88,7 @@ async fn assert_skips(redis: &RedisServer, ring: &Ring, expected: u64, when: &st
 async fn ticks_are_skipped_until_the_message_has_its_outcome_whatever_that_is() {
     let retry = || Err(Failure::retry_after(Duration::ZERO, "again"));
     let snooze = || Ok(Outcome::snooze(Duration::ZERO));
-    let ways: [(&str, Vec<Answer>, Answer); 6] = [
+    let ways: [(&str, Vec<HandlerAnswer>, HandlerAnswer); 6] = [
         ("done", vec![], Ok(Outcome::done())),
         ("done with effects", vec![], Ok(Outcome::done().add("good", 1))),
         ("retried, then done", vec![retry(), retry()], Ok(Outcome::done())),

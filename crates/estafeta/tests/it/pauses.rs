@@ -7,13 +7,13 @@ use estafeta::{Activity, Config, Error, EventKind, Failure, Message, Publisher, 
 use estafeta_testbed::RedisServer;
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::support::{Counter, Handler, Keep, RunningNode, SOON, config, eventually, ring};
+use crate::support::{Counter, Keep, RunningNode, SOON, TestHandler, config, eventually, ring};
 
 /// Works a little on each message, so that several wait in the node.
 #[derive(Clone, Default)]
 struct BusyHandler(Keep);
 
-impl Handler for BusyHandler {
+impl TestHandler for BusyHandler {
     async fn handle(&self, message: &Message) -> Result<(), Failure> {
         tokio::time::sleep(Duration::from_millis(3)).await;
         self.0.handle(message).await
@@ -24,7 +24,7 @@ impl Handler for BusyHandler {
 #[derive(Clone)]
 struct HoldingHandler(Arc<Semaphore>);
 
-impl Handler for HoldingHandler {
+impl TestHandler for HoldingHandler {
     async fn handle(&self, _: &Message) -> Result<(), Failure> {
         self.0.acquire().await.unwrap().forget();
         Ok(())
@@ -77,7 +77,7 @@ fn is_turn(call: &str) -> bool {
 /// A ring with one generator and handlers that have all joined.
 async fn nodes<H>(settings: &Config, handlers: &[H], ring: &Ring) -> Vec<RunningNode>
 where
-    H: Handler<()> + Clone,
+    H: TestHandler<()> + Clone,
 {
     let mut nodes = vec![RunningNode::start(settings.clone(), Counter(0), handlers[0].clone())];
     nodes[0].notices.wait_for("BecameGenerator").await;

@@ -11,7 +11,7 @@ use estafeta::{Config, Endpoint, Failure, Message, Ring};
 use estafeta_testbed::{Process, RedisServer};
 use nix::sys::resource::{Resource, setrlimit};
 
-use crate::support::{Counter, Handler, Keep, ListedBodies, RunningNode, SOON, config, eventually, ring};
+use crate::support::{Counter, Keep, ListedBodies, RunningNode, SOON, TestHandler, config, eventually, ring};
 
 const URL: &str = "POISON_TEST_URL";
 const EFFECT: &str = "POISON_TEST_EFFECT";
@@ -23,7 +23,7 @@ const MAX_DEATHS: u32 = 3;
 /// Suffers this effect when it handles the poisoned message.
 struct Victim(String);
 
-impl Handler for Victim {
+impl TestHandler for Victim {
     async fn handle(&self, message: &Message) -> Result<(), Failure> {
         if message.body() != b"poison" {
             // Long enough to be in hand when a neighbour kills the node.

@@ -79,7 +79,7 @@ async fn publishers_and_the_generator_share_the_ids() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_publish_wakes_an_idle_node_and_its_headers_arrive() {
     struct Shows(tokio::sync::mpsc::UnboundedSender<(Vec<u8>, Headers)>);
-    impl crate::support::Handler for Shows {
+    impl crate::support::TestHandler for Shows {
         async fn handle(&self, message: &estafeta::Message) -> Result<(), estafeta::Failure> {
             self.0.send((message.body().to_vec(), message.headers().clone())).unwrap();
             Ok(())

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use estafeta::{EventKind, Failure, MemberId, Snapshot};
 use estafeta_testbed::RedisServer;
 
-use crate::support::{Counter, Keep, RunningNode, Source, config, eventually, ring};
+use crate::support::{Counter, Keep, RunningNode, TestSource, config, eventually, ring};
 
 /// Fails or panics in turn, as often as the counter says. After that it makes messages.
 struct Broken(Arc<AtomicU64>);
@@ -18,7 +18,7 @@ impl Broken {
     }
 }
 
-impl Source for Broken {
+impl TestSource for Broken {
     async fn next(&mut self) -> Result<Vec<u8>, Failure> {
         let left = self.0.load(Ordering::Relaxed);
         match left {
@@ -72,7 +72,7 @@ async fn a_source_that_fails_and_panics_is_called_again_after_growing_pauses() {
 /// Makes every second message.
 struct EverySecond(u64);
 
-impl Source for EverySecond {
+impl TestSource for EverySecond {
     async fn next(&mut self) -> Result<Vec<u8>, Failure> {
         self.0 += 1;
         if self.0.is_multiple_of(2) {
@@ -147,7 +147,7 @@ struct Hanging {
     blocks: bool,
 }
 
-impl Source for Hanging {
+impl TestSource for Hanging {
     async fn next(&mut self) -> Result<Vec<u8>, Failure> {
         if self.blocks {
             std::thread::sleep(Duration::from_secs(5));
@@ -220,7 +220,7 @@ async fn a_source_that_failed_in_an_earlier_term_gets_its_pause_before_the_next_
 /// Makes every second message. Otherwise it waits, and panics when it is dropped.
 struct WaitPanicsInDrop(u64);
 
-impl Source for WaitPanicsInDrop {
+impl TestSource for WaitPanicsInDrop {
     async fn next(&mut self) -> Result<Vec<u8>, Failure> {
         struct Trap;
         impl Drop for Trap {

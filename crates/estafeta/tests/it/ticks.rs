@@ -6,7 +6,7 @@ use estafeta::Failure;
 use estafeta_testbed::RedisServer;
 
 use crate::support::{
-    Counter, Keep, ListedBodies, RunningNode, SOON, Source, config, eventually, ring, steps,
+    Counter, Keep, ListedBodies, RunningNode, SOON, TestSource, config, eventually, ring, steps,
 };
 
 /// Sets the next tick two seconds back, as if no node had generated for that long.
@@ -190,7 +190,7 @@ async fn a_node_that_is_idle_for_a_while_looks_even_if_it_is_not_called() {
 /// Returns the messages of a channel. It waits if there is none, even after the channel is closed.
 struct ChannelSource(tokio::sync::mpsc::UnboundedReceiver<Vec<u8>>);
 
-impl Source for ChannelSource {
+impl TestSource for ChannelSource {
     async fn next(&mut self) -> Result<Vec<u8>, Failure> {
         match self.0.recv().await {
             Some(body) => Ok(body),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use estafeta::{Failure, Message, Retry, Ring, Snapshot};
 use estafeta_testbed::RedisServer;
 
-use crate::support::{Counter, Handler, Hang, Keep, RunningNode, config, eventually, ring};
+use crate::support::{Counter, Hang, Keep, RunningNode, TestHandler, config, eventually, ring};
 
 const LIMIT: Duration = Duration::from_millis(400);
 const REASON: &str = "the handler took longer than its time limit of 400ms";
@@ -14,7 +14,7 @@ const REASON: &str = "the handler took longer than its time limit of 400ms";
 /// Hangs with the first message.
 struct HangOnce;
 
-impl Handler for HangOnce {
+impl TestHandler for HangOnce {
     async fn handle(&self, message: &Message) -> Result<(), Failure> {
         if message.id == 1 { Hang.handle(message).await } else { Ok(()) }
     }
@@ -65,7 +65,7 @@ impl Block {
     }
 }
 
-impl Handler for Block {
+impl TestHandler for Block {
     async fn handle(&self, _: &Message) -> Result<(), Failure> {
         let (open, opened) = &*self.0;
         drop(opened.wait_while(open.lock().unwrap(), |open| !*open).unwrap());

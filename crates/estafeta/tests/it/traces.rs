@@ -23,13 +23,13 @@ async fn done(config: &Config, count: u64) {
 }
 
 /// The body of a message, and its `traceparent`.
-type Traced = (String, Option<String>);
+type BodyAndTrace = (String, Option<String>);
 
 /// The messages that a ring has handled.
 #[derive(Clone, Default)]
-struct Seen(Arc<Mutex<Vec<Traced>>>);
+struct SeenMessages(Arc<Mutex<Vec<BodyAndTrace>>>);
 
-impl Seen {
+impl SeenMessages {
     /// A node that only looks.
     fn node(&self, config: &Config) -> Node {
         Node::with(config.clone()).handle_with(self.clone(), async |seen, job: Job<Bytes>| {
@@ -43,14 +43,14 @@ impl Seen {
         self.0.lock().unwrap().push((body, job.traceparent().map(ToOwned::to_owned)));
     }
 
-    fn sorted(&self) -> Vec<Traced> {
+    fn sorted(&self) -> Vec<BodyAndTrace> {
         let mut seen = self.0.lock().unwrap().clone();
         seen.sort();
         seen
     }
 }
 
-fn seen(list: &[(&str, Option<&str>)]) -> Vec<Traced> {
+fn seen(list: &[(&str, Option<&str>)]) -> Vec<BodyAndTrace> {
     list.iter().map(|(body, trace)| ((*body).to_owned(), trace.map(ToOwned::to_owned))).collect()
 }
 
@@ -147,7 +147,7 @@ async fn what_a_generator_publishes_is_a_span_and_belongs_to_no_trace() {
     let redis = RedisServer::start();
     let mut settings = shop(&redis, "ticks");
     (settings.limit, settings.until_done, settings.max_batch) = (Some(3), true, 1);
-    let looks = Seen::default();
+    let looks = SeenMessages::default();
     let ticks = every(Duration::from_millis(1), || async { Ok("tick") });
     start(looks.node(&settings).generate(ticks)).ended().await.unwrap();
     let facts = ["messaging.batch.message_count", "messaging.destination.name", "id"];
@@ -175,7 +175,7 @@ async fn a_trace_goes_on_through_retries_publishers_and_forwards() {
         biller.publish(format!("{body} other")).header("traceparent", OTHER_TRACE).await?;
         Ok(Outcome::done().forward(&mails, format!("{body} mail")))
     };
-    let (mailed, billed) = <(Seen, Seen)>::default();
+    let (mailed, billed) = <(SeenMessages, SeenMessages)>::default();
     let nodes = [
         start(Node::with(orders).handle_with(state, accept).concurrency(2)),
         start(mailed.node(&mails)),
@@ -210,7 +210,7 @@ async fn a_trace_goes_on_from_the_thread_of_a_blocking_handler() {
         runtime.block_on(async { biller.publish("bill").await })?;
         Ok(())
     };
-    let billed = Seen::default();
+    let billed = SeenMessages::default();
     let nodes = [start(Node::with(orders).handle_blocking(accept)), start(billed.node(&bills))];
     done(&bills, 1).await;
     for node in nodes {
@@ -238,7 +238,7 @@ async fn a_batch_belongs_to_no_trace_and_each_of_its_messages_to_its_own() {
             Ok(Outcomes::each(jobs.into_iter().map(forward)))
         }
     };
-    let (mailed, billed) = <(Seen, Seen)>::default();
+    let (mailed, billed) = <(SeenMessages, SeenMessages)>::default();
     let nodes = [
         start(Node::with(orders).handle_batch(2, SOON, accept)),
         start(mailed.node(&mails)),

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use apalis::prelude::*;
 use apalis_redis::{Config, RedisStorage};
-use contract::{Job, MessageCounter, Mode, PeerTask, ProducerTask, Task, WorkerTask};
+use contract::{MessageCounter, Mode, PeerJob, PeerTask, ProducerTask, Task, WorkerTask};
 use versions::locked_version;
 
 /// The script of apalis that fetches tasks unpacks all due tasks onto the stack of Lua, which holds about 8,000. If more
@@ -128,6 +128,6 @@ async fn work_slowly(task: WorkerTask) -> Result<()> {
     task.answer_while(async { Ok(working.await??) }).await
 }
 
-async fn handle_slowly(body: String, job: Data<Job>) -> Result<(), BoxDynError> {
+async fn handle_slowly(body: String, job: Data<PeerJob>) -> Result<(), BoxDynError> {
     Ok(job.handle(body.as_bytes()).await?)
 }

@@ -336,7 +336,7 @@ fn a_turn_is_due_when_a_delayed_message_is() {
     let mut test = TestDesk::idle(2);
     test.desk.set_due(due_in_ms(&test, 30));
     assert_eq!(test.due_in(HANDLES), Some(30));
-    // The ring has told an earlier time. A later one is old news, because the turn was after it.
+    // The ring has announced an earlier time. A later one is old news, because the turn was after it.
     test.desk.call_at(test.now + Duration::from_millis(20));
     test.desk.call_at(test.now + Duration::from_millis(40));
     assert_eq!(test.due_in(HANDLES), Some(20));

@@ -122,7 +122,7 @@ async fn a_call_that_was_not_followed_is_replaced_by_the_next_look() {
     let generator = bench.join(MemberKind::Node, 1).await;
     let term = bench.lead(generator).await;
     let (frozen, other) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
-    let mut calls = bench.ears(&[frozen, other]);
+    let mut calls = bench.listen(&[frozen, other]);
     for member in [frozen, other] {
         bench.stand_in_line(member).await;
     }

@@ -1,4 +1,4 @@
-//! Tests of messages that wait for a time: retries and snoozes, what moves them to the queue, and who is told.
+//! Tests of messages that wait for a time: retries and snoozes, what moves them to the queue, and who learns the time.
 
 mod cancelling;
 mod delays;
@@ -201,7 +201,7 @@ async fn due_messages_go_to_the_tail_by_time_and_id_before_those_that_wait_for_n
 async fn one_turn_moves_a_hundred_messages_and_says_that_more_are_due() {
     let bench = TestBench::new().await;
     let (.., [handler, idle]) = bench.three_nodes().await;
-    let mut calls = bench.ears(&[handler, idle]);
+    let mut calls = bench.listen(&[handler, idle]);
     bench.stand_in_line(idle).await;
     bench.fill_later(250);
     let mut claimed = Vec::new();
@@ -241,20 +241,20 @@ async fn one_turn_moves_no_more_bytes_than_a_claim_takes() {
 async fn the_first_in_line_learns_of_an_earlier_time_and_of_nothing_else() {
     let bench = TestBench::new().await;
     let (.., [handler, idle]) = bench.claimed(&["a", "b", "c"]).await;
-    let mut calls = bench.ears(&[handler, idle]);
+    let mut calls = bench.listen(&[handler, idle]);
     bench.stand_in_line(idle).await;
-    let nearly = |told: Vec<(Incarnation, u64)>, ms: u64| {
-        let [(who, wait)] = told[..] else { panic!("{told:?}") };
+    let nearly = |announced: Vec<(Incarnation, u64)>, ms: u64| {
+        let [(who, wait)] = announced[..] else { panic!("{announced:?}") };
         assert_eq!(who, idle.incarnation);
         assert!((ms - 60_000..=ms).contains(&wait), "{wait} instead of {ms}");
     };
     let only = |at: usize, fate: Fate| move |index| if index == at { fate.clone() } else { Fate::Stays };
     bench.let_go(handler, only(0, Fate::Retries(2 * HOUR))).await;
-    nearly(calls.told(), 2 * HOUR);
+    nearly(calls.announced(), 2 * HOUR);
     bench.let_go(handler, only(0, Fate::Snoozes(3 * HOUR, Vec::new()))).await;
-    assert_eq!(calls.told(), [], "that is later than the first one");
+    assert_eq!(calls.announced(), [], "that is later than the first one");
     bench.let_go(handler, only(0, Fate::Retries(HOUR))).await;
-    nearly(calls.told(), HOUR);
+    nearly(calls.announced(), HOUR);
     assert_eq!(bench.line(), bench.names(&[idle]), "it is still idle");
 }
 
@@ -262,9 +262,9 @@ async fn the_first_in_line_learns_of_an_earlier_time_and_of_nothing_else() {
 async fn a_member_that_is_first_in_line_learns_the_time_from_its_own_turns() {
     let bench = TestBench::new().await;
     let (.., [handler, other]) = bench.claimed(&["a"]).await;
-    let mut calls = bench.ears(&[handler, other]);
+    let mut calls = bench.listen(&[handler, other]);
     bench.let_go(handler, |_| Fate::Retries(HOUR)).await;
-    assert_eq!(calls.told(), [], "nobody is idle");
+    assert_eq!(calls.announced(), [], "nobody is idle");
     let asks = |actor| Settlement { want: 1, each: 1, listens: true, ..bench.settlement(actor, 0, &[]) };
     for _ in 0..2 {
         let due = bench.make(handler, &asks(handler)).await.unwrap().due.expect("it is the first");
@@ -273,7 +273,7 @@ async fn a_member_that_is_first_in_line_learns_the_time_from_its_own_turns() {
     assert_eq!(bench.make(other, &asks(other)).await.unwrap().due, None, "it is the second");
     // The first one has no free lane any more.
     assert_eq!(bench.claim(handler, 0).await, []);
-    assert_eq!(calls.told().iter().map(|(who, _)| *who).collect::<Vec<_>>(), [other.incarnation]);
+    assert_eq!(calls.announced().iter().map(|(who, _)| *who).collect::<Vec<_>>(), [other.incarnation]);
 }
 
 #[tokio::test]
@@ -284,8 +284,8 @@ async fn the_next_in_line_learns_the_time_when_the_first_one_is_called_or_goes()
         bench.let_go(first, |_| Fate::Retries(HOUR)).await;
         bench.stand_in_line(first).await;
         bench.stand_in_line(second).await;
-        let listen = [second, first];
-        let mut calls = bench.ears(if how == "deaf" { &listen[..1] } else { &listen });
+        let listeners = [second, first];
+        let mut calls = bench.listen(if how == "deaf" { &listeners[..1] } else { &listeners });
         match how {
             "called" => {
                 bench.publish(generator, &term, 1, &["b"]).await;
@@ -305,18 +305,18 @@ async fn the_next_in_line_learns_the_time_when_the_first_one_is_called_or_goes()
                 bench.let_go(late, |_| Fate::Retries(HOUR / 2)).await;
             }
         }
-        let told: Vec<_> = calls.told().iter().map(|(who, _)| *who).collect();
-        assert_eq!(told, [second.incarnation], "{how}");
+        let announced: Vec<_> = calls.announced().iter().map(|(who, _)| *who).collect();
+        assert_eq!(announced, [second.incarnation], "{how}");
         bench.assert_balanced().await;
     }
 }
 
-/// The first in line is told, but is frozen and does not come.
+/// The first in line knows the time, but is frozen and does not come.
 #[tokio::test]
 async fn a_sweep_calls_an_idle_member_if_a_delayed_message_is_overdue() {
     let bench = TestBench::new().await;
     let (.., [first, second]) = bench.claimed(&["a"]).await;
-    let mut calls = bench.ears(&[first, second]);
+    let mut calls = bench.listen(&[first, second]);
     bench.let_go(first, |_| Fate::Retries(HOUR)).await;
     bench.stand_in_line(first).await;
     bench.stand_in_line(second).await;
@@ -327,7 +327,7 @@ async fn a_sweep_calls_an_idle_member_if_a_delayed_message_is_overdue() {
     assert!(bench.store.suspects(LEASE).await.unwrap().needs_wakeup);
     bench.store.wake().await.unwrap();
     assert_eq!(calls.all(), [first.incarnation]);
-    assert_eq!(calls.told(), [(second.incarnation, 0)], "it is the first now");
+    assert_eq!(calls.announced(), [(second.incarnation, 0)], "it is the first now");
     assert_eq!(bench.stand_in_line(second).await.len(), 1);
     assert!(!bench.store.suspects(LEASE).await.unwrap().needs_wakeup);
 }

@@ -1,4 +1,4 @@
-//! Tests of limits: what a turn gets, who is called or told when there is room again, and how exact the counts are.
+//! Tests of limits: what a turn gets, who is called or learns the time when there is room again, and how exact the counts are.
 
 use super::*;
 
@@ -47,7 +47,7 @@ async fn all_members_together_hold_no_more_than_the_limit() {
     assert_eq!((applied.messages().len(), applied.waits, applied.due), (2, false, None));
     assert_eq!((bench.line(), bench.brake(3)), (bench.names(&[two]), 7));
     // The line is called when there is room, and only then.
-    let mut calls = bench.ears(&[one, two]);
+    let mut calls = bench.listen(&[one, two]);
     bench.publish(generator, &term, 1, &["x"]).await;
     bench.store.wake().await.unwrap();
     assert!(!bench.store.suspects(LEASE).await.unwrap().needs_wakeup);
@@ -76,7 +76,7 @@ async fn a_limit_below_what_is_held_waits_until_enough_is_settled() {
     // One of three is settled: still no room. The death of its member makes room for two.
     let applied = bench.make(one, &Settlement { want: 1, each: 1, ..bench.settlement(one, 1, &[]) }).await;
     assert_eq!((applied.unwrap().messages().len(), bench.brake(3)), (0, 2));
-    let mut calls = bench.ears(&[two]);
+    let mut calls = bench.listen(&[two]);
     bench.expire(one);
     assert!(matches!(bench.bury(one).await, Bury::Buried { .. }));
     assert_eq!((bench.brake(3), calls.all()), (0, vec![two.incarnation]));
@@ -99,7 +99,7 @@ async fn a_wrong_count_is_repaired_when_the_limit_is_set_again() {
     bench.expire(one);
     assert!(matches!(bench.bury(one).await, Bury::Buried { .. }));
     assert_eq!(bench.make(two, &bench.wants(two, 1, 1, 0)).await.unwrap().messages().len(), 0);
-    let mut calls = bench.ears(&[two]);
+    let mut calls = bench.listen(&[two]);
     bench.limit_in_flight(Some(2)).await;
     assert_eq!((bench.brake(3), calls.all()), (0, vec![two.incarnation]));
 }
@@ -110,18 +110,18 @@ async fn claims_follow_the_rate_and_few_can_be_saved_up() {
     let bench = TestBench::new().await;
     let (generator, term, [one, two]) = bench.three_nodes().await;
     bench.publish(generator, &term, 0, &["x"; 10]).await;
-    let mut calls = bench.ears(&[one, two]);
+    let mut calls = bench.listen(&[one, two]);
     // Nothing was claimed for an hour.
     bench.set_brakes(&format!("0 0 0 0 50 1000 0 {}", bench.now() - 3_600_000));
     let applied = bench.make(one, &bench.wants(one, 40, 40, 9)).await.unwrap();
     assert_eq!((applied.messages().len(), applied.waits), (6, false));
     let due = applied.due.expect("it is the first in line");
     assert!(due <= Duration::from_millis(20), "{due:?}");
-    // The next one has to wait as well. It is the second, so the first is told.
+    // The next one has to wait as well. It is the second, so the first learns the time.
     bench.set_brakes(&format!("0 0 0 0 50 1000 0 {}", bench.now() + 60_000));
     let applied = bench.make(two, &bench.wants(two, 40, 40, 9)).await.unwrap();
     assert_eq!((applied.messages().len(), applied.waits, applied.due), (0, false, None));
-    assert_eq!((calls.told(), bench.line()), (vec![(one.incarnation, 20)], bench.names(&[one, two])));
+    assert_eq!((calls.announced(), bench.line()), (vec![(one.incarnation, 20)], bench.names(&[one, two])));
     // A clock that was set back gives and takes nothing: 20 ms from now.
     bench.set_brakes(&format!("0 0 0 0 50 1000 0 {}", bench.now() + 60_000));
     let due = bench.make(one, &bench.wants(one, 40, 40, 9)).await.unwrap().due;
@@ -165,17 +165,17 @@ async fn a_fast_rate_opens_every_ten_milliseconds_and_a_slow_one_for_each_messag
 async fn a_new_rate_begins_with_nothing_and_the_same_rate_again_changes_nothing() {
     let bench = TestBench::new().await;
     let (generator, term, [one, two]) = bench.three_nodes().await;
-    let mut calls = bench.ears(&[one, two]);
+    let mut calls = bench.listen(&[one, two]);
     bench.stand_in_line(one).await;
     bench.limit_rate(Some(Rate { messages: 1, per_ms: 3_600_000 })).await;
-    assert_eq!((bench.brake(6), calls.told().len()), (0, 1), "the first in line waits for an hour");
+    assert_eq!((bench.brake(6), calls.announced().len()), (0, 1), "the first in line waits for an hour");
     let before = bench.everything();
     bench.limit_rate(Some(Rate { messages: 1, per_ms: 3_600_000 })).await;
     assert_eq!(bench.everything(), before);
-    calls.told();
+    calls.announced();
     bench.publish(generator, &term, 0, &["a"]).await;
     assert_eq!(calls.all(), [], "nobody may claim it");
-    let [(who, ms)] = calls.told()[..] else { panic!("the first in line is told when") };
+    let [(who, ms)] = calls.announced()[..] else { panic!("the first in line learns the time") };
     assert!(who == one.incarnation && (3_590_000..=3_600_000).contains(&ms), "{ms}");
     // Another one becomes the first.
     bench.store.leave(one.incarnation).await.unwrap();

@@ -6,7 +6,7 @@ use super::*;
 pub(super) struct Calls {
     connection: redis::Connection,
     prefix: String,
-    told: Vec<(Incarnation, u64)>,
+    announced: Vec<(Incarnation, u64)>,
 }
 
 impl Calls {
@@ -15,11 +15,11 @@ impl Calls {
         self.until_sentinel(false).remove(0)
     }
 
-    /// The members that were told since the last look when a delayed message is due, in milliseconds from then. No
+    /// The members to which the ring announced a time since the last look, and that time in milliseconds from then. No
     /// member was called meanwhile.
-    pub fn told(&mut self) -> Vec<(Incarnation, u64)> {
-        assert_eq!(self.all(), [], "somebody was called");
-        std::mem::take(&mut self.told)
+    pub fn announced(&mut self) -> Vec<(Incarnation, u64)> {
+        assert_eq!(self.all(), [], "a member was called");
+        std::mem::take(&mut self.announced)
     }
 
     /// All members that were called since the last look.
@@ -40,7 +40,7 @@ impl Calls {
                 "message" => {
                     let who = words[1].strip_prefix(&self.prefix).unwrap().parse().unwrap();
                     if let Some(ms) = words[2].strip_prefix("due ") {
-                        self.told.push((who, ms.parse().unwrap()));
+                        self.announced.push((who, ms.parse().unwrap()));
                         continue;
                     }
                     assert_eq!(words[2], "work");
@@ -57,7 +57,7 @@ impl Calls {
 
 impl TestBench {
     /// Subscribes to the wakeup channels of these members.
-    pub(super) fn ears(&self, members: &[Actor]) -> Calls {
+    pub(super) fn listen(&self, members: &[Actor]) -> Calls {
         let mut connection = self.redis.connect();
         connection.set_read_timeout(Some(LEASE)).unwrap();
         for member in members {
@@ -66,7 +66,7 @@ impl TestBench {
             connection.send_packed_command(&call.get_packed_command()).unwrap();
             connection.recv_response().unwrap();
         }
-        Calls { connection, prefix: self.store.keys().wakeups.clone(), told: Vec::new() }
+        Calls { connection, prefix: self.store.keys().wakeups.clone(), announced: Vec::new() }
     }
 
     /// Makes a turn of a member that listens and has one free lane.
@@ -115,7 +115,7 @@ async fn a_member_stands_in_line_only_if_it_listens_and_found_the_queue_empty() 
 async fn the_longest_idle_member_is_called_once_and_calls_the_next_one_if_more_waits() {
     let bench = TestBench::new().await;
     let (generator, term, [one, other]) = bench.three_nodes().await;
-    let mut calls = bench.ears(&[one, other]);
+    let mut calls = bench.listen(&[one, other]);
     bench.stand_in_line(one).await;
     bench.stand_in_line(other).await;
     bench.publish(generator, &term, 0, &["a", "b"]).await;
@@ -133,7 +133,7 @@ async fn the_longest_idle_member_is_called_once_and_calls_the_next_one_if_more_w
 async fn a_member_without_a_subscriber_is_passed_over() {
     let bench = TestBench::new().await;
     let (generator, term, [deaf, other]) = bench.three_nodes().await;
-    let mut calls = bench.ears(&[other]);
+    let mut calls = bench.listen(&[other]);
     bench.stand_in_line(deaf).await;
     bench.stand_in_line(other).await;
     bench.publish(generator, &term, 0, &["a"]).await;
@@ -151,7 +151,7 @@ async fn a_member_that_goes_is_out_of_the_line_and_what_it_held_calls_the_next_o
         bench.stand_in_line(goes).await;
         bench.stand_in_line(other).await;
         assert_eq!(bench.line(), bench.names(&[goes, other]));
-        let mut calls = bench.ears(&[goes, other]);
+        let mut calls = bench.listen(&[goes, other]);
         if dies {
             bench.expire(goes);
             bench.bury(goes).await;
@@ -167,7 +167,7 @@ async fn a_member_that_goes_is_out_of_the_line_and_what_it_held_calls_the_next_o
 async fn retried_errors_and_a_sweep_call_an_idle_member() {
     let bench = TestBench::new().await;
     let (.., [one, other]) = bench.three_nodes().await;
-    let mut calls = bench.ears(&[one, other]);
+    let mut calls = bench.listen(&[one, other]);
     bench.stand_in_line(one).await;
     bench.stand_in_line(other).await;
     assert!(!bench.store.suspects(LEASE).await.unwrap().needs_wakeup, "nothing waits");
@@ -188,7 +188,7 @@ async fn retried_errors_and_a_sweep_call_an_idle_member() {
 async fn a_generator_that_was_idle_leaves_the_line_and_passes_its_call_on() {
     let bench = TestBench::new().await;
     let (one, other) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
-    let mut calls = bench.ears(&[one, other]);
+    let mut calls = bench.listen(&[one, other]);
     bench.stand_in_line(one).await;
     bench.stand_in_line(other).await;
     let term = bench.lead(one).await;
@@ -326,7 +326,7 @@ async fn a_message_with_deaths_is_never_in_a_reserve_and_brings_none_along() {
 async fn a_step_of_a_user_without_channels_is_applied_as_a_whole_and_leaves_the_line_as_it_is() {
     let bench = TestBench::new().await;
     let (_, _, [one, two]) = bench.three_nodes().await;
-    let mut calls = bench.ears(&[one, two]);
+    let mut calls = bench.listen(&[one, two]);
     bench.stand_in_line(one).await;
     bench.stand_in_line(two).await;
     bench.ask::<()>(&["ACL", "SETUSER", "poor", "on", ">pw", "~*", "resetchannels", "+@all"]);

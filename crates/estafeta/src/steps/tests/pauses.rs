@@ -1,4 +1,4 @@
-//! Tests of pauses: what stops, what goes on, who is told of the end, and what a damaged field does.
+//! Tests of pauses: what stops, what goes on, who learns of the end, and what a damaged field does.
 
 use super::*;
 use crate::inspect::Pause;
@@ -85,7 +85,7 @@ async fn claims_whose_reply_was_lost_are_shown_in_a_pause_and_can_be_returned() 
 async fn nobody_is_called_in_a_pause_and_a_resume_calls_the_first_in_line() {
     let bench = TestBench::new().await;
     let (generator, term, [one, two]) = bench.three_nodes().await;
-    let mut calls = bench.ears(&[one, two]);
+    let mut calls = bench.listen(&[one, two]);
     bench.stand_in_line(one).await;
     bench.store.pause(Activity::Handling, None).await.unwrap();
     bench.publish(generator, &term, 0, &["a", "b"]).await;
@@ -102,26 +102,26 @@ async fn nobody_is_called_in_a_pause_and_a_resume_calls_the_first_in_line() {
 }
 
 #[tokio::test]
-async fn the_first_in_line_knows_when_a_pause_ends_and_is_told_if_it_ends_earlier() {
+async fn the_first_in_line_knows_when_a_pause_ends_and_learns_of_it_if_it_ends_earlier() {
     let bench = TestBench::new().await;
     let (.., [one, two]) = bench.three_nodes().await;
-    let mut calls = bench.ears(&[one, two]);
-    let told_an_hour = |told: Vec<(Incarnation, u64)>| {
-        let [(who, ms)] = told[..] else { panic!("{told:?}") };
+    let mut calls = bench.listen(&[one, two]);
+    let announces_an_hour = |announced: Vec<(Incarnation, u64)>| {
+        let [(who, ms)] = announced[..] else { panic!("{announced:?}") };
         assert!(who == one.incarnation && nearly_an_hour(Duration::from_millis(ms)), "{ms}");
     };
     bench.stand_in_line(one).await;
     bench.store.pause(Activity::Handling, Some(HOUR)).await.unwrap();
-    told_an_hour(calls.told());
+    announces_an_hour(calls.announced());
     bench.store.pause(Activity::Handling, Some(2 * HOUR)).await.unwrap();
-    assert_eq!(calls.told(), [], "its turn comes before that");
+    assert_eq!(calls.announced(), [], "its turn comes before that");
     let due = bench.make(one, &bench.asks(one)).await.unwrap().due.unwrap();
     assert!(nearly_an_hour(due - HOUR), "{due:?}");
     assert_eq!(bench.make(two, &bench.asks(two)).await.unwrap().due, None, "it is the second");
     bench.store.pause(Activity::Handling, None).await.unwrap();
-    assert_eq!(calls.told(), []);
+    assert_eq!(calls.announced(), []);
     bench.store.pause(Activity::Handling, Some(HOUR)).await.unwrap();
-    told_an_hour(calls.told());
+    announces_an_hour(calls.announced());
     assert_eq!((calls.all(), bench.line()), (vec![], bench.names(&[one, two])));
 }
 
@@ -129,7 +129,7 @@ async fn the_first_in_line_knows_when_a_pause_ends_and_is_told_if_it_ends_earlie
 async fn a_pause_that_is_over_counts_as_none_and_the_next_turn_ends_it() {
     let bench = TestBench::new().await;
     let (generator, term, [one, two]) = bench.three_nodes().await;
-    let mut calls = bench.ears(&[one, two]);
+    let mut calls = bench.listen(&[one, two]);
     for actor in [one, two] {
         bench.stand_in_line(actor).await;
     }
@@ -147,7 +147,7 @@ async fn a_pause_that_is_over_counts_as_none_and_the_next_turn_ends_it() {
 async fn whoever_publishes_after_a_pause_calls_the_line_even_if_messages_waited() {
     let bench = TestBench::new().await;
     let (generator, term, [one, two]) = bench.three_nodes().await;
-    let mut calls = bench.ears(&[one, two]);
+    let mut calls = bench.listen(&[one, two]);
     for submits in [false, true] {
         bench.store.pause(Activity::Handling, Some(HOUR)).await.unwrap();
         bench.stand_in_line(one).await;
@@ -168,7 +168,7 @@ async fn delayed_messages_stay_where_they_are_and_a_resume_calls_for_them() {
     let (generator, term, [handler, idle]) = bench.three_nodes().await;
     bench.publish(generator, &term, 0, &["a"]).await;
     bench.claim(handler, 1).await;
-    let mut calls = bench.ears(&[handler, idle]);
+    let mut calls = bench.listen(&[handler, idle]);
     bench.stand_in_line(idle).await;
     bench.store.pause(Activity::Handling, None).await.unwrap();
     let postpones = bench.hand(handler).settlement(|_| Fate::Retries(1));
@@ -176,7 +176,7 @@ async fn delayed_messages_stay_where_they_are_and_a_resume_calls_for_them() {
     until("it is due", async || bench.ask::<(u64, u64)>(&["TIME"]).0 * 1000 > bench.ledger("soonest")).await;
     let applied = bench.make(handler, &bench.asks(handler)).await.unwrap();
     assert_eq!((applied.claims, applied.due, bench.snapshot().await.later), (vec![], None, 1));
-    assert_eq!((calls.all(), calls.told()), (vec![], vec![]));
+    assert_eq!((calls.all(), calls.announced()), (vec![], vec![]));
     bench.store.resume(Activity::Handling).await.unwrap();
     assert_eq!(calls.all(), [idle.incarnation]);
     assert_eq!(bench.make(idle, &bench.asks(idle)).await.unwrap().messages()[0].id, 1);

@@ -52,10 +52,10 @@ async fn a_member_that_settles_some_of_many_messages_keeps_the_others() {
     assert_eq!(bench.settle(handler, 701, &failures, 5).await, []);
     assert_eq!(bench.hand(handler).cursor, 701);
     assert_eq!(bench.held(handler), ids(&messages[701..]));
-    let told = Settlement { seen: 0, ..bench.settlement(handler, 0, &[]) };
-    assert_eq!(bench.turn(handler, &told).await, None, "claims 1 to 701 are gone");
-    let told = Settlement { seen: 701, ..told };
-    assert_eq!(bench.turn(handler, &told).await.unwrap().messages(), messages[701..]);
+    let asks = Settlement { seen: 0, ..bench.settlement(handler, 0, &[]) };
+    assert_eq!(bench.turn(handler, &asks).await, None, "claims 1 to 701 are gone");
+    let asks = Settlement { seen: 701, ..asks };
+    assert_eq!(bench.turn(handler, &asks).await.unwrap().messages(), messages[701..]);
     let errors = bench.store.errors(0, 5000).await.unwrap();
     let found: Vec<_> = errors.iter().map(|error| (error.message.id, error.reason.clone())).collect();
     let expected: Vec<_> = (0..700_u64).map(|index| (index + 1, format!("reason {index}"))).collect();

@@ -7,12 +7,12 @@ use estafeta::{Failure, Message};
 use estafeta_testbed::RedisServer;
 use tokio::sync::Notify;
 
-use super::Handler;
+use super::TestHandler;
 
 /// Never returns.
 pub struct Hang;
 
-impl Handler for Hang {
+impl TestHandler for Hang {
     async fn handle(&self, _: &Message) -> Result<(), Failure> {
         std::future::pending().await
     }
@@ -25,7 +25,7 @@ pub struct Gate {
     pub finish: Arc<Notify>,
 }
 
-impl Handler for Gate {
+impl TestHandler for Gate {
     async fn handle(&self, _: &Message) -> Result<(), Failure> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.started.notify_one();

@@ -103,17 +103,17 @@ impl Notices {
 }
 
 /// Makes the messages of a node in a test, one after another.
-pub trait Source: Send + 'static {
+pub trait TestSource: Send + 'static {
     fn next(&mut self) -> impl Future<Output = Result<Vec<u8>, Failure>> + Send;
 }
 
 /// Handles the messages of a node in a test.
-pub trait Handler<T: Into<Outcome> = ()>: Send + Sync + 'static {
+pub trait TestHandler<T: Into<Outcome> = ()>: Send + Sync + 'static {
     fn handle(&self, message: &Message) -> impl Future<Output = Result<T, Failure>> + Send;
 }
 
 /// Asks a source once per interval.
-pub fn generate(interval: Duration, source: impl Source) -> impl Generate {
+pub fn generate(interval: Duration, source: impl TestSource) -> impl Generate {
     let source = Arc::new(tokio::sync::Mutex::new(source));
     every(interval, move || {
         let source = Arc::clone(&source);
@@ -124,7 +124,7 @@ pub fn generate(interval: Duration, source: impl Source) -> impl Generate {
 /// Makes the bodies 1, 2, 3 and so on.
 pub struct Counter(pub u64);
 
-impl Source for Counter {
+impl TestSource for Counter {
     async fn next(&mut self) -> Result<Vec<u8>, Failure> {
         self.0 += 1;
         Ok(self.0.to_string().into_bytes())
@@ -134,7 +134,7 @@ impl Source for Counter {
 /// Makes the same bodies again and again.
 pub struct ListedBodies(pub Vec<Vec<u8>>);
 
-impl Source for ListedBodies {
+impl TestSource for ListedBodies {
     async fn next(&mut self) -> Result<Vec<u8>, Failure> {
         self.0.rotate_left(1);
         Ok(self.0.last().unwrap().clone())
@@ -145,7 +145,7 @@ impl Source for ListedBodies {
 #[derive(Clone, Default)]
 pub struct Keep(pub Arc<Mutex<Vec<Vec<u8>>>>);
 
-impl Handler for Keep {
+impl TestHandler for Keep {
     async fn handle(&self, message: &Message) -> Result<(), Failure> {
         self.0.lock().unwrap().push(message.body().to_vec());
         Ok(())
@@ -153,7 +153,7 @@ impl Handler for Keep {
 }
 
 /// Lets a node handle its messages with this handler.
-pub fn handle<T: Into<Outcome> + 'static>(node: Node, handler: impl Handler<T>) -> Node {
+pub fn handle<T: Into<Outcome> + 'static>(node: Node, handler: impl TestHandler<T>) -> Node {
     node.handle_with(Arc::new(handler), async |handler, job: Job<Bytes>| handler.handle(job.message()).await)
 }
 
@@ -174,8 +174,8 @@ pub struct RunningNode {
 impl RunningNode {
     pub fn start<T: Into<Outcome> + 'static>(
         config: Config,
-        source: impl Source,
-        handler: impl Handler<T>,
+        source: impl TestSource,
+        handler: impl TestHandler<T>,
     ) -> Self {
         let source = generate(config.interval, source);
         Self::start_node(Node::with(config).generate(source), handler)
@@ -184,8 +184,8 @@ impl RunningNode {
     /// Runs a node in this process until it is killed.
     pub async fn for_ever<T: Into<Outcome> + 'static>(
         config: Config,
-        source: impl Source,
-        handler: impl Handler<T>,
+        source: impl TestSource,
+        handler: impl TestHandler<T>,
     ) {
         let source = generate(config.interval, source);
         let node = handle(Node::with(config).generate(source), handler);
@@ -196,14 +196,14 @@ impl RunningNode {
     pub fn start_feed<T: Into<Outcome> + 'static>(
         config: Config,
         feed: impl Feed,
-        handler: impl Handler<T>,
+        handler: impl TestHandler<T>,
     ) -> Self {
         let interval = config.interval;
         let node = Node::with(config).generate(feed).configure(|config| config.interval = interval);
         Self::start_node(node, handler)
     }
 
-    fn start_node<T: Into<Outcome> + 'static>(node: Node, handler: impl Handler<T>) -> Self {
+    fn start_node<T: Into<Outcome> + 'static>(node: Node, handler: impl TestHandler<T>) -> Self {
         start(handle(node, handler))
     }
 

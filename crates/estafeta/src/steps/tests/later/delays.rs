@@ -57,21 +57,24 @@ async fn a_full_ring_accepts_delayed_messages() {
 }
 
 #[tokio::test]
-async fn the_first_in_line_is_told_of_a_delayed_message_if_it_is_the_earliest() {
+async fn the_first_in_line_learns_of_a_delayed_message_if_it_is_the_earliest() {
     let bench = TestBench::new().await;
     let (.., [idle, other]) = bench.three_nodes().await;
-    let mut calls = bench.ears(&[idle, other]);
+    let mut calls = bench.listen(&[idle, other]);
     bench.stand_in_line(idle).await;
     bench.stand_in_line(other).await;
     let expected = [(2 * HOUR, true), (3 * HOUR, false), (HOUR, true)];
-    for (sequence, (ms, is_told)) in (1..).zip(expected) {
+    for (sequence, (ms, is_announced)) in (1..).zip(expected) {
         bench.submit_all(sequence, &[delayed("a", None, ms)]).await;
-        let told = calls.told();
+        let announced = calls.announced();
         assert_eq!(
-            told.iter().map(|(who, _)| *who).collect::<Vec<_>>(),
-            [idle.incarnation][..is_told.into()]
+            announced.iter().map(|(who, _)| *who).collect::<Vec<_>>(),
+            [idle.incarnation][..is_announced.into()]
         );
-        assert!(told.iter().all(|(_, wait)| (ms - 60_000..=ms).contains(wait)), "{told:?} instead of {ms}");
+        assert!(
+            announced.iter().all(|(_, wait)| (ms - 60_000..=ms).contains(wait)),
+            "{announced:?} instead of {ms}"
+        );
     }
     assert_eq!(calls.all(), [], "nobody is called to work");
     assert_eq!(bench.line(), bench.names(&[idle, other]));

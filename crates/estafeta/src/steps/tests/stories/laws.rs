@@ -122,7 +122,7 @@ pub(super) fn broken(
     if let Some(leader) = field(found, &keys.ledger, "member")
         && field(found, &keys.succession, leader).is_none()
     {
-        broken.push(format!("whoever leads is a member: {leader}"));
+        broken.push(format!("the leader is a member: {leader}"));
     }
     broken
 }

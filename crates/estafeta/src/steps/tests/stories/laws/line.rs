@@ -1,4 +1,4 @@
-//! The line of idle members and the line of succession: who is called, who is told, who stands where.
+//! The line of idle members and the line of succession: who is called, who learns a time, who stands where.
 
 use super::limits::brakes;
 use crate::keys::Keys;
@@ -29,12 +29,13 @@ pub(in super::super) fn untold(
     };
     let (time, who) = (alarm(after)?, first(after)?);
     let is_new = first(before).as_ref() != Some(&who) || alarm(before).is_none_or(|former| time < former);
-    let told = called.iter().any(|(channel, message)| {
+    let is_announced = called.iter().any(|(channel, message)| {
         *channel == format!("{}{who}", keys.wakeups) && message.starts_with("due ")
     });
     let learned = matches!((call, answer), (StoryCall::Turn { me, .. }, Answer::Turn { due: Some(_), .. })
         if me.name() == who);
-    (is_new && !told && !learned).then(|| format!("{who} is first in line and knows no time: {called:?}"))
+    (is_new && !is_announced && !learned)
+        .then(|| format!("{who} is first in line and knows no time: {called:?}"))
 }
 
 /// A generator that gives way stands behind all other members in the line of succession.

@@ -81,7 +81,7 @@ pub(in super::super) fn wrong_plan(
     (plan != expected).then(|| format!("the plan is that of the last publish: {plan:?} is not {expected:?}"))
 }
 
-/// What publishers were told, as a second opinion about keys and repeats.
+/// What Redis answered to publishers, as a second opinion about keys and repeats.
 #[derive(Default)]
 pub(in super::super) struct Receipts {
     /// The id of each key, as long as its window lasts.

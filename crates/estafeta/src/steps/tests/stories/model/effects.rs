@@ -37,7 +37,7 @@ const MOST: i64 = 999_999_999_999_999;
 
 impl ModelRing {
     /// Applies the effects of messages that are done, in the order of the call. Either all effects of a message are
-    /// applied, or it fails with the reason. Returns which messages failed, as Redis tells it.
+    /// applied, or it fails with the reason. Returns which messages failed, as Redis answers it.
     pub(super) fn affect(
         &mut self,
         settled: &[(String, usize, ModelMessage)],
@@ -45,7 +45,7 @@ impl ModelRing {
         number: u64,
         clock: &ModelClock,
     ) -> (Vec<u64>, String) {
-        let (mut failed, mut told) = (Vec::new(), String::new());
+        let (mut failed, mut faults) = (Vec::new(), String::new());
         for (position, MessageEffects { name, index, effects, .. }) in (1..).zip(&asks.effects) {
             let at = |(its_name, its_index, _): &&(String, usize, _)| its_name == name && its_index == index;
             let (.., message) = settled.iter().find(at).expect("what has effects was settled");
@@ -73,7 +73,7 @@ impl ModelRing {
                 effect => after.write(effect, message, clock),
             });
             if let Some(reason) = fault {
-                told.push_str(&format!("{position} {} {reason}", reason.len()));
+                faults.push_str(&format!("{position} {} {reason}", reason.len()));
                 failed.push(message.id);
                 let message = ModelMessage { failures: message.failures + 1, pack: None, ..message.clone() };
                 self.errors.push(Failed { message, failed_ms: clock.now(), member: number, reason });
@@ -98,7 +98,7 @@ impl ModelRing {
                 self.effects.push("forwarded");
             }
         }
-        (failed, told)
+        (failed, faults)
     }
 }
 

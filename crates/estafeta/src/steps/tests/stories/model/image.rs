@@ -181,7 +181,7 @@ impl Member {
             let element = claim.element();
             fields.push((claim.name(), String::from_utf8_lossy(&element).into_owned()));
         }
-        let bad = self.bad.as_ref().map(|(cursor, told)| ("bad".to_owned(), format!("{cursor} {told}")));
+        let bad = self.bad.as_ref().map(|(cursor, faults)| ("bad".to_owned(), format!("{cursor} {faults}")));
         fields.extend(bad);
         let totals = [
             ("cursor", self.cursor),

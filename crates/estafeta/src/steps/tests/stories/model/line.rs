@@ -1,4 +1,4 @@
-//! The line of idle members: who is called, and who is told when to make a turn.
+//! The line of idle members: who is called, and who learns when to make a turn.
 
 use super::{ModelClock, ModelRing, Span};
 use crate::steps::NEVER;
@@ -63,7 +63,7 @@ impl ModelRing {
         let is_earlier = self.known.1.is_none_or(|known| alarm.from < known.from);
         while let Some(&first) = self.idle.first() {
             if me == Some(first) {
-                self.effects.push("caller told");
+                self.effects.push("caller learns the time");
                 return Some(wait);
             }
             if self.known.0 == Some(first) && !is_earlier {
@@ -71,7 +71,7 @@ impl ModelRing {
             }
             if self.connected.contains(&first) {
                 self.called.push((self.members[&first].persona, Called::Due(wait)));
-                self.effects.push("first in line told");
+                self.effects.push("first in line learns the time");
                 return None;
             }
             self.idle.remove(0);

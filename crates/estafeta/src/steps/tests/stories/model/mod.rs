@@ -114,9 +114,9 @@ pub(super) struct Member {
     pub generated: Option<u64>,
     pub failed: Option<u64>,
     pub back: Option<u64>,
-    /// How many of its lanes are stuck, if it ever said so.
+    /// How many of its lanes are stuck, if it ever reported that.
     pub stuck: Option<u64>,
-    /// The last turn with bad effects: its cursor, and what Redis told of them.
+    /// The last turn with bad effects: its cursor, and what Redis answered about them.
     pub bad: Option<(u64, String)>,
 }
 
@@ -213,7 +213,7 @@ pub(super) struct Failed {
 impl ModelRing {
     /// Makes one step and returns the answer that Redis must give.
     pub fn apply(&mut self, call: &StoryCall, clock: &ModelClock) -> Answer {
-        // While there is a rate, the first in line is told every time, unless the ring is paused.
+        // While there is a rate, the first in line learns the time with every step, unless the ring is paused.
         let is_paused = self.handling_end.is_some_and(|end| end > clock.now());
         let known = self.known_alarm().filter(|_| is_paused || self.rate_limit.is_none());
         self.known = (self.idle.first().copied(), known);

@@ -230,7 +230,7 @@ impl ModelRing {
         self.vacate(number, clock);
         self.office.yielded = Some(me.index);
         let place = self.end_of_line();
-        self.members.get_mut(&me.index).expect("whoever leads is a member").place = place;
+        self.members.get_mut(&me.index).expect("the leader is a member").place = place;
         self.announce(format!("resigned|member|{number}"));
         self.call_heir(me);
         Answer::Resigned

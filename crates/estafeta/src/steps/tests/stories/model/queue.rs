@@ -58,7 +58,7 @@ impl ModelRing {
         self.ready.extend((first..).zip(&call.bodies).map(message));
         self.add("published", count);
         self.move_along(call, first);
-        let generator = self.members.get_mut(&call.me.index).expect("whoever leads is a member");
+        let generator = self.members.get_mut(&call.me.index).expect("the leader is a member");
         if !generator.is_forgotten {
             *generator.generated.get_or_insert(0) += count as u64;
         }
@@ -139,15 +139,15 @@ impl ModelRing {
         let due = if paused { Vec::new() } else { self.take_due(clock) };
         let mut bad = String::new();
         let postponed = if new > 0 {
-            let (postponed, told) = self.let_go(me, asks, clock);
-            bad = told;
+            let (postponed, faults) = self.let_go(me, asks, clock);
+            bad = faults;
             postponed
         } else {
-            // The answer of an earlier try was lost. It is told again.
+            // The answer of an earlier try was lost. Redis gives it again.
             let member = &self.members[&me.index];
-            let told = member.bad.as_ref().filter(|(at, _)| *at == cursor && !asks.effects.is_empty());
-            if let Some((_, told)) = told {
-                bad = told.clone();
+            let former = member.bad.as_ref().filter(|(at, _)| *at == cursor && !asks.effects.is_empty());
+            if let Some((_, faults)) = former {
+                bad = faults.clone();
                 self.effects.push("bad effects shown again");
             }
             Vec::new()
