@@ -24,7 +24,8 @@ pub struct DemoSettings {
     pub seed: Option<u64>,
 }
 
-/// A node of the demo: it publishes a text per interval while it is the generator, and otherwise looks for errors.
+/// A node of the demo. While it is the generator, it publishes one text per interval. Otherwise it looks for errors in
+/// messages.
 pub fn node(config: Config, settings: DemoSettings) -> Node {
     let mut texts = RandomText::new(settings.seed);
     let source = every(config.interval, move || ready(Ok(texts.next())));

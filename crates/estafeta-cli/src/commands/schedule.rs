@@ -79,7 +79,7 @@ fn overlap(overlap: Overlap, is_open: bool) -> &'static str {
     }
 }
 
-/// The same as JSON.
+/// What `--json` prints for an entry.
 fn object(entry: &PlannedEntry) -> Value {
     let moment = |moment: &Moment| json!({"timeMs": moment.ms, "time": moment.local});
     let definition = entry.definition.as_ref();

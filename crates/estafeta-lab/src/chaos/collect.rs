@@ -9,13 +9,35 @@ use super::phases::Phases;
 use super::real_work::effects::{self, WrittenEffects};
 use super::real_work::evidence::{RingCounts, WorkEvidence};
 use super::real_work::feed::FeedEvidence;
+use super::verdict::JudgedRing;
 use super::watch::Seen;
 use super::{ChaosObserver, RunTimes, Workload};
 use crate::record::{self, RecordLine};
 
 impl<S: ChaosObserver> Phases<'_, S> {
+    /// Collects what is known of each ring, in the order of the rings: what its watch saw, its last snapshot, and the
+    /// output of its readers. `complete` is false if a phase failed.
+    pub async fn judged_rings(
+        &self,
+        known: impl Iterator<Item = ((Seen, Snapshot), Vec<ReaderOutput>)>,
+        times: RunTimes,
+        complete: bool,
+    ) -> Result<Vec<JudgedRing>> {
+        let mut rings: Vec<JudgedRing> = Vec::new();
+        for (index, ((mut seen, last), readers)) in known.enumerate() {
+            seen.note(&last);
+            let mut evidence = self.evidence(index, readers, &last, complete).await?;
+            if self.options.workload.has_plans() {
+                let before = rings.last().map_or(&[][..], |ring| &ring.evidence.journal);
+                evidence.work = Some(self.work_evidence(index, &last, &seen, times, before).await?);
+            }
+            rings.push(JudgedRing { evidence, seen, last });
+        }
+        Ok(rings)
+    }
+
     /// Collects what the witnesses know of a ring: the journal, the records and the output of the readers.
-    pub async fn evidence(
+    async fn evidence(
         &self,
         ring: usize,
         readers: Vec<ReaderOutput>,
@@ -29,7 +51,7 @@ impl<S: ChaosObserver> Phases<'_, S> {
 
     /// Collects what the publishers know, what the ring has counted, and what its messages have written. `before` is the
     /// journal of the ring before this one in a pipeline.
-    pub async fn work_evidence(
+    async fn work_evidence(
         &self,
         ring: usize,
         last: &Snapshot,

@@ -85,8 +85,8 @@ pub struct BuildUpgrade {
 
 #[derive(Clone, Debug)]
 pub enum UpgradeKind {
-    /// The nodes were replaced one by one, and the layout was raised. `said` is what `estafeta upgrade` printed.
-    Rolling { said: String },
+    /// The nodes were replaced one by one, and the layout was raised. `printed` is what `estafeta upgrade` printed.
+    Rolling { printed: String },
     /// The builds refused each other, and the ring was deleted in between.
     Anew {
         /// How many messages the other build has published.
@@ -109,10 +109,10 @@ impl BuildUpgrade {
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         let Self { from, from_layout, kind } = self;
         match kind {
-            UpgradeKind::Rolling { said } => {
+            UpgradeKind::Rolling { printed } => {
                 vec![(
                     "upgrade",
-                    format!("nodes of {from} (layout {from_layout}) replaced one by one; {said}"),
+                    format!("nodes of {from} (layout {from_layout}) replaced one by one; {printed}"),
                 )]
             }
             UpgradeKind::Anew { published, refusals, .. } => {

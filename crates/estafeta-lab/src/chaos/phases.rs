@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use crate::proxy::{LinkCondition, Proxy};
 use anyhow::{Context as _, Result, anyhow, bail};
-use estafeta::Ring;
+use estafeta::{Ring, Snapshot};
 use nix::sys::signal::Signal;
 use tokio::sync::watch::{Receiver, Sender};
 use tokio::task::{JoinHandle, JoinSet};
@@ -74,6 +74,9 @@ struct PhaseProgress {
     drain: Option<Duration>,
 }
 
+/// The tasks that watch the rings. Each returns the number of its ring, and what it saw.
+type Watches = JoinSet<Result<(usize, Seen)>>;
+
 /// What the readers of each ring printed.
 pub type Readings = Vec<Vec<ReaderOutput>>;
 
@@ -93,13 +96,7 @@ impl<S: ChaosObserver> Phases<'_, S> {
         let standstill = Arc::new(AtomicU64::new(0));
         let stop = CancellationToken::new();
         let _stop = stop.clone().drop_guard();
-        let (mut watches, mut glances) = (JoinSet::new(), Vec::new());
-        for (index, ring) in self.rings.iter().cloned().enumerate() {
-            let glance = Sender::new(Glance::default());
-            glances.push(glance.subscribe());
-            let (watch, stop) = (RingWatch { ring, template: self.template.clone(), glance }, stop.clone());
-            watches.spawn(async move { anyhow::Ok((index, watch.run(stop).await?)) });
-        }
+        let (mut watches, glances) = self.watch_rings(&stop);
         tokio::spawn(measure_standstill(Arc::clone(&standstill), stop.clone()));
 
         let mut progress = PhaseProgress { readings: self.no_readings(), ..PhaseProgress::default() };
@@ -115,12 +112,7 @@ impl<S: ChaosObserver> Phases<'_, S> {
         // A phase that failed in the middle of a fault may have left Redis down.
         self.targets.with_redis(EphemeralRedis::revive).await?;
         let failure = ended.err().map(|error| format!("{error:#}"));
-        let mut last = Vec::new();
-        for ring in &self.rings {
-            // Without a snapshot there is no verdict. The reason may be the failure.
-            let snapshot = ring.snapshot(0).await;
-            last.push(snapshot.map_err(|error| anyhow!("{}", failure.clone().unwrap_or(error.to_string())))?);
-        }
+        let last = self.last_snapshots(failure.as_deref()).await?;
         stop.cancel();
         let mut seen: Vec<(usize, Seen)> = watches.join_all().await.into_iter().collect::<Result<_>>()?;
         seen.sort_by_key(|(index, _)| *index);
@@ -131,16 +123,8 @@ impl<S: ChaosObserver> Phases<'_, S> {
             drain: progress.drain,
             standstill: Duration::from_millis(standstill.load(Ordering::Relaxed)),
         };
-        let mut rings: Vec<JudgedRing> = Vec::new();
-        for (((index, mut seen), last), readers) in seen.into_iter().zip(last).zip(progress.readings) {
-            seen.note(&last);
-            let mut evidence = self.evidence(index, readers, &last, failure.is_none()).await?;
-            if self.options.workload.has_plans() {
-                let before = rings.last().map_or(&[][..], |ring| &ring.evidence.journal);
-                evidence.work = Some(self.work_evidence(index, &last, &seen, times, before).await?);
-            }
-            rings.push(JudgedRing { evidence, seen, last });
-        }
+        let seen = seen.into_iter().map(|(_, seen)| seen).zip(last).zip(progress.readings);
+        let mut rings = self.judged_rings(seen, times, failure.is_none()).await?;
         let faults = self.targets.faults();
         let mut verdict = Verdict::new(self.options, &rings, &faults, times, failure);
         if let Some(upgrade) = progress.upgrade {
@@ -152,6 +136,31 @@ impl<S: ChaosObserver> Phases<'_, S> {
         let publishers = evidence.work.into_iter().flat_map(|work| work.publishers);
         let records = evidence.records.into_iter().chain(publishers).collect();
         Ok(ChaosOutcome { verdict, faults, seen, records, names, began_ms, redis })
+    }
+
+    /// Watches each ring until `stop` is cancelled.
+    fn watch_rings(&self, stop: &CancellationToken) -> (Watches, Vec<Receiver<Glance>>) {
+        let (mut watches, mut glances) = (JoinSet::new(), Vec::new());
+        for (index, ring) in self.rings.iter().cloned().enumerate() {
+            let glance = Sender::new(Glance::default());
+            glances.push(glance.subscribe());
+            let (watch, stop) = (RingWatch { ring, template: self.template.clone(), glance }, stop.clone());
+            watches.spawn(async move { anyhow::Ok((index, watch.run(stop).await?)) });
+        }
+        (watches, glances)
+    }
+
+    /// The state of each ring at the end. Without it there is no verdict. The reason may be the failure of a phase.
+    async fn last_snapshots(&self, failure: Option<&str>) -> Result<Vec<Snapshot>> {
+        let mut last = Vec::new();
+        for ring in &self.rings {
+            let snapshot = ring.snapshot(0).await;
+            last.push(snapshot.map_err(|error| match failure {
+                Some(failure) => anyhow!("{failure}"),
+                None => anyhow!("{error}"),
+            })?);
+        }
+        Ok(last)
     }
 
     async fn run_phases(&self, glances: &[Receiver<Glance>], progress: &mut PhaseProgress) -> Result<()> {
@@ -217,9 +226,9 @@ impl<S: ChaosObserver> Phases<'_, S> {
         };
         let (layout, is_known) = self.start_other(other).await?;
         if is_known {
-            let mut said = String::new();
-            self.attack(glances, &mut progress.readings, length, None, Some(&mut said)).await?;
-            let (from, kind) = (other.version.clone(), UpgradeKind::Rolling { said });
+            let mut printed = String::new();
+            self.attack(glances, &mut progress.readings, length, None, Some(&mut printed)).await?;
+            let (from, kind) = (other.version.clone(), UpgradeKind::Rolling { printed });
             progress.upgrade = Some(BuildUpgrade { from, from_layout: layout, kind });
             return Ok(());
         }

@@ -11,7 +11,7 @@ use estafeta_testbed::{Process, RedisServer};
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::support::{Notices, RunningNode, SOON, after_damage, endpoint, eventually, ring};
+use crate::support::{RunningNode, SOON, after_damage, endpoint, eventually, ring, start};
 
 /// Where the ring is, for a node in a child process.
 const URL: &str = "ESTAFETA_TEST_OVERLAPS";
@@ -21,12 +21,6 @@ type HandlerAnswer = Result<Outcome, Failure>;
 
 fn settings(redis: Endpoint) -> Config {
     Config::new(redis, "estafeta".parse().unwrap())
-}
-
-fn start(node: Node) -> RunningNode {
-    let notices = Notices::new();
-    let heard = notices.clone();
-    RunningNode::spawn(node.observe(move |notice| heard.add(notice)), notices)
 }
 
 /// Starts a node that only generates. Also counts how often messages were made.

@@ -23,15 +23,17 @@ pub fn handling(config: Config, recorder: Arc<Recorder>, next: Option<RingName>)
     node.observe(move |notice| observer.notice(notice))
 }
 
-/// What a node makes up while it is the generator, as fast as it can.
+/// A source of random plans. It makes them as fast as Redis takes them.
 pub fn random_plans() -> impl Generate {
     let mut plans = RandomPlans { random: SmallRng::seed_from_u64(rand::random()), calls: 0 };
     every(Duration::ZERO, move || std::future::ready(plans.next()))
 }
 
+/// What the handler of a node needs besides the message.
 #[derive(Clone)]
 struct Worker {
     recorder: Arc<Recorder>,
+    /// The ring to which messages are forwarded.
     next: Option<RingName>,
 }
 

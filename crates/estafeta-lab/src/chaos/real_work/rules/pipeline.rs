@@ -1,4 +1,5 @@
-//! The rules of a pipeline: what must have happened to the lines of a file, and to what the ring before forwards.
+//! The rules of a pipeline: what must have happened to the lines of a file, and to messages that the first ring
+//! forwards.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
