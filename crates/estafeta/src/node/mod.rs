@@ -99,8 +99,8 @@ impl Node {
         Self { config, source: None, handler: None, wrappers: Vec::new(), observers: Observers::default() }
     }
 
-    /// What this node publishes when it is elected: a [`Schedule`](crate::Schedule), a [`Feed`], or a function that is
-    /// called [`every`](crate::every) now and then. Another one replaces it.
+    /// What this node publishes while it is elected: a [`Schedule`](crate::Schedule), a [`Feed`], or a function that
+    /// [`every`](crate::every) calls once per interval. A later call replaces an earlier one.
     pub fn generate(mut self, what: impl Generate) -> Self {
         self.source = Some(what.into_source(&mut self.config).map(|source| source.0));
         self
@@ -162,8 +162,9 @@ impl Node {
     /// Handles messages with a function that blocks its thread, because it computes for long or waits without `await`.
     /// Each message gets a thread of tokio's blocking pool.
     ///
-    /// No one can end such a function from outside. If it exceeds its time limit, its message is tried again elsewhere,
-    /// and the lane counts as *stuck* until the function returns. It can ask [`Job::is_cancelled`] now and then.
+    /// Nothing can end such a function from outside. If it exceeds its time limit, its message has failed, and the lane
+    /// counts as *stuck* until the function returns. A function that takes long should call [`Job::is_cancelled`] now
+    /// and then.
     pub fn handle_blocking<F, T, O>(self, function: F) -> Self
     where
         F: Fn(Job<T>) -> Result<O, Failure> + Send + Sync + 'static,
@@ -173,9 +174,9 @@ impl Node {
         self.work(BlockingHandler::new(function))
     }
 
-    /// Handles several messages with one call of an async function, for example with one bulk insert. A batch begins when
-    /// it has `most` messages, or `wait` after it got its first one. `most` is 1 to 1,024, and `wait` is shorter than the
-    /// [time limit](Self::time_limit), in which it counts.
+    /// Handles several messages with one call of an async function, for example with one bulk insert. A batch begins
+    /// when it has `most` messages, or `wait` after it got its first one. `most` is 1 to 1,024. `wait` counts towards
+    /// the [time limit](Self::time_limit), and must be shorter than it.
     ///
     /// The function returns `Ok(())` if all messages are done, or [`Outcomes::each`] with one outcome per message. An
     /// `Err` is a failure of every message of the batch, and so is a panic. Each message keeps its own attempts, effects
