@@ -6,10 +6,12 @@ BINARY := $(TARGET)/release/estafeta
 CARGO_MUTANTS_VERSION := 27.1.0
 CARGO_DENY_VERSION := 0.20.2
 CARGO_DENY := $(TARGET)/tools/cargo-deny-$(CARGO_DENY_VERSION)/bin/cargo-deny
+CARGO_SEMVER_CHECKS_VERSION := 0.51.0
+CARGO_SEMVER_CHECKS := $(TARGET)/tools/cargo-semver-checks-$(CARGO_SEMVER_CHECKS_VERSION)/bin/cargo-semver-checks
 CARGO_MUTANTS := $(TARGET)/tools/cargo-mutants-$(CARGO_MUTANTS_VERSION)/bin/cargo-mutants
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test soak mutants bench peers picture deny fmt clippy doc lua unit toolchain
+.PHONY: help run build test soak mutants bench peers picture deny semver fmt clippy doc lua unit toolchain
 
 # How long `make soak` goes on.
 FOR ?= 10m
@@ -63,6 +65,20 @@ deny: $(CARGO_DENY) ## check licences, sources and advisories of all dependencie
 	@$(CARGO_DENY) check bans licenses sources
 	@if $(CARGO_DENY) fetch db; then $(CARGO_DENY) check --disable-fetch advisories; \
 	  else echo 'make deny: the advisories could not be fetched, so they were not checked' >&2; fi
+
+# Only `make semver` needs it, so it is compiled there and lives under target. It reads the API from rustdoc, whose output
+# differs from one Rust release to the next. So a newer Rust may need a newer version of it.
+$(CARGO_SEMVER_CHECKS):
+	@echo 'make semver: compiling cargo-semver-checks $(CARGO_SEMVER_CHECKS_VERSION), once'
+	@$(CARGO) install --quiet --locked cargo-semver-checks --version =$(CARGO_SEMVER_CHECKS_VERSION) --root $(@D)/..
+
+# The newest tag is the last release. Before the first release, only the last commit and the working tree are checked.
+semver: $(CARGO_SEMVER_CHECKS) ## see which changes break programs that use the library: make semver BASE=v0.1.0
+	@base='$(BASE)'; \
+	  if [ -z "$$base" ] && ! base=$$(git describe --tags --abbrev=0 2>/dev/null); then \
+	    base=HEAD~1; echo 'make semver: there is no tag, so the base is HEAD~1; choose another with BASE=REV' >&2; fi; \
+	  echo "make semver: comparing the library with $$base" && \
+	  $(CARGO_SEMVER_CHECKS) semver-checks --package estafeta --all-features --baseline-rev "$$base"
 
 # The runner skips queues whose language cannot be installed. The page names them.
 peers: ## measure estafeta beside other queues, and write docs/benchmarks.md: make peers ROUNDS=9 TABLE=work
