@@ -16,12 +16,12 @@ use crate::keys::RingName;
 use crate::message::{Message, SINGLE};
 use crate::publisher::Publisher;
 use crate::steps::{MessageKey, NewMessage};
-use crate::trace::TRACEPARENT;
+use crate::trace::{TRACEPARENT, TRACESTATE, TraceContext};
 
 /// How long a key is taken by default.
 const WINDOW: Duration = Duration::from_secs(24 * 3600);
 /// These headers differ from call to call, even if the message is the same.
-const TRACE_HEADERS: [&str; 2] = [TRACEPARENT, "tracestate"];
+const TRACE_HEADERS: [&str; 2] = [TRACEPARENT, TRACESTATE];
 
 /// A message before it is published: a body, and perhaps headers, a key or a single name, and a delay.
 ///
@@ -140,11 +140,9 @@ impl<T> Draft<T> {
         self
     }
 
-    /// Adds a `traceparent`, unless there is one. A message with as many headers as it may have goes without it.
-    pub(crate) fn carry_on(mut self, traceparent: &str) -> Self {
-        if self.headers.get(TRACEPARENT).is_none() {
-            let _ = self.headers.insert(TRACEPARENT, traceparent);
-        }
+    /// Adds this trace, unless the draft names one. A message with as many headers as it may have goes without it.
+    pub(crate) fn carry_on(mut self, trace: &TraceContext) -> Self {
+        trace.carry_on(&mut self.headers);
         self
     }
 
@@ -312,8 +310,10 @@ mod tests {
 
     #[test]
     fn a_draft_carries_a_traceparent_on_unless_it_has_one_or_has_no_room() {
+        let theirs = Message::sample("r", 1, "").with_header("traceparent", "theirs");
+        let trace = TraceContext::of(&theirs).unwrap();
         let traceparent = |draft: Draft| {
-            let message = draft.carry_on("theirs").build(&RingName::sample()).unwrap().message;
+            let message = draft.carry_on(&trace).build(&RingName::sample()).unwrap().message;
             message.headers().get("traceparent").map(ToOwned::to_owned)
         };
         assert_eq!(traceparent(Draft::new("x")).as_deref(), Some("theirs"));

@@ -11,7 +11,7 @@ use crate::config::TEN_YEARS;
 use crate::headers::Headers;
 use crate::keys::RingName;
 use crate::message::MOST_NUMBER;
-use crate::trace::TRACEPARENT;
+use crate::trace::TraceContext;
 
 /// The most effects of one message, besides messages that it forwards.
 pub(crate) const MOST_EFFECTS: usize = 16;
@@ -51,11 +51,11 @@ impl Effects {
         self.0.push(effect);
     }
 
-    /// Adds the `traceparent` of the message that has these effects to the messages that it forwards.
-    pub fn carry_on(&mut self, traceparent: &str) {
+    /// Adds the trace of the message that has these effects to the messages that it forwards.
+    pub fn carry_on(&mut self, trace: &TraceContext) {
         for effect in &mut self.0 {
             if let Effect::Forward { headers, .. } = effect {
-                headers.insert(TRACEPARENT, traceparent).expect("the only header, and it was one before");
+                trace.carry_on(headers);
             }
         }
     }
@@ -179,6 +179,7 @@ fn check_ttl(effect: &str, ttl: Duration) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::Message;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -272,7 +273,8 @@ mod tests {
         let mut effects =
             Effects(vec![Effect::Set { key: "k".into(), value, ttl: None }, forward("shop/mails", 1000)]);
         assert_eq!(effects.check(&own(), 1000), Ok(()));
-        effects.carry_on("t");
+        let traced = Message::sample("r", 1, "").with_header("traceparent", "t");
+        effects.carry_on(&TraceContext::of(&traced).unwrap());
         let reason = "effects: expected at most 262144 bytes, got 262161";
         assert_eq!(effects.check(&own(), 1000), Err(reason.to_owned()));
     }

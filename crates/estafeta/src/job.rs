@@ -77,9 +77,9 @@ impl<T> Job<T> {
         self.message.headers()
     }
 
-    /// The header `traceparent`, which names the trace to which this message belongs. Messages that the handler
-    /// [forwards](crate::Outcome::forward) get the same header. So do messages that it publishes with a
-    /// [`Publisher`](crate::Publisher) in its own task, unless it sets another `traceparent`.
+    /// The header `traceparent`, which names the trace to which this message belongs. What the handler publishes gets the
+    /// same header, and the header `tracestate`, unless it sets another `traceparent`. That concerns messages of a
+    /// [`Publisher`](crate::Publisher) that it awaits itself, and [forwards](crate::Outcome::forward).
     pub fn traceparent(&self) -> Option<&str> {
         self.message.traceparent()
     }

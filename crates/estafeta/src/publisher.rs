@@ -293,10 +293,10 @@ impl<T> Publisher<T> {
         }
         let count = drafts.len();
         let (mut messages, mut bytes) = (Vec::with_capacity(count), 0);
-        let traceparent = trace::current();
+        let trace = trace::current();
         for mut draft in drafts {
-            if let Some(traceparent) = &traceparent {
-                draft = draft.carry_on(traceparent);
+            if let Some(trace) = &trace {
+                draft = draft.carry_on(trace);
             }
             let (size, limit) = (draft.body.len(), self.max_body);
             if size > limit {

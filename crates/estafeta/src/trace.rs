@@ -3,8 +3,8 @@
 //! All spans have one target, so that a filter can choose them. Where OpenTelemetry has a name for a field, the field
 //! has that name. If no subscriber wants a span, none of its fields is computed.
 //!
-//! A message belongs to a trace if it has the header `traceparent`. Its handler then runs with a copy of the header in a
-//! local value of its task, and a publisher in that task adds the header to its messages. Other handlers pay nothing.
+//! A message belongs to a trace if it has the header `traceparent`. Its handler then runs with a [`TraceContext`] in a
+//! local value of its task, and a publisher in that task adds it to its messages. Other handlers pay nothing.
 
 use std::fmt::Display;
 use std::pin::Pin;
@@ -15,34 +15,68 @@ use tracing::field::{Empty, display};
 use tracing::{Level, Span, debug_span, info_span, level_enabled};
 
 use crate::failure::Failure;
+use crate::headers::Headers;
 use crate::keys::RingName;
 use crate::message::Message;
 use crate::outcome::Outcome;
 
 /// The header that names the trace of a message, and the span that published it. W3C Trace Context defines its form.
 pub(crate) const TRACEPARENT: &str = "traceparent";
+/// The header with what the tracing systems on the way have added. It means something only beside a `traceparent`.
+pub(crate) const TRACESTATE: &str = "tracestate";
+/// The longest `tracestate` that goes on, in bytes. W3C Trace Context asks for no more. So the effects of a message keep
+/// most of their room, even if it forwards a hundred others.
+const MOST_STATE: usize = 512;
 
 const TARGET: &str = "estafeta::spans";
 const SYSTEM: &str = "estafeta";
 
 tokio::task_local! {
-    static HANDLED: Option<Arc<str>>;
+    static HANDLED: Option<Arc<TraceContext>>;
 }
 
-/// The `traceparent` of the message that this task handles.
-pub(crate) fn current() -> Option<Arc<str>> {
+/// The trace to which a message belongs. It goes on with the messages that the handler publishes.
+pub(crate) struct TraceContext {
+    traceparent: String,
+    tracestate: Option<String>,
+}
+
+impl TraceContext {
+    /// Returns None for a message that belongs to no trace.
+    pub fn of(message: &Message) -> Option<Self> {
+        let traceparent = message.traceparent()?.to_owned();
+        let state = message.headers().get(TRACESTATE).filter(|state| state.len() <= MOST_STATE);
+        Some(Self { traceparent, tracestate: state.map(ToOwned::to_owned) })
+    }
+
+    /// Adds this trace to the headers of another message, as far as they have room. Headers that name a trace stay as they
+    /// are.
+    pub fn carry_on(&self, headers: &mut Headers) {
+        if headers.get(TRACEPARENT).is_some() || headers.insert(TRACEPARENT, &self.traceparent).is_err() {
+            return;
+        }
+        if let Some(state) = &self.tracestate
+            && headers.get(TRACESTATE).is_none()
+        {
+            let _ = headers.insert(TRACESTATE, state);
+        }
+    }
+}
+
+/// The trace of the message that this task handles.
+pub(crate) fn current() -> Option<Arc<TraceContext>> {
     HANDLED.try_with(Clone::clone).ok().flatten()
 }
 
-/// The same future, but it does not see the `traceparent` of the message that this task handles.
+/// Hides the trace of the message that this task handles.
 pub(crate) fn outside<F: Future>(future: F) -> impl Future<Output = F::Output> {
     HANDLED.scope(None, future)
 }
 
 /// The same function for another thread, where it still belongs to the message that this task handles.
 pub(crate) fn on_other_thread<T>(function: impl FnOnce() -> T) -> impl FnOnce() -> T {
-    let (traceparent, span) = (current(), Span::current());
-    move || span.in_scope(|| HANDLED.sync_scope(traceparent, function))
+    let (trace, span) = (current(), Span::current());
+    move || span.in_scope(|| HANDLED.sync_scope(trace, function))
 }
 
 /// The span around the publish of these messages.
@@ -75,7 +109,7 @@ pub(crate) fn published(span: &Span, mut ids: impl ExactSizeIterator<Item = u64>
     }
 }
 
-/// The handling of a message, in its span, and with its `traceparent` for publishers to find.
+/// The handling of a message, in its span, and with its trace for publishers to find.
 pub(crate) struct Traced<'a, F> {
     handling: Pin<&'a mut F>,
     /// None if no subscriber wants the span and the message belongs to no trace. That must cost nothing.
@@ -84,7 +118,7 @@ pub(crate) struct Traced<'a, F> {
 
 struct HandlerTrace {
     span: Span,
-    traceparent: Option<Arc<str>>,
+    context: Option<Arc<TraceContext>>,
 }
 
 impl<'a, F: Future<Output = Result<Outcome, Failure>>> Traced<'a, F> {
@@ -119,12 +153,12 @@ impl<F: Future<Output = Result<Outcome, Failure>>> Future for Traced<'_, F> {
 
 impl HandlerTrace {
     fn of(message: &Message) -> Option<Box<Self>> {
-        let (span, traceparent) = (handling(message), message.traceparent().map(Into::into));
-        (!span.is_disabled() || traceparent.is_some()).then(|| Self { span, traceparent }.into())
+        let (span, context) = (handling(message), TraceContext::of(message).map(Into::into));
+        (!span.is_disabled() || context.is_some()).then(|| Self { span, context }.into())
     }
 
     fn enter<T>(&self, poll: impl FnOnce() -> T) -> T {
-        self.span.in_scope(|| HANDLED.sync_scope(self.traceparent.clone(), poll))
+        self.span.in_scope(|| HANDLED.sync_scope(self.context.clone(), poll))
     }
 
     fn note(&self, answer: &Result<Outcome, Failure>) {
@@ -209,4 +243,50 @@ pub(crate) fn settled(span: &Span, done: usize, dead_letters: usize, postponed: 
 /// Notes that what the span is about has failed.
 pub(crate) fn failed(span: &Span, reason: impl Display) {
     span.record("otel.status_code", "ERROR").record("otel.status_description", display(reason));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(headers: &[(&str, &str)]) -> Message {
+        headers
+            .iter()
+            .fold(Message::sample("r", 1, ""), |message, (name, value)| message.with_header(name, *value))
+    }
+
+    /// The headers of a message after it has got the trace of another one.
+    fn carried(from: &[(&str, &str)], own: &[(&str, &str)]) -> Vec<(String, String)> {
+        let mut headers = message(own).headers().clone();
+        if let Some(trace) = TraceContext::of(&message(from)) {
+            trace.carry_on(&mut headers);
+        }
+        headers.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+
+    fn list(headers: &[(&str, &str)]) -> Vec<(String, String)> {
+        headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_trace_goes_on_with_its_state_unless_the_message_names_another_one() {
+        let both = [("traceparent", "t"), ("tracestate", "s")];
+        assert_eq!(carried(&both, &[]), list(&both));
+        assert_eq!(carried(&both[..1], &[]), list(&both[..1]));
+        assert_eq!(carried(&both[1..], &[]), list(&[]), "a state alone is no trace");
+        let other = [("traceparent", "other")];
+        assert_eq!(carried(&both, &other), list(&other), "the state belongs to the other trace");
+        let state = [("tracestate", "other")];
+        assert_eq!(carried(&both, &state), list(&[state[0], both[0]]));
+    }
+
+    #[test]
+    fn a_state_goes_on_up_to_its_limit_and_if_there_is_room() {
+        let (longest, longer) = ("s".repeat(512), "s".repeat(513));
+        let count = |state: &str, own| carried(&[("traceparent", "t"), ("tracestate", state)], own).len();
+        assert_eq!((count(&longest, &[]), count(&longer, &[])), (2, 1));
+        let names: Vec<String> = (0..64).map(|name| name.to_string()).collect();
+        let own: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
+        assert_eq!([62, 63, 64].map(|most| count("s", &own[..most])), [64, 64, 64]);
+    }
 }

@@ -25,7 +25,7 @@ use crate::job::Delivery;
 use crate::message::Message;
 use crate::outcome::Outcome;
 use crate::steps::Disposition;
-use crate::trace::Traced;
+use crate::trace::{TraceContext, Traced};
 
 /// What a node gives to each of its lanes.
 #[derive(Clone)]
@@ -115,8 +115,8 @@ impl LaneTask<'_> {
             Ok(outcome) if outcome == Outcome::done() => (None, None),
             // If no step could apply the effects, no further attempt would mend that.
             Ok(Outcome { snooze: None, carry: None, effects: Some(mut effects) }) => {
-                if let Some(traceparent) = self.message.traceparent() {
-                    effects.carry_on(traceparent);
+                if let Some(trace) = TraceContext::of(self.message) {
+                    effects.carry_on(&trace);
                 }
                 match effects.check(&config.ring, config.max_body) {
                     Ok(()) => (None, Some(effects)),

@@ -22,7 +22,7 @@ async fn done(config: &Config, count: u64) {
     eventually(&ring, "all are done", |snapshot| snapshot.done == count).await;
 }
 
-/// The body of a message, and its `traceparent`.
+/// The body of a message, and its `traceparent`, with its `tracestate` behind a space.
 type BodyAndTrace = (String, Option<String>);
 
 /// The messages that a ring has handled.
@@ -40,7 +40,9 @@ impl SeenMessages {
 
     fn add(&self, job: &Job<Bytes>) {
         let body = String::from_utf8(job.body.to_vec()).unwrap();
-        self.0.lock().unwrap().push((body, job.traceparent().map(ToOwned::to_owned)));
+        let state = job.headers().get("tracestate").map(|state| format!(" {state}")).unwrap_or_default();
+        let trace = job.traceparent().map(|traceparent| format!("{traceparent}{state}"));
+        self.0.lock().unwrap().push((body, trace));
     }
 
     fn sorted(&self) -> Vec<BodyAndTrace> {
@@ -162,7 +164,8 @@ async fn a_trace_goes_on_through_retries_publishers_and_forwards() {
     let (orders, mails, bills) = (shop(&redis, "orders"), shop(&redis, "mails"), shop(&redis, "bills"));
     let publisher: Publisher = Publisher::of(&orders).await.unwrap();
     let biller: Publisher = Publisher::of(&bills).await.unwrap();
-    publisher.publish("traced").header("traceparent", TRACE).header("shop", "berlin").await.unwrap();
+    let traced = publisher.publish("traced").header("traceparent", TRACE).header("tracestate", "vendor=17");
+    traced.header("shop", "berlin").await.unwrap();
     publisher.publish("plain").await.unwrap();
     let state = (mails.ring.clone(), biller);
     let accept = async |(mails, biller): (RingName, Publisher), job: Job<Bytes>| {
@@ -186,13 +189,14 @@ async fn a_trace_goes_on_through_retries_publishers_and_forwards() {
     for node in nodes {
         node.stop().await.unwrap();
     }
-    assert_eq!(mailed.sorted(), seen(&[("plain mail", None), ("traced mail", Some(TRACE))]));
+    let trace = &*format!("{TRACE} vendor=17");
+    assert_eq!(mailed.sorted(), seen(&[("plain mail", None), ("traced mail", Some(trace))]));
     let expected = [
         ("plain bill", None),
         ("plain copy", None),
         ("plain other", Some(OTHER_TRACE)),
-        ("traced bill", Some(TRACE)),
-        ("traced copy", Some(TRACE)),
+        ("traced bill", Some(trace)),
+        ("traced copy", Some(trace)),
         ("traced other", Some(OTHER_TRACE)),
     ];
     assert_eq!(billed.sorted(), seen(&expected));

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::*;
+use crate::trace::TraceContext;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -316,7 +317,8 @@ async fn forwarded_messages_are_published_like_submitted_ones() {
     channel.subscribe(store.keys().wakeup(waiting)).unwrap();
 
     let mut traced = Effects(vec![forward("estafeta/next", "c")]);
-    traced.carry_on("00-1-2-01");
+    let trace = Message::sample("r", 1, "").with_header("traceparent", "00-1-2-01");
+    traced.carry_on(&TraceContext::of(&trace).unwrap());
     let effects = vec![vec![forward("estafeta/next", "a"), forward("estafeta/next", "b")], vec![], traced.0];
     ring.settle(effects).await;
     channel.set_read_timeout(Some(LEASE)).unwrap();
