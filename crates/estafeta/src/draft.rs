@@ -146,6 +146,22 @@ impl<T> Draft<T> {
         self
     }
 
+    /// The headers and the body of a message that is forwarded. Such a message has nothing else.
+    pub(crate) fn into_forward(self) -> Result<(Headers, Bytes)> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        let others = [
+            (self.key.is_some(), "a key"),
+            (!self.delay.is_zero(), "a delay"),
+            (self.single.is_some(), "a single name"),
+        ];
+        match others.iter().find(|(is_set, _)| *is_set) {
+            Some((_, other)) => Err(Error::expected("forward", "only a body and headers", other)),
+            None => Ok((self.headers, self.body)),
+        }
+    }
+
     /// The message as it is sent. The ring decides about id, epoch and time.
     pub(crate) fn build(self, ring: &RingName) -> Result<NewMessage> {
         if let Some(error) = self.error {
@@ -306,6 +322,28 @@ mod tests {
         }
         Draft::new("x").key("k".repeat(512)).delay(TEN_YEARS).build(&RingName::sample()).unwrap();
         Draft::new("x").single("s".repeat(512)).delay(Duration::ZERO).build(&RingName::sample()).unwrap();
+    }
+
+    #[test]
+    fn a_forward_has_headers_and_a_body_and_nothing_else() {
+        let (headers, body) = Draft::new("x").header("a", "1").into_forward().unwrap();
+        assert_eq!((headers.iter().collect::<Vec<_>>(), &body[..]), (vec![("a", "1")], &b"x"[..]));
+        let refused = [
+            (Draft::new("x").key("k"), "forward: expected only a body and headers, got 'a key'"),
+            (
+                Draft::new("x").delay(Duration::from_nanos(1)),
+                "forward: expected only a body and headers, got 'a delay'",
+            ),
+            (Draft::new("x").single("s"), "forward: expected only a body and headers, got 'a single name'"),
+            (
+                Draft::new("x").header("estafeta-carry", ""),
+                "header name: expected none that begins with estafeta-",
+            ),
+        ];
+        for (draft, error) in refused {
+            let found = draft.into_forward().unwrap_err().to_string();
+            assert!(found.starts_with(error), "{found}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Serialize;
 
+use crate::draft::Draft;
 use crate::effects::{Effect, Effects};
 use crate::failure::Failure;
 use crate::keys::RingName;
@@ -88,8 +89,8 @@ impl Outcome {
     }
 
     /// Publishes a message in another ring of the same group, such as `shop/mails` for a handler of `shop/orders`, or in
-    /// this ring. It is published even if that ring is full, and the ring need not exist yet. It has no headers, except the
-    /// [`traceparent`](crate::Job::traceparent) of this message.
+    /// this ring. It is published even if that ring is full, and the ring need not exist yet. It has no headers, except those of
+    /// the [trace](crate::Job::traceparent) of this message.
     ///
     /// That ring must belong to the application of this node. If this node has the default application, which is the
     /// name of its ring, then that ring must have the default as well.
@@ -102,6 +103,23 @@ impl Outcome {
     /// ring expects. Fails if the value cannot be written as JSON.
     pub fn forward_json<T: Serialize>(self, ring: &RingName, body: &T) -> Result<Self, Failure> {
         Ok(self.forward(ring, serde_json::to_vec(body)?))
+    }
+
+    /// Publishes a message like [`forward`](Self::forward), with headers. `Draft::new(&value)` has the value as JSON. If the
+    /// draft has a `traceparent`, the message belongs to that trace.
+    ///
+    /// ```
+    /// # use estafeta::{Draft, Failure, Outcome, RingName};
+    /// fn accepted(mails: &RingName, order: u64) -> Result<Outcome, Failure> {
+    ///     Outcome::done().forward_with(mails, Draft::new(&order).header("shop", "berlin"))
+    /// }
+    /// ```
+    ///
+    /// Returns a [fatal](Failure::fatal) failure if something is wrong with the draft. A forward cannot have a key, a delay
+    /// or a single name.
+    pub fn forward_with<T>(self, ring: &RingName, message: Draft<T>) -> Result<Self, Failure> {
+        let (headers, body) = message.into_forward().map_err(Failure::fatal)?;
+        Ok(self.with(Effect::Forward { ring: ring.clone(), headers, body }))
     }
 
     fn with(mut self, effect: Effect) -> Self {

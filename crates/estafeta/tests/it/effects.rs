@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use estafeta::{Config, Failure, Message, Outcome, Ring, RingName};
+use estafeta::testing::{JobOutcome, TestRing};
+use estafeta::{Config, Draft, Failure, Job, Message, Outcome, Ring, RingName};
 use estafeta_testbed::{Process, RedisServer};
 
 use crate::support::{Counter, Keep, RunningNode, TestHandler, config, endpoint, eventually, ring};
@@ -268,4 +269,52 @@ async fn a_forward_without_the_right_to_the_other_ring_makes_a_dead_letter_and_h
     let count: u64 = redis::cmd("GET").arg("{estafeta}:u:count").query(&mut redis.connect()).unwrap();
     assert_eq!(count, 3, "the message that failed has no effect");
     node.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_forward_may_have_headers_of_its_own_and_they_win() {
+    let orders = TestRing::start().await.unwrap();
+    let mails = orders.beside("test/mails").await.unwrap();
+    let to = mails.ring().name();
+    orders.publish(&1).header("traceparent", "t").header("shop", "berlin").await.unwrap();
+    orders.publish(&2).await.unwrap();
+    let forward = async |job: Job<u64>| {
+        let draft = |text: &str| Draft::new(text).header("order", job.body.to_string());
+        Outcome::done()
+            .forward(to, "\"plain\"")
+            .forward_with(to, draft("\"own\""))?
+            .forward_with(to, Draft::<String>::new(&"traced".to_owned()).header("traceparent", "other"))
+    };
+    let outcomes = orders.drain(forward).await.unwrap();
+    assert!(outcomes.iter().all(|handled| handled.outcome == JobOutcome::Done), "{outcomes:?}");
+    let seen = async |job: Job<String>| {
+        let headers: Vec<_> = job.headers().iter().map(|(name, value)| format!("{name}={value}")).collect();
+        Ok(Outcome::done().result(format!("{} {}", job.body, headers.join(" ")), DAY))
+    };
+    mails.drain(seen).await.unwrap();
+    let mut found = Vec::new();
+    for id in 1..=6 {
+        let result = mails.ring().result(id).await.unwrap().unwrap();
+        found.push(String::from_utf8(result.value).unwrap());
+    }
+    let expected = [
+        "plain traceparent=t",
+        "own order=1 traceparent=t",
+        "traced traceparent=other",
+        "plain ",
+        "own order=2",
+        "traced traceparent=other",
+    ];
+    assert_eq!(found, expected);
+}
+
+#[tokio::test]
+async fn a_draft_that_cannot_be_forwarded_makes_a_dead_letter_at_once() {
+    let ring = TestRing::start().await.unwrap();
+    ring.publish(&1).await.unwrap();
+    let to = ring.ring().name();
+    let forward = async |_: Job<u64>| Outcome::done().forward_with(to, Draft::new("x").key("k"));
+    let handled = ring.work_one(forward).await.unwrap().unwrap();
+    let reason = "forward: expected only a body and headers, got 'a key'".to_owned();
+    assert_eq!(handled.outcome, JobOutcome::DeadLetter { reason });
 }
