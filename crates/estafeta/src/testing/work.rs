@@ -80,7 +80,16 @@ impl TestRing {
     /// reached.
     ///
     /// The function is one that [`Node::handle`](crate::Node::handle) takes, and may also borrow from the test. A panic is
-    /// a failure, and the time limit holds. For a blocking function, for batches or a wrapper, run a [`node`](Self::node).
+    /// a failure, and the time limit holds. A closure around a function of another kind will do:
+    ///
+    /// | the function is for | closure |
+    /// |---|---|
+    /// | [`handle_with`](crate::Node::handle_with) | <code>&#124;job&#124; deliver(http.clone(), job)</code> |
+    /// | [`handle_blocking`](crate::Node::handle_blocking) | <code>&#124;job&#124; async move { shrink(job) }</code> |
+    /// | [`handle_batch`](crate::Node::handle_batch) | <code>&#124;job&#124; store(vec![job])</code> |
+    ///
+    /// Run a [`node`](Self::node) to test a [wrapper](crate::Node::wrap), a batch of several messages, or a function that
+    /// returns [`Outcomes`](crate::Outcomes).
     ///
     /// If the test drops this call before it ends, the ring sees the death of a node. The message goes back to the
     /// queue with one more death, at the latest when the next call of this ring begins.
@@ -98,7 +107,7 @@ impl TestRing {
     }
 
     /// Has messages handled until none may be claimed, as in [`work_one`](Self::work_one), and returns what became of each.
-    /// A message that is tried again at once is handled again. One that waits for a time stays: let the time pass with
+    /// It takes the same functions. A message that is tried again at once is handled again. One that waits for a time stays: let the time pass with
     /// [`advance`](Self::advance), and drain again.
     ///
     /// Messages that a handler forwards to this ring are handled as well. Those that it forwards to another ring wait
