@@ -209,15 +209,14 @@ fn draw_members(out: &mut impl Write, members: &[MemberView], paint: Paint) -> i
     for member in members {
         let role = match member.role {
             Role::Generator => paint.paint(OFFICE, "generator"),
-            Role::Handler => "handler  ".to_owned(),
-            Role::Reader => "reader   ".to_owned(),
+            role => format!("{role:<9}"),
         };
-        let state = match member.state {
-            Health::Alive => paint.paint(GOOD, "alive"),
-            Health::Expired => paint.paint(BAD, "expired"),
-            Health::Absent => paint.paint(BAD, "absent"),
-            Health::Ahead => paint.paint(NOTABLE, "ahead"),
+        let colour = match member.state {
+            Health::Alive => GOOD,
+            Health::Ahead => NOTABLE,
+            _ => BAD,
         };
+        let state = paint.paint(colour, &member.state.to_string());
         let stuck = match member.stuck {
             0 => String::new(),
             stuck => format!(", {}", paint.paint(BAD, &format!("{} stuck", counted(stuck, "lane")))),
@@ -253,7 +252,6 @@ mod tests {
 
     #[test]
     fn neighbouring_events_of_readers_share_a_line() {
-        let event = |time_ms, kind| Event { id: format!("{time_ms}-0"), time_ms, kind };
         let joined = |member, role: Role| EventKind::Joined {
             member: MemberId(member),
             reader: role == Role::Reader,
@@ -262,12 +260,12 @@ mod tests {
         };
         let left = |member| EventKind::Left { member: MemberId(member), returned: 0 };
         let events = [
-            event(1, joined(1, Role::Handler)),
-            event(2, joined(2, Role::Reader)),
-            event(3, left(2)),
-            event(4, joined(3, Role::Reader)),
-            event(5, left(1)),
-            event(6, left(3)),
+            Event::sample(1, joined(1, Role::Handler)),
+            Event::sample(2, joined(2, Role::Reader)),
+            Event::sample(3, left(2)),
+            Event::sample(4, joined(3, Role::Reader)),
+            Event::sample(5, left(1)),
+            Event::sample(6, left(3)),
         ];
         let lines = fold_readers(&events);
         let lines: Vec<_> = lines.iter().map(|(time_ms, line)| (*time_ms, line.as_str())).collect();

@@ -10,11 +10,7 @@ fn flawless_run() -> Evidence {
     let began = |id, delivery| Step::Began { id, delivery, epoch: 5, digest: id * 100 };
     Evidence {
         published: 4,
-        journal: vec![
-            JournalEntry { member: MemberId(2), ids: vec![1, 2], errors: vec![2] },
-            JournalEntry { member: MemberId(3), ids: vec![3], errors: vec![] },
-            JournalEntry { member: MemberId(3), ids: vec![4], errors: vec![] },
-        ],
+        journal: vec![entry(2, &[1, 2], &[2]), entry(3, &[3], &[]), entry(3, &[4], &[])],
         records: vec![
             record(vec![
                 Step::Joined { member: 1 },
@@ -59,7 +55,7 @@ fn step(evidence: &mut Evidence, node: usize, line: usize) -> &mut Step {
 }
 
 fn entry(member: u64, ids: &[u64], errors: &[u64]) -> JournalEntry {
-    JournalEntry { member: MemberId(member), ids: ids.to_vec(), errors: errors.to_vec() }
+    JournalEntry::sample(MemberId(member), ids, errors)
 }
 
 fn published(epoch: u64, ids: &[u64]) -> Step {

@@ -226,7 +226,7 @@ async fn prepare<'a, S: ChaosObserver>(
     let upstream = match endpoint.address() {
         Some(Address::Tcp(host, port)) => Upstream::Tcp(host, port),
         Some(Address::Unix(path)) => Upstream::Unix(path),
-        None => {
+        _ => {
             bail!("chaos attacks connections through proxies, which do not support TLS: expected redis://")
         }
     };

@@ -155,7 +155,7 @@ mod tests {
     fn the_story_of_a_message_lists_its_steps_and_the_faults_in_order_of_time() {
         let line = |at_ms, step| RecordLine { at_ms, step };
         let evidence = Evidence {
-            journal: vec![JournalEntry { member: MemberId(3), ids: vec![6, 7], errors: vec![7] }],
+            journal: vec![JournalEntry::sample(MemberId(3), [6, 7], [7])],
             records: vec![
                 vec![line(5000, Step::Published { epoch: 5, messages: vec![(6, 1), (7, 2)] })],
                 vec![line(5010, Step::Began { id: 7, delivery: 1, epoch: 5, digest: 2 })],

@@ -24,11 +24,7 @@ fn flawless_run() -> FlawlessRun {
         failed: failed.to_vec(),
     };
     let office = |epoch, from| Step::TookOffice { epoch, from, silence_ms: 0 };
-    let entry = |ids: &[u64], errors: &[u64]| JournalEntry {
-        member: MemberId(2),
-        ids: ids.to_vec(),
-        errors: errors.to_vec(),
-    };
+    let entry = |ids: &[u64], errors: &[u64]| JournalEntry::sample(MemberId(2), ids, errors);
     let last = r#"{"ring": "x", "timeMs": 9000, "generator": null, "members": [], "waiting": 0, "inFlight": 0,
         "published": 3, "done": 2, "errorsKept": 0, "errorsTaken": 1, "balanced": true, "takeovers": 1,
         "returned": 1, "fenced": 0, "buried": 1, "retried": 0, "dropped": 0, "events": []}"#;

@@ -84,8 +84,8 @@ impl MemberRow {
             (Some(own), _) if own.stopping => Condition::Dying,
             (_, Health::Absent) => Condition::Dying,
             (_, Health::Expired) => Condition::Frozen,
-            (_, Health::Alive | Health::Ahead) if pace.silent => Condition::Frozen,
-            (_, Health::Alive | Health::Ahead) => Condition::Alive,
+            _ if pace.silent => Condition::Frozen,
+            _ => Condition::Alive,
         };
         let mut row = Self {
             key: Key::Member(view.id),

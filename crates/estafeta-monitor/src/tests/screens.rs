@@ -52,19 +52,22 @@ fn a_balance_that_does_not_add_up_is_shown_in_red_and_reversed() {
     assert!(cell.modifier.contains(Modifier::REVERSED));
 }
 
+fn pause(left_ms: Option<u64>) -> Pause {
+    serde_json::from_value(serde_json::json!({ "leftMs": left_ms })).unwrap()
+}
+
 #[test]
 fn a_pause_is_shown_with_the_time_that_is_left_if_there_is_room() {
     let mut run = RecordedRun::begin().owning(&[1, 2, 3]).until(6);
     let mut paused = run.snapshots[6].clone();
-    paused.handling_pause = Some(Pause { left_ms: Some(250_000) });
-    paused.events.push(Event {
-        id: format!("{}-9", paused.time_ms),
-        time_ms: paused.time_ms,
-        kind: EventKind::Paused { what: Activity::Handling, for_ms: Some(300_000) },
-    });
+    paused.handling_pause = Some(pause(Some(250_000)));
+    let kind = EventKind::Paused { what: Activity::Handling, for_ms: Some(300_000) };
+    let mut event = Event::sample(paused.time_ms, kind);
+    event.id = format!("{}-9", paused.time_ms);
+    paused.events.push(event);
     run.receive(paused.clone());
     assert_screens(&run, "paused");
-    paused.producing_pause = Some(Pause { left_ms: None });
+    paused.producing_pause = Some(pause(None));
     run.receive(paused);
     insta::assert_snapshot!("paused-both-80x24", run.screen(80, 24, COLOURED));
     run.command(MonitorCommand::Pause);

@@ -15,6 +15,7 @@ use crate::steps::{Activity, Health, Rate};
 /// An entry of the ring's event stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct Event {
     /// Its name in the stream, such as `1794776990426-0`. [`Ring::events_after`](crate::Ring::events_after) continues
     /// from there.
@@ -213,6 +214,11 @@ fn errors(count: u64) -> String {
 }
 
 impl Event {
+    /// An event as a ring would report it, for tests of programs that read events.
+    pub fn sample(time_ms: u64, kind: EventKind) -> Self {
+        Self { id: format!("{time_ms}-0"), time_ms, kind }
+    }
+
     /// Reads a list of stream entries.
     pub(crate) fn parse_all(mut entries: Reply) -> Result<Vec<Self>> {
         let mut events = Vec::new();

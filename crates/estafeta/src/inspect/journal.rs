@@ -7,6 +7,7 @@ use crate::identity::MemberId;
 
 /// Outcomes that one step recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct JournalEntry {
     /// The member that handled these messages. For messages that were given up, the member that held them last.
     pub member: MemberId,
@@ -17,6 +18,11 @@ pub struct JournalEntry {
 }
 
 impl JournalEntry {
+    /// An entry as a ring would write it, for tests of programs that read journals.
+    pub fn sample(member: MemberId, ids: impl Into<Vec<u64>>, errors: impl Into<Vec<u64>>) -> Self {
+        Self { member, ids: ids.into(), errors: errors.into() }
+    }
+
     pub(crate) fn parse(fields: &HashMap<String, String>) -> Result<Self> {
         let numbers = |name: &str| -> Result<Vec<u64>> {
             let text = fields.get(name).map_or("", String::as_str);

@@ -286,6 +286,7 @@ impl Ring {
 
 /// Selects dead letters.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Selection {
     /// Every dead letter that is kept.
     All,

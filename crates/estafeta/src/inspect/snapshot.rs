@@ -1,5 +1,7 @@
 //! The whole ring at one moment, read in one atomic step. `status` prints it and monitors draw it.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::event::Event;
@@ -94,6 +96,7 @@ pub struct Snapshot {
 /// A pause of producing or of handling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct Pause {
     /// How long it still lasts. None if it has no time limit.
     pub left_ms: Option<u64>,
@@ -127,6 +130,7 @@ pub struct GeneratorView {
 /// What a member does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Role {
     /// Generates messages.
     Generator,
@@ -134,6 +138,16 @@ pub enum Role {
     Handler,
     /// Takes dead letters out.
     Reader,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Generator => "generator",
+            Self::Handler => "handler",
+            Self::Reader => "reader",
+        })
+    }
 }
 
 /// One member of a ring.

@@ -317,13 +317,20 @@ pub trait Generate: sealed::Sealed {
 }
 
 mod sealed {
+    use std::fmt;
+
     use crate::source::Produce;
 
     pub trait Sealed {}
 
     /// A source of any type.
-    #[allow(missing_debug_implementations)]
     pub struct AnySource(pub(crate) Box<dyn Produce>);
+
+    impl fmt::Debug for AnySource {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("AnySource")
+        }
+    }
 }
 
 impl<F: Feed> sealed::Sealed for F {}

@@ -120,6 +120,7 @@ impl Endpoint {
 
 /// The place where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Address {
     /// A host and a port.
     Tcp(String, u16),

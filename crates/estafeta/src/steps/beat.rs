@@ -14,6 +14,7 @@ script!("beat" " flags=allow-oom" uses "clock" "events" "ledger" "losses" "prese
 /// How a member looks to an observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Health {
     /// Its lease is valid and it is connected.
     Alive,

@@ -32,6 +32,7 @@ pub(crate) struct Introduction<'a> {
 /// What a node does in its ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Duties {
     /// It may become generator, and handles messages.
     Both,

@@ -14,6 +14,7 @@ script!("pause" " flags=allow-oom" uses "clock" "notify" "events" "ledger" "brak
 /// What a pause stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Activity {
     /// New messages: the generator and publishers outside the ring publish nothing.
     Producing,

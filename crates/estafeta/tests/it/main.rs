@@ -23,6 +23,7 @@ mod overlaps;
 mod pauses;
 mod plans;
 mod poison;
+mod public_types;
 mod publishers;
 mod readers;
 mod rings;

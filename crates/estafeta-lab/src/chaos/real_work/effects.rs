@@ -146,11 +146,7 @@ mod tests {
 
     #[test]
     fn only_messages_that_are_done_forward_others() {
-        let entry = |ids: &[u64], errors: &[u64]| JournalEntry {
-            member: MemberId(1),
-            ids: ids.to_vec(),
-            errors: errors.to_vec(),
-        };
+        let entry = |ids: &[u64], errors: &[u64]| JournalEntry::sample(MemberId(1), ids, errors);
         let forwards = forwards(&[entry(&[1, 2], &[2]), entry(&[7, 8, 9], &[]), entry(&[13], &[])]);
         let [(1, one), (13, thirteen)] = &forwards[..] else { panic!("{forwards:?}") };
         assert!(one.starts_with("f1/") && thirteen.starts_with("f13/"), "{forwards:?}");

@@ -145,13 +145,7 @@ fn whose(row: &MemberRow) -> SafeLine {
 }
 
 fn role(row: &MemberRow) -> SafeLine {
-    match row.role {
-        Some(Role::Generator) => "generator",
-        Some(Role::Handler) => "handler",
-        Some(Role::Reader) => "reader",
-        None => "-",
-    }
-    .into()
+    row.role.map_or_else(|| "-".to_owned(), |role| role.to_string()).into()
 }
 
 fn rank(row: &MemberRow) -> SafeLine {

@@ -28,10 +28,9 @@ fn ring(bodies: &[&str], errors: &[u64]) -> Evidence {
     record.extend(ids().zip(bodies).map(|(id, body)| attempt(id, body)));
     let letter =
         |id: &u64| Letter { id: *id, failures: 1, snoozes: 0, reason: "fatal, as planned".to_owned() };
-    let entry = |id| JournalEntry {
-        member: MemberId(1),
-        ids: vec![id],
-        errors: errors.iter().copied().filter(|error| *error == id).collect(),
+    let entry = |id| {
+        let errors: Vec<u64> = errors.iter().copied().filter(|error| *error == id).collect();
+        JournalEntry::sample(MemberId(1), [id], errors)
     };
     let journal: Vec<JournalEntry> = ids().map(entry).collect();
     let outside = bodies.iter().filter(|body| is_from_outside(body)).count() as u64;
@@ -100,7 +99,7 @@ fn breaches(mut evidence: Evidence, change: impl FnOnce(&mut Evidence)) -> Vec<S
 fn add_error(evidence: &mut Evidence, body: &str) {
     evidence.published += 1;
     let id = evidence.published;
-    evidence.journal.push(JournalEntry { member: MemberId(1), ids: vec![id], errors: vec![id] });
+    evidence.journal.push(JournalEntry::sample(MemberId(1), [id], [id]));
     evidence.records[0].push(attempt(id, body));
     evidence.readers[0].errors.push((id, digest(body.as_bytes())));
     work(evidence).counts.submitted += u64::from(is_from_outside(body));

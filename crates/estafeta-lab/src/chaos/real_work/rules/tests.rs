@@ -38,7 +38,7 @@ fn receipts(call: u64, receipts: &[(u64, bool)]) -> Step {
 }
 
 fn entry(ids: &[u64], errors: &[u64]) -> JournalEntry {
-    JournalEntry { member: MemberId(1), ids: ids.to_vec(), errors: errors.to_vec() }
+    JournalEntry::sample(MemberId(1), ids, errors)
 }
 
 /// One node handled everything as planned. Publisher 1 published a delayed message twice, cancelled another one, used
