@@ -14,7 +14,7 @@ use clap::{Arg, ArgMatches, Args as _, Command, CommandFactory as _};
 use crate::cli::{Cli, ReachArgs, RunArgs};
 
 /// Commands that never look for a ring.
-const WITHOUT_RING: [&str; 3] = ["redis", "completions", "man"];
+const WITHOUT_RING: [&str; 4] = ["redis", "completions", "man", crate::work::GUARD];
 
 /// Commands that start their own Redis, unless the command line names one.
 const WITH_OWN_REDIS: [&str; 2] = ["chaos", "bench"];

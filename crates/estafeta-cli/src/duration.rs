@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// A duration given by a person.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
 #[serde(try_from = "Written")]
 pub struct HumanDuration(pub Duration);
 

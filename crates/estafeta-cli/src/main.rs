@@ -9,8 +9,10 @@ mod failure;
 mod find_redis;
 mod output;
 mod private_redis;
+mod retry_rule;
 mod settings;
 mod signals;
+mod work;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -77,9 +79,13 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
     };
     let log_format = cli.reach.log_format.or(file.reach.log_format);
     match &command {
-        // These two log nothing.
+        // These log nothing.
         Command::Completions { shell } => return commands::pages::completions(*shell),
         Command::Man { directory } => return commands::pages::man(directory),
+        Command::CommandGuard { token } => {
+            estafeta_exec::guard::watch_over(token)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         _ => start_logging(cli.reach.verbose, log_format, own_log)?,
     }
     match &command {
@@ -128,7 +134,10 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         }
         Command::BenchWorker(args) => commands::bench::run_worker(&reach, &args),
         Command::Bench(args) => commands::bench::run(&reach, names_redis(matches), &args),
-        Command::Redis { .. } | Command::Completions { .. } | Command::Man { .. } => {
+        Command::Redis { .. }
+        | Command::Completions { .. }
+        | Command::Man { .. }
+        | Command::CommandGuard { .. } => {
             unreachable!("handled above")
         }
     };

@@ -65,6 +65,11 @@ pub enum Report {
         id: u64,
         stuck: usize,
     },
+    HandlerBroken {
+        id: u64,
+        rest_ms: u64,
+        reason: String,
+    },
     SourceFailed {
         in_a_row: u64,
         reason: String,

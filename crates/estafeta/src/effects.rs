@@ -3,6 +3,7 @@
 //! The set of effects is closed, because `turn` checks all of them before it writes anything. This module refuses what
 //! no ring would accept, before anything is sent. The step checks what depends on the contents of Redis.
 
+use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -91,6 +92,21 @@ impl Effects {
             return Err(format!("effects: expected at most {MOST_BYTES} bytes, got {bytes}"));
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Set { key, value, ttl: None } => write!(f, "set {key} to {} bytes", value.len()),
+            Self::Set { key, value, ttl: Some(ttl) } => {
+                write!(f, "set {key} to {} bytes for {ttl:?}", value.len())
+            }
+            Self::Add { key, n } => write!(f, "add {n} to {key}"),
+            Self::Append { stream, fields, .. } => write!(f, "append {} fields to {stream}", fields.len()),
+            Self::Result { value, ttl } => write!(f, "result of {} bytes for {ttl:?}", value.len()),
+            Self::Forward { ring, body, .. } => write!(f, "forward {} bytes to {ring}", body.len()),
+        }
     }
 }
 

@@ -7,16 +7,24 @@ use std::time::Duration;
 /// Why a message could not be handled, and whether another attempt makes sense.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    reason: String,
+    pub(crate) reason: String,
     pub(crate) kind: FailureKind,
 }
 
+/// What a [`Failure`] means for its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FailureKind {
-    /// The settings decide when the next attempt is made.
+#[non_exhaustive]
+pub enum FailureKind {
+    /// Another attempt is made. [`Retry`](crate::Retry) decides when.
     Retry,
+    /// Another attempt is made after this time.
     RetryAfter(Duration),
+    /// The message becomes a dead letter.
     Fatal,
+    /// What handled the message has died.
+    Died,
+    /// The handler can handle no message at the moment, and its lane rests for this time.
+    Broken(Duration),
 }
 
 impl Failure {
@@ -39,12 +47,31 @@ impl Failure {
         Self::of_kind(reason, FailureKind::Fatal)
     }
 
+    /// What handled the message has died with it, such as a process that a signal ended. It counts like the death of a node:
+    /// the message is tried again, and becomes a dead letter after so many deaths
+    /// ([`Config::max_deaths`](crate::Config::max_deaths)). It uses up no attempt.
+    pub fn died(reason: impl fmt::Display) -> Self {
+        Self::of_kind(reason, FailureKind::Died)
+    }
+
+    /// This handler can handle no message at the moment, whichever it is: a program is missing, or a disk is full. The
+    /// message goes back to the queue, and that counts as nothing. The lane takes no message for the time `rest`, so
+    /// that other lanes and other nodes can have them.
+    pub fn broken(rest: Duration, reason: impl fmt::Display) -> Self {
+        Self::of_kind(reason, FailureKind::Broken(rest))
+    }
+
     fn of_kind(reason: impl fmt::Display, kind: FailureKind) -> Self {
         let mut reason = reason.to_string();
         if reason.len() > Self::LONGEST {
             reason.truncate(reason.floor_char_boundary(Self::LONGEST));
         }
         Self { reason, kind }
+    }
+
+    /// What it means for the message.
+    pub fn kind(&self) -> FailureKind {
+        self.kind
     }
 
     /// The reason.

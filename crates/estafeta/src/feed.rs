@@ -96,8 +96,8 @@ pub trait Feed: Send + 'static {
 /// A batch over one of the limits is a failure of its feed. It is never split.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch<B, C = ()> {
-    messages: Vec<(B, Headers)>,
-    checkpoint: Option<C>,
+    pub(crate) messages: Vec<(B, Headers)>,
+    pub(crate) checkpoint: Option<C>,
 }
 
 impl Batch<()> {

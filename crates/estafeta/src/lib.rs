@@ -111,7 +111,7 @@ pub use retry::Retry;
 pub use bytes::Bytes;
 
 // Handling messages.
-pub use failure::Failure;
+pub use failure::{Failure, FailureKind};
 pub use handler::Next;
 pub use headers::Headers;
 pub use job::Job;

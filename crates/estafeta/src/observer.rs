@@ -65,6 +65,15 @@ pub enum Notice<'a> {
         /// How many lanes of this node are stuck.
         stuck: usize,
     },
+    /// The handler can handle no message at the moment. The message went back to the queue, and the lane rests.
+    HandlerBroken {
+        /// The message.
+        message: &'a Message,
+        /// Why.
+        reason: &'a str,
+        /// How long the lane takes no message.
+        rest: Duration,
+    },
     /// A dead member was removed, and the messages it held went back.
     Buried {
         /// Its number.
@@ -169,6 +178,9 @@ fn log(notice: &Notice<'_>) {
         }
         Notice::HandlerStuck { message, stuck } => {
             tracing::error!(target: TARGET, id = message.id, stuck, "a handler is stuck");
+        }
+        Notice::HandlerBroken { message, reason, rest } => {
+            tracing::error!(target: TARGET, id = message.id, reason, ?rest, "a handler is broken");
         }
         Notice::Buried { member, returned, gave_up } => {
             tracing::info!(target: TARGET, %member, returned, gave_up, "buried a dead member");

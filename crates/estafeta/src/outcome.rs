@@ -1,5 +1,6 @@
 //! What becomes of a message that was handled.
 
+use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -32,6 +33,20 @@ pub struct Outcome {
     pub(crate) carry: Option<String>,
     /// Most messages have none.
     pub(crate) effects: Option<Box<Effects>>,
+}
+
+/// Says in words what becomes of the message: `done; add 3 to sold`.
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.snooze {
+            Some(after) => write!(f, "snooze for {after:?}")?,
+            None => f.write_str("done")?,
+        }
+        if let Some(carry) = &self.carry {
+            write!(f, "; carry {carry:?}")?;
+        }
+        self.effects.iter().flat_map(|effects| &effects.0).try_for_each(|effect| write!(f, "; {effect}"))
+    }
 }
 
 impl Outcome {
@@ -177,5 +192,22 @@ impl Outcomes {
 impl From<()> for Outcomes {
     fn from((): ()) -> Self {
         Self::done()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_is_said_in_words() {
+        let second = Duration::from_secs(1);
+        let ring = "shop/mails".parse().unwrap();
+        let outcome = Outcome::done().add("sold", 3).set("k", "v", None).set("t", "v", Some(second));
+        let outcome = outcome.append("s", [("a", "b")], None).result("four", second).forward(&ring, "x");
+        let words = "done; add 3 to sold; set k to 1 bytes; set t to 1 bytes for 1s; append 1 fields to s; result of 4 \
+                     bytes for 1s; forward 1 bytes to shop/mails";
+        assert_eq!(outcome.to_string(), words);
+        assert_eq!(Outcome::snooze(second).carry("p").to_string(), "snooze for 1s; carry \"p\"");
     }
 }

@@ -78,12 +78,13 @@ impl Retry {
         Self { jitter, ..self }
     }
 
-    /// What becomes of a message, or None if it is done. This is the only place that decides it. `chance` is a random
-    /// number from 0 to 1.
+    /// What becomes of a message, or None if it is done. This is the only place that decides it. The message becomes a
+    /// dead letter after `max_deaths`. `chance` is a random number from 0 to 1.
     pub(crate) fn disposition(
         &self,
         message: &Message,
         answer: Result<Outcome, Failure>,
+        max_deaths: u32,
         chance: f64,
     ) -> Option<Disposition> {
         let failure = match answer {
@@ -102,16 +103,20 @@ impl Retry {
             },
             Err(failure) => failure,
         };
-        let after = match failure.kind {
-            FailureKind::Fatal => None,
-            _ if message.attempt() >= self.attempts => None,
-            FailureKind::Retry => Some(self.wait(message.failures, chance)),
-            FailureKind::RetryAfter(after) => Some(after.min(TEN_YEARS)),
-        };
-        let reason = failure.into_reason();
-        Some(match after {
-            Some(after) => Disposition::Retry { after, reason },
-            None => Disposition::Fail { reason },
+        let (kind, reason) = (failure.kind, failure.into_reason());
+        Some(match kind {
+            FailureKind::Fatal => Disposition::Fail { reason },
+            FailureKind::Died if message.deaths + 1 >= max_deaths => Disposition::Fail { reason },
+            FailureKind::Died => {
+                // A message with deaths that waits for no time belongs to the head of the queue.
+                let after = self.wait(message.deaths, chance).max(Duration::from_millis(1));
+                Disposition::Die { after, reason }
+            }
+            _ if message.attempt() >= self.attempts => Disposition::Fail { reason },
+            FailureKind::RetryAfter(after) => Disposition::Retry { after: after.min(TEN_YEARS), reason },
+            FailureKind::Retry | FailureKind::Broken(_) => {
+                Disposition::Retry { after: self.wait(message.failures, chance), reason }
+            }
         })
     }
 
@@ -137,7 +142,7 @@ mod tests {
     }
 
     fn disposition(failures: u32, answer: Result<Outcome, Failure>) -> Option<Disposition> {
-        Retry::default().disposition(&after_failures(failures), answer, 0.5)
+        Retry::default().disposition(&after_failures(failures), answer, 5, 0.5)
     }
 
     #[test]
@@ -171,7 +176,7 @@ mod tests {
         assert_eq!(disposition(7, Err(Failure::new("no"))), fail, "the eighth attempt was the last one");
         assert_eq!(disposition(7, Err(Failure::retry_after(SECOND, "no"))), fail);
         assert_eq!(disposition(0, Err(Failure::fatal("no"))), fail, "at once");
-        let never = Retry::never().disposition(&after_failures(0), Err(Failure::new("no")), 0.5);
+        let never = Retry::never().disposition(&after_failures(0), Err(Failure::new("no")), 5, 0.5);
         assert_eq!(never, fail);
     }
 
@@ -182,6 +187,22 @@ mod tests {
         assert_eq!(disposition(99, Ok(Outcome::snooze(SECOND))), snooze);
         assert_eq!(disposition(99, Ok(().into())), None);
         assert_eq!(disposition(0, Ok(Outcome::done())), None);
+    }
+
+    #[test]
+    fn a_death_uses_up_no_attempt_and_the_last_of_them_makes_a_dead_letter() {
+        let died = |failures, deaths| {
+            let mut message = after_failures(failures);
+            message.deaths = deaths;
+            Retry::default().disposition(&message, Err(Failure::died("signal 9")), 5, 0.5)
+        };
+        let reason = || "signal 9".to_owned();
+        assert_eq!(died(7, 0), Some(Disposition::Die { after: SECOND, reason: reason() }));
+        assert_eq!(died(0, 3), Some(Disposition::Die { after: 64 * SECOND, reason: reason() }));
+        assert_eq!(died(0, 4), Some(Disposition::Fail { reason: reason() }));
+        let at_once = Retry::fixed(Duration::ZERO);
+        let again = at_once.disposition(&after_failures(0), Err(Failure::died("signal 9")), 5, 0.5);
+        assert_eq!(again, Some(Disposition::Die { after: Duration::from_millis(1), reason: reason() }));
     }
 
     #[test]
@@ -204,7 +225,7 @@ mod tests {
         let message = after_failures(0).with_headers(headers);
         let carry = |message: &Message, state: &str| {
             let answer = Ok(Outcome::snooze(SECOND).carry(state));
-            match Retry::default().disposition(message, answer, 0.5) {
+            match Retry::default().disposition(message, answer, 5, 0.5) {
                 Some(Disposition::Snooze { headers, .. }) => crate::Headers::parse(&headers).unwrap(),
                 other => panic!("{other:?}"),
             }

@@ -19,16 +19,19 @@ mod timing;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::future::ready;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use crate::body;
 use crate::error::{Error, Result};
 use crate::failure::Failure;
-use crate::handler::panic_text;
+use crate::feed::Batch;
+use crate::handler::catch;
 use crate::headers::Headers;
 use crate::message::{ENTRY, TICK};
 use crate::node::RingView;
@@ -58,6 +61,8 @@ use timing::{LATE_MS, Timing};
 /// change the times of an entry, it goes on from its last tick. If you rename it, it begins anew.
 pub struct Schedule<T = ()> {
     entries: Vec<Entry<T>>,
+    /// The last checkpoint of the ring, as far as this term knows.
+    checkpoint: Option<Bytes>,
 }
 
 impl<T> fmt::Debug for Schedule<T> {
@@ -68,10 +73,20 @@ impl<T> fmt::Debug for Schedule<T> {
 
 struct Entry<T> {
     timing: Timing,
-    make: Box<dyn FnMut(Tick) -> Vec<T> + Send>,
+    make: Make<T>,
 }
 
-/// An entry of a [`Schedule`] that has times, but no messages yet. [`each`](Self::each) or [`body`](Self::body)
+/// What makes the messages of an entry.
+enum Make<T> {
+    Bodies(Box<dyn FnMut(Tick) -> Vec<T> + Send>),
+    /// Gets the last checkpoint of the ring, and may return a new one.
+    Batch(Box<MakeBatch<T>>),
+}
+
+type MakeBatch<T> =
+    dyn FnMut(Tick, Option<Bytes>) -> BoxFuture<'static, Result<Batch<T, Bytes>, Failure>> + Send;
+
+/// An entry of a [`Schedule`] that has its times and no messages yet. [`each`](Self::each) or [`body`](Self::body)
 /// completes it.
 #[must_use = "an entry without messages does nothing"]
 pub struct ScheduleEntry(Timing);
@@ -173,8 +188,44 @@ impl ScheduleEntry {
     where
         M: IntoIterator<Item = T>,
     {
-        let make = Box::new(move |tick| make(tick).into_iter().collect());
-        Schedule { entries: vec![Entry { timing: self.0, make }] }
+        self.making(Make::Bodies(Box::new(move |tick| make(tick).into_iter().collect())))
+    }
+
+    /// The messages of a tick, as an async function returns them in a [`Batch`]. The function also gets the last
+    /// checkpoint of the ring, and may move it. Messages, checkpoint and tick go to Redis in one step, or not at all. So
+    /// a function that reads what is new since the checkpoint publishes each message once.
+    ///
+    /// If the function fails or panics, the tick stays due, and the function is called again after a pause. While it
+    /// runs, the other entries of this schedule wait. It is dropped if the node loses its office.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use estafeta::{Batch, Bytes, Failure, Schedule, Tick};
+    ///
+    /// async fn new_orders(_: Tick, from: Option<Bytes>) -> Result<Batch<String, Bytes>, Failure> {
+    ///     let last: u64 = from.map_or(Ok(0), |bytes| std::str::from_utf8(&bytes)?.parse().map_err(Failure::from))?;
+    ///     // Reads the orders after the last one from a database ...
+    ///     # let orders: Vec<(u64, String)> = vec![(last + 1, "two pizzas".into())];
+    ///     let newest = orders.iter().map(|(id, _)| *id).max().unwrap_or(last);
+    ///     let batch = Batch::new(orders.into_iter().map(|(_, order)| order));
+    ///     Ok(batch.checkpoint(newest.to_string().into()))
+    /// }
+    ///
+    /// # fn example() -> Result<(), estafeta::Error> {
+    /// let orders = Schedule::every("orders", Duration::from_secs(10))?.run(new_orders);
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
+    pub fn run<T, A>(self, mut make: impl FnMut(Tick, Option<Bytes>) -> A + Send + 'static) -> Schedule<T>
+    where
+        A: Future<Output = Result<Batch<T, Bytes>, Failure>> + Send + 'static,
+    {
+        self.making(Make::Batch(Box::new(move |tick, from| Box::pin(make(tick, from)))))
+    }
+
+    fn making<T>(self, make: Make<T>) -> Schedule<T> {
+        Schedule { entries: vec![Entry { timing: self.0, make }], checkpoint: None }
     }
 
     /// One message per tick, always with this body.
@@ -255,6 +306,7 @@ impl<T: Serialize + Send + 'static> Source for Schedule<T> {
         for Entry { timing, .. } in &mut self.entries {
             timing.last = from.ticks.get(&*timing.name).copied();
         }
+        self.checkpoint = from.checkpoint.clone().map(Bytes::from);
         Ok(())
     }
 
@@ -286,9 +338,12 @@ impl<T: Serialize + Send + 'static> Source for Schedule<T> {
                 if entry.skips() && ring.is_open(&entry.timing.name).await? {
                     return Ok(Made::Batch(entry.skip(tick)));
                 }
-                let made = entry.publish(tick, ring.max_waiting);
+                let made = entry.publish(tick, self.checkpoint.clone(), ring.max_waiting).await;
                 match &made {
-                    Ok(_) => entry.timing.succeed(),
+                    Ok(batch) => {
+                        entry.timing.succeed();
+                        self.checkpoint = batch.checkpoint.clone().or(self.checkpoint.take());
+                    }
                     Err(_) => entry.timing.rest(now),
                 }
                 return made.map(Made::Batch);
@@ -309,24 +364,33 @@ impl<T: Serialize + 'static> Entry<T> {
     }
 
     /// The messages of a tick.
-    fn publish(&mut self, ms: u64, max_waiting: u64) -> Result<RawBatch, Failure> {
+    async fn publish(
+        &mut self,
+        ms: u64,
+        checkpoint: Option<Bytes>,
+        max_waiting: u64,
+    ) -> Result<RawBatch, Failure> {
         let name = Arc::clone(&self.timing.name);
         let failed = |reason: &str| Failure::new(format_args!("schedule entry '{name}': {reason}"));
         let tick = Tick { name: Arc::clone(&name), ms };
-        let bodies = catch_unwind(AssertUnwindSafe(|| (self.make)(tick)))
-            .map_err(|panic| failed(&format!("it panicked: {}", panic_text(&*panic))))?;
-        let mut headers = Headers::new();
-        if self.skips() {
-            headers.insert(ENTRY, &*name)?;
-        }
-        headers.insert(TICK, ms.to_string())?;
-        let message = |body: &T| {
-            let body = body::encode(body).map_err(|error| failed(&error.to_string()))?;
-            Ok(SourceMessage { headers: headers.clone(), body, not_before_ms: ms })
+        let made = match &mut self.make {
+            Make::Bodies(make) => catch("function", || ready(Ok(Batch::new(make(tick))))).await,
+            Make::Batch(make) => catch("function", || make(tick, checkpoint)).await,
         };
-        let messages = bodies.iter().map(message).collect::<Result<_, Failure>>()?;
+        let Batch { messages, checkpoint } = made.map_err(|failure| failed(failure.reason()))?;
+        let message = |(body, mut headers): (T, Headers)| {
+            headers.check_names()?;
+            if self.timing.definition.overlap == Overlap::Skip {
+                headers.insert(ENTRY, &*name)?;
+            }
+            headers.insert(TICK, ms.to_string())?;
+            let body = body::encode(&body).map_err(|error| failed(&error.to_string()))?;
+            Ok(SourceMessage { headers, body, not_before_ms: ms })
+        };
+        let messages = messages.into_iter().map(message).collect::<Result<_, Failure>>()?;
         let batch = RawBatch {
             messages,
+            checkpoint,
             ticks: vec![(name.to_string(), ms)],
             entry: self.skips().then(|| name.to_string()),
             ..RawBatch::default()
@@ -434,12 +498,12 @@ mod tests {
         assert_eq!(every.0.next(now + 60_000, now), Some(now + 120_000), "one interval may be ahead");
     }
 
-    #[test]
-    fn an_entry_with_more_messages_than_may_wait_fails_alone_and_by_its_name() {
+    #[tokio::test]
+    async fn an_entry_with_more_messages_than_may_wait_fails_alone_and_by_its_name() {
         let mut crowd = Schedule::every("crowd", Duration::from_secs(1)).unwrap().each(|_| [1, 2, 3]);
-        let failure = crowd.entries[0].publish(1, 2).unwrap_err();
+        let failure = crowd.entries[0].publish(1, None, 2).await.unwrap_err();
         assert!(failure.reason().starts_with("schedule entry 'crowd': "), "{failure}");
-        assert!(crowd.entries[0].publish(1, 3).is_ok());
+        assert!(crowd.entries[0].publish(1, None, 3).await.is_ok());
     }
 
     #[test]

@@ -265,6 +265,12 @@ Examples:
     /// A worker of `bench work`, which starts it
     #[command(hide = true)]
     BenchWorker(BenchWorkerArgs),
+    /// Kills the commands of a node that was killed. The node starts it
+    #[command(hide = true, name = crate::work::GUARD)]
+    CommandGuard {
+        /// What the commands have in their environment
+        token: String,
+    },
     /// Show or stop the private Redis, which runs where no other Redis was found
     #[command(after_help = "\
 Examples:

@@ -11,6 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::ShowDefault as _;
 use super::reach::{DEFAULT_HOST, DEFAULT_PORT, DEFAULT_RING};
 use crate::duration::HumanDuration;
+use crate::retry_rule::RetryRule;
+
+/// The heading of the options for commands of the user.
+const WORK: &str = "Your own work";
 
 pub const DEFAULT_ERROR_RATE: f64 = 0.05;
 pub const DEFAULT_WORK_PER_CHAR: HumanDuration = HumanDuration(std::time::Duration::ZERO);
@@ -27,6 +31,32 @@ pub(super) fn library() -> Config {
 #[serde(rename_all = "kebab-case", default)]
 #[command(next_help_heading = "Options of run")]
 pub struct RunArgs {
+    /// Handle each message with this command: one process per message, the body on its stdin
+    #[arg(long, value_name = "COMMAND", env = "ESTAFETA_HANDLE", help_heading = WORK)]
+    pub handle: Option<String>,
+
+    /// Handle messages with processes of this command that live on: one JSON object per line and message
+    #[arg(long, value_name = "COMMAND", env = "ESTAFETA_HANDLE_LINES", help_heading = WORK)]
+    pub handle_lines: Option<String>,
+
+    /// With --handle-lines: messages that one process may have in hand
+    #[arg(long, value_name = "N", env = "ESTAFETA_IN_HAND", help_heading = WORK, allow_hyphen_values = true,
+          show_default = 1)]
+    pub in_hand: Option<usize>,
+
+    /// Keep results for this long. With --handle, stdout is the result
+    #[arg(long, value_name = "TIME", env = "ESTAFETA_RESULTS", help_heading = WORK, allow_hyphen_values = true)]
+    pub results: Option<HumanDuration>,
+
+    /// Attempts of each message, then the first and the longest wait between two, such as 5 or 5,10s,1h
+    #[arg(long, value_name = "ATTEMPTS[,FIRST[,LONGEST]]", env = "ESTAFETA_RETRY", help_heading = WORK,
+          show_default = RetryRule::default())]
+    pub retry: Option<RetryRule>,
+
+    /// The application that the ring belongs to [default: the name of the ring]
+    #[arg(long, value_name = "NAME", env = "ESTAFETA_APP", help_heading = WORK)]
+    pub app: Option<String>,
+
     /// Time between two messages, 0 for as fast as possible
     #[arg(long, value_name = "TIME", env = "ESTAFETA_INTERVAL", allow_hyphen_values = true,
           show_default = HumanDuration(library().interval))]

@@ -175,6 +175,7 @@ struct DeskState {
     slow: usize,
     time_limit: Duration,
     retry: Retry,
+    max_deaths: u32,
     /// How many stuck lanes Redis knows of.
     stuck_reported: usize,
     idle: usize,
@@ -217,6 +218,7 @@ impl Desk {
             slow: 0,
             time_limit: config.time_limit,
             retry: config.retry.clone(),
+            max_deaths: config.max_deaths,
             stuck_reported: 0,
             idle: 0,
             waits: false,
@@ -274,6 +276,20 @@ impl Desk {
         next
     }
 
+    /// Takes back a message that a lane could not handle. Another lane may take it. If none does, it returns to the queue
+    /// like any message that no lane has started. The lane that gives it back is not idle: it rests.
+    pub fn put_back(&self, claimed: Claimed, now: Instant) {
+        let mut state = self.lock();
+        if self.stops_running(&mut state, &claimed) && !state.closed {
+            if state.pool.is_empty() {
+                state.moved_at = now;
+            }
+            state.pool.push_front(claimed);
+        }
+        drop(state);
+        self.due.notify_one();
+    }
+
     /// Takes the last result of a lane that stops, if it has one.
     pub fn finish(&self, handled: Option<Handled>, was_idle: bool) {
         let mut state = self.lock();
@@ -288,23 +304,26 @@ impl Desk {
 
     /// Notes that a lane is no longer busy. Returns its result, unless the message was settled without it.
     fn take_back(&self, state: &mut DeskState, handled: Option<Handled>) -> Option<Handled> {
-        let handled = handled?;
+        handled.filter(|handled| self.stops_running(state, &handled.claimed))
+    }
+
+    /// Notes that a lane is no longer busy with a message. Returns false if the message was settled without the lane.
+    fn stops_running(&self, state: &mut DeskState, claimed: &Claimed) -> bool {
         let name = |claimed: &Claimed| (claimed.claim(), claimed.index);
-        let is_it = |running: &BusyLane| name(&running.claimed) == name(&handled.claimed);
-        match state.running.iter().position(is_it) {
+        let at = state.running.iter().position(|running| name(&running.claimed) == name(claimed));
+        match at {
             Some(at) => {
                 state.running.remove(at);
                 state.slow -= usize::from(at < state.slow);
-                Some(handled)
             }
             None => {
                 self.stuck.fetch_sub(1, Ordering::Relaxed);
                 // The ring learns of it with the next turn.
                 state.called = true;
                 self.due.notify_one();
-                None
             }
         }
+        at.is_some()
     }
 
     /// The ring has called this node, or may have done so.

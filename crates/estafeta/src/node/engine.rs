@@ -220,7 +220,12 @@ impl Shared {
             desk,
         };
         parts.start_on(clerk_home, "clerk", clerk.run(self.quiet.clone()));
-        let start = LaneStart { config: Arc::clone(&self.config), desk: desks, quiet: self.quiet.clone() };
+        let start = LaneStart {
+            config: Arc::clone(&self.config),
+            observers: Arc::clone(&self.observers),
+            desk: desks,
+            quiet: self.quiet.clone(),
+        };
         for _ in 0..self.config.concurrency {
             parts.start("lane", Arc::clone(&handler).run_lane(start.clone()));
         }

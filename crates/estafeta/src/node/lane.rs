@@ -19,10 +19,11 @@ use super::desk::{Desk, Handled, NextTask};
 use crate::config::Config;
 use crate::effects::Effects;
 use crate::error::Result;
-use crate::failure::Failure;
+use crate::failure::{Failure, FailureKind};
 use crate::handler::{Handler, catch};
 use crate::job::Delivery;
 use crate::message::Message;
+use crate::observer::{Notice, Observers};
 use crate::outcome::Outcome;
 use crate::steps::Disposition;
 use crate::trace::{TraceContext, Traced};
@@ -31,6 +32,7 @@ use crate::trace::{TraceContext, Traced};
 #[derive(Clone)]
 pub(crate) struct LaneStart {
     pub(super) config: Arc<Config>,
+    pub(super) observers: Arc<Observers>,
     /// The desk of the current membership.
     pub(super) desk: watch::Receiver<Option<Arc<Desk>>>,
     pub(super) quiet: CancellationToken,
@@ -38,6 +40,7 @@ pub(crate) struct LaneStart {
 
 pub(crate) struct Lane<H> {
     config: Arc<Config>,
+    observers: Arc<Observers>,
     handler: Arc<H>,
     desk: watch::Receiver<Option<Arc<Desk>>>,
     quiet: CancellationToken,
@@ -45,8 +48,8 @@ pub(crate) struct Lane<H> {
 
 impl<H: Handler> Lane<H> {
     pub fn new(handler: Arc<H>, start: LaneStart) -> Self {
-        let LaneStart { config, desk, quiet } = start;
-        Self { config, handler, desk, quiet }
+        let LaneStart { config, observers, desk, quiet } = start;
+        Self { config, observers, handler, desk, quiet }
     }
 
     pub async fn run(mut self) -> Result<()> {
@@ -84,16 +87,39 @@ impl<H: Handler> Lane<H> {
                 NextTask::Handle(claimed) => {
                     was_idle = false;
                     let task = LaneTask { message: claimed.message(), started, membership: &desk.membership };
-                    let (disposition, effects) = task.work(&*self.handler, &self.config).await;
+                    let answer = task.work(&*self.handler, &self.config).await;
                     let at = Instant::now();
-                    handled = Some(Handled { claimed, disposition, effects, took: at - started, at });
-                    started = at;
+                    match answer {
+                        LaneAnswer::Settle(disposition, effects) => {
+                            handled = Some(Handled { claimed, disposition, effects, took: at - started, at });
+                            started = at;
+                        }
+                        LaneAnswer::PutBack { rest, reason } => {
+                            let message = claimed.message();
+                            self.observers.notice(Notice::HandlerBroken { message, reason: &reason, rest });
+                            desk.put_back(claimed, at);
+                            tokio::select! {
+                                () = tokio::time::sleep(rest) => {}
+                                () = quiet.cancelled() => {}
+                                () = desk.membership.cancelled() => {}
+                            }
+                            started = Instant::now();
+                        }
+                    }
                     // Gives the clerk a chance to make a turn while this lane goes on.
                     tokio::task::coop::consume_budget().await;
                 }
             }
         }
     }
+}
+
+/// What a lane does with a message after its handler was called.
+pub(crate) enum LaneAnswer {
+    /// It settles the message with this disposition, or None if it is done. A message that is done may have effects.
+    Settle(Option<Disposition>, Option<Box<Effects>>),
+    /// It gives the message back and rests, because the handler can handle none at the moment.
+    PutBack { rest: Duration, reason: String },
 }
 
 /// A message that is handled under one membership.
@@ -104,14 +130,9 @@ pub(crate) struct LaneTask<'a> {
 }
 
 impl LaneTask<'_> {
-    /// Calls the handler, and decides what becomes of the message: its disposition, or None if it is done. A message that
-    /// is done may have effects.
-    pub async fn work<H: Handler>(
-        &self,
-        handler: &H,
-        config: &Config,
-    ) -> (Option<Disposition>, Option<Box<Effects>>) {
-        match self.handle(handler, config).await {
+    /// Calls the handler, and decides what becomes of the message.
+    pub async fn work<H: Handler>(&self, handler: &H, config: &Config) -> LaneAnswer {
+        let (disposition, effects) = match self.handle(handler, config).await {
             Ok(outcome) if outcome == Outcome::done() => (None, None),
             // If no step could apply the effects, no further attempt would mend that.
             Ok(Outcome { snooze: None, carry: None, effects: Some(mut effects) }) => {
@@ -123,8 +144,15 @@ impl LaneTask<'_> {
                     Err(reason) => (Some(Disposition::Fail { reason }), None),
                 }
             }
-            answer => (config.retry.disposition(self.message, answer, rand::random()), None),
-        }
+            Err(Failure { kind: FailureKind::Broken(rest), reason }) => {
+                return LaneAnswer::PutBack { rest, reason };
+            }
+            answer => {
+                let chance = rand::random();
+                (config.retry.disposition(self.message, answer, config.max_deaths, chance), None)
+            }
+        };
+        LaneAnswer::Settle(disposition, effects)
     }
 
     async fn handle<H: Handler>(&self, handler: &H, config: &Config) -> Result<Outcome, Failure> {

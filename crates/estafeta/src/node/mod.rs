@@ -19,9 +19,9 @@ pub(crate) mod sweeper;
 
 pub(crate) use engine::open;
 pub(crate) use generator::{Generator, GeneratorStart};
-#[cfg(feature = "testing")]
-pub(crate) use lane::LaneTask;
 pub(crate) use lane::{Lane, LaneStart};
+#[cfg(feature = "testing")]
+pub(crate) use lane::{LaneAnswer, LaneTask};
 pub(crate) use ring_view::RingView;
 pub use sweeper::Burial;
 

@@ -15,8 +15,8 @@
 --        `whole` elements that it settles and of elements that it `returns` to the queue, both whole. Then `parts` of
 --        packs, with the indexes (from 0) of messages that it settles and of those that go back. Then come the
 --        `others`, settled messages that are not done, and open messages of schedule entries that are done. The outcome
---        `fail` makes an error, and its detail is the reason. `retry` counts a failure, and the message waits for
---        `after-ms`. `snooze` counts as no failure. Its detail is the new headers of the message, or empty if they
+--        `fail` makes an error, and its detail is the reason. `retry` counts a failure, `die` counts a death, and the
+--        message waits for `after-ms`. `snooze` counts as no failure. Its detail is the new headers of the message, or empty if they
 --        stay. `done` only names an open message. journal: whether a journal is written and its key is given. The last
 --        arguments and keys are there only if messages that are done have effects. They begin with the rings to which
 --        messages are forwarded, and what the caller knows of layouts. Each effect is `set`, `add`, `append`, `result`

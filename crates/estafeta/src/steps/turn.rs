@@ -80,6 +80,8 @@ pub(crate) enum Disposition {
     Fail { reason: String },
     /// It counts a failure and comes again after this time.
     Retry { after: Duration, reason: String },
+    /// It counts a death and comes again after this time.
+    Die { after: Duration, reason: String },
     /// It comes again after this time. `headers` is the block of its new headers, or empty if they stay.
     Snooze { after: Duration, headers: Vec<u8> },
 }
@@ -167,6 +169,7 @@ pub(super) fn call(keys: &Keys, me: Identity, this_try: u64, settlement: &Settle
             Disposition::Fail { reason } => ("fail", Duration::ZERO, reason.as_bytes()),
             // Nothing reads the reason of an attempt that was not the last one.
             Disposition::Retry { after, .. } => ("retry", *after, &b""[..]),
+            Disposition::Die { after, .. } => ("die", *after, &b""[..]),
             Disposition::Snooze { after, headers } => ("snooze", *after, &headers[..]),
         };
         call.arg("name", name).arg("index", index).arg("outcome", outcome);

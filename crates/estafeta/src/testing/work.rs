@@ -14,8 +14,8 @@ use crate::identity::Identity;
 use crate::inspect::Ring;
 use crate::job::Job;
 use crate::message::Message;
-use crate::node::LaneTask;
 use crate::node::heartbeat::join;
+use crate::node::{LaneAnswer, LaneTask};
 use crate::outcome::Outcome;
 use crate::pack;
 use crate::steps::{Disposition, MemberKind, MessageEffects, NotDone, Settlement, Turn};
@@ -53,6 +53,13 @@ pub enum JobOutcome {
         /// How long it waits.
         after: Duration,
     },
+    /// It went back to the queue, because the handler is [broken](crate::Failure::broken).
+    PutBack {
+        /// How long the lane of a node would rest.
+        rest: Duration,
+        /// Why it is broken.
+        reason: String,
+    },
     /// It is a dead letter, because the failure was fatal, no attempt was left, or an effect was bad.
     DeadLetter {
         /// Why.
@@ -64,7 +71,9 @@ impl JobOutcome {
     fn of(disposition: Option<Disposition>) -> Self {
         match disposition {
             None => Self::Done,
-            Some(Disposition::Retry { after, reason }) => Self::Retried { after, reason },
+            Some(Disposition::Retry { after, reason } | Disposition::Die { after, reason }) => {
+                Self::Retried { after, reason }
+            }
             Some(Disposition::Snooze { after, .. }) => Self::Snoozed { after },
             Some(Disposition::Fail { reason }) => Self::DeadLetter { reason },
         }
@@ -107,7 +116,8 @@ impl TestRing {
     }
 
     /// Has messages handled until none may be claimed, as in [`work_one`](Self::work_one), and returns what became of each.
-    /// It takes the same functions. A message that is tried again at once is handled again. One that waits for a time stays: let the time pass with
+    /// It takes the same functions. A message that is tried again at once is handled again. A handler that is
+    /// [broken](crate::Failure::broken) ends it. A message that waits for a time stays: let the time pass with
     /// [`advance`](Self::advance), and drain again.
     ///
     /// Messages that a handler forwards to this ring are handled as well. Those that it forwards to another ring wait
@@ -124,7 +134,11 @@ impl TestRing {
         let (mut member, handler) = (SoloMember::join(self).await?, AsyncHandler::new(function));
         let mut all = Vec::new();
         while let Some(handled) = member.work_one(&handler).await? {
+            let was_put_back = matches!(handled.outcome, JobOutcome::PutBack { .. });
             all.push(handled);
+            if was_put_back {
+                break;
+            }
             if all.len() == MOST {
                 member.leave().await?;
                 return Err(Error::TestRing(format!("drain: expected an end, got {MOST} messages")));
@@ -170,7 +184,14 @@ impl<'a> SoloMember<'a> {
         let membership = CancellationToken::new();
         let _over = membership.clone().drop_guard();
         let task = LaneTask { message: &message, started: Instant::now(), membership: &membership };
-        let (disposition, effects) = task.work(handler, &self.test.config).await;
+        let (disposition, effects) = match task.work(handler, &self.test.config).await {
+            LaneAnswer::Settle(disposition, effects) => (disposition, effects),
+            LaneAnswer::PutBack { rest, reason } => {
+                let back = Settlement { count: 1, returns: vec![name], ..Settlement::default() };
+                self.turn(back).await?;
+                return Ok(Some(HandledJob { message, outcome: JobOutcome::PutBack { rest, reason } }));
+            }
+        };
         let mut outcome = JobOutcome::of(disposition.clone());
         let effects =
             effects.map(|effects| MessageEffects { name: name.clone(), index: 0, id: message.id, effects });

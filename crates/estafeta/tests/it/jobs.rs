@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use estafeta::{Failure, Job, Node, Outcome, Publisher, Retry};
+use estafeta::{Failure, Job, Node, Notice, Outcome, Publisher, Retry};
 use estafeta_testbed::RedisServer;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -220,4 +220,59 @@ async fn a_blocking_handler_learns_that_the_node_gave_up_on_it_when_it_stopped()
     one.stop().await.unwrap();
     tokio::time::timeout(SOON, noticed.notified()).await.expect("long before its time limit");
     assert_eq!(ring(&redis).await.snapshot(0).await.unwrap().waiting, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_whose_handler_died_again_and_again_becomes_a_dead_letter_and_uses_up_no_attempt() {
+    let redis = RedisServer::start();
+    let mut settings = config(&redis);
+    settings.max_deaths = 3;
+    let publisher: Publisher<u64> = Publisher::of(&settings).await.unwrap();
+    let seen = Arc::<Mutex<Vec<(u32, u32)>>>::default();
+    let node = Node::with(settings).retry(Retry::fixed(Duration::ZERO).attempts(1));
+    let one = start(node.handle_with(Arc::clone(&seen), async |seen, job: Job<u64>| {
+        seen.lock().unwrap().push((job.attempt(), job.message().deaths));
+        Err::<(), _>(Failure::died("signal 9"))
+    }));
+    publisher.publish(&1).await.unwrap();
+    let ring = ring(&redis).await;
+    eventually(&ring, "it is a dead letter", |snapshot| snapshot.errors_kept == 1).await;
+    one.stop().await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), [(1, 0), (1, 1), (1, 2)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_handler_gives_its_message_to_another_node_and_rests() {
+    let redis = RedisServer::start();
+    let settings = config(&redis);
+    let publisher: Publisher<u64> = Publisher::of(&settings).await.unwrap();
+    let calls = Arc::<AtomicUsize>::default();
+    let (notices, hour) = (Arc::<Mutex<Vec<String>>>::default(), Duration::from_secs(3600));
+    let heard = Arc::clone(&notices);
+    let broken = Node::with(settings.clone()).handle_with(Arc::clone(&calls), async |calls, _: Job<u64>| {
+        calls.fetch_add(1, Ordering::Relaxed);
+        Err::<(), _>(Failure::broken(Duration::from_secs(3600), "no such program"))
+    });
+    let broken = start(broken.observe(move |notice| {
+        if let Notice::HandlerBroken { message, reason, rest } = notice {
+            heard.lock().unwrap().push(format!("{} {reason} {rest:?}", message.id));
+        }
+    }));
+    publisher.publish_all(&[1, 2, 3]).await.unwrap();
+    let ring = ring(&redis).await;
+    eventually(&ring, "the message is back", |snapshot| snapshot.waiting == 3 && snapshot.in_flight == 0)
+        .await;
+    let seen = Arc::<Mutex<Vec<(u64, u32, u32)>>>::default();
+    let good = Node::with(settings).handle_with(Arc::clone(&seen), async |seen, job: Job<u64>| {
+        seen.lock().unwrap().push((job.body, job.attempt(), job.message().deaths));
+        Ok(())
+    });
+    let good = start(good);
+    eventually(&ring, "all are done", |snapshot| snapshot.done == 3).await;
+    good.stop().await.unwrap();
+    broken.stop().await.unwrap();
+    seen.lock().unwrap().sort_unstable();
+    assert_eq!(*seen.lock().unwrap(), [(1, 1, 0), (2, 1, 0), (3, 1, 0)]);
+    assert_eq!(calls.load(Ordering::Relaxed), 1, "its only lane rests");
+    assert_eq!(*notices.lock().unwrap(), [format!("1 no such program {hour:?}")]);
 }

@@ -183,7 +183,7 @@ async fn an_entry_that_fails_holds_up_no_other_entry() {
     assert_eq!(ticks, (ticks[0]..).take(ticks.len()).collect::<Vec<_>>(), "no tick is missing");
     let reasons = [
         "schedule entry 'too many': batch: expected at most 1000 messages, got 1001",
-        "schedule entry 'panics': it panicked: no idea",
+        "schedule entry 'panics': the function panicked: no idea",
     ];
     for reason in reasons {
         let failed = node.notices.all().into_iter().find(|line| line.contains(reason));

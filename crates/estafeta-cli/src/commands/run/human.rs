@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use estafeta::{Endpoint, Message, Notice};
+use estafeta::{Endpoint, Message, Notice, Postponed};
 
 use estafeta_lab::escape::escape;
 use estafeta_lab::paint::{BAD, FAINT, GOOD, NOTABLE, OFFICE, Paint};
@@ -34,11 +34,12 @@ struct Second {
     generated: u64,
     handled: u64,
     errors: u64,
+    retries: u64,
 }
 
 impl Second {
     fn new(lines_left: usize) -> Self {
-        Self { started: Instant::now(), lines_left, generated: 0, handled: 0, errors: 0 }
+        Self { started: Instant::now(), lines_left, generated: 0, handled: 0, errors: 0, retries: 0 }
     }
 }
 
@@ -66,11 +67,11 @@ impl HumanObserver {
 
     fn print_sum(&self) {
         let mut second = self.second.lock().expect("no panic while held");
-        let (generated, handled, errors) = (second.generated, second.handled, second.errors);
-        let calm = generated + handled + errors <= LINES_PER_SECOND as u64;
+        let Second { generated, handled, errors, retries, .. } = *second;
+        let calm = generated + handled + errors + retries <= LINES_PER_SECOND as u64;
         *second = Second::new(if calm { LINES_PER_SECOND } else { 0 });
         drop(second);
-        if let Some(sum) = sum(generated, handled, errors) {
+        if let Some(sum) = sum(generated, handled, errors, retries) {
             self.print(&self.paint.paint(FAINT, &sum));
         }
     }
@@ -152,6 +153,26 @@ impl HumanObserver {
                 );
                 self.print(&self.paint.paint(BAD, &line));
             }
+            Notice::HandlerBroken { message, reason, rest } => {
+                let reason = escape(reason.as_bytes());
+                let line =
+                    format!("#{} went back, next try in {:.1} s: {reason}", message.id, rest.as_secs_f64());
+                self.print(&self.paint.paint(BAD, &line));
+            }
+            Notice::Postponed { messages, .. } => {
+                for Postponed { message, after, failure, .. } in messages {
+                    let Some(reason) = failure else { continue };
+                    let line = || {
+                        let reason = escape(reason.as_bytes());
+                        let again = HumanDuration(Duration::from_millis(after.as_millis() as u64));
+                        self.paint.paint(
+                            NOTABLE,
+                            &format!("failed #{}, tried again in {again}: {reason}", message.id),
+                        )
+                    };
+                    self.print_or_count(line, |second| second.retries += 1);
+                }
+            }
             Notice::Buried { member, returned, gave_up } => {
                 let returned = counted(returned, "message");
                 let line = format!("member {member} is dead: {returned} returned, {gave_up} given up");
@@ -189,10 +210,11 @@ impl HumanObserver {
 }
 
 /// The line about the messages of one second that got no lines. None if there are none.
-fn sum(generated: u64, handled: u64, errors: u64) -> Option<String> {
+fn sum(generated: u64, handled: u64, errors: u64, retries: u64) -> Option<String> {
     let messages = |count, what| (count > 0).then(|| format!("{} {what}", counted(count, "message")));
     let errors = (errors > 0).then(|| counted(errors, "error"));
-    let parts: Vec<String> = [messages(generated, "generated"), messages(handled, "handled"), errors]
+    let again = messages(retries, "to be tried again");
+    let parts: Vec<String> = [messages(generated, "generated"), messages(handled, "handled"), errors, again]
         .into_iter()
         .flatten()
         .collect();
@@ -215,13 +237,14 @@ mod tests {
 
     #[test]
     fn the_sum_of_a_second_uses_singular_and_plural() {
-        let line = |generated, handled, errors| sum(generated, handled, errors).unwrap();
+        let line = |generated, handled, errors| sum(generated, handled, errors, 0).unwrap();
         assert_eq!(line(1, 0, 0), "... 1 message generated within a second");
         assert_eq!(line(0, 1, 1), "... 1 message handled, 1 error within a second");
         assert_eq!(
             line(1200, 2, 3),
             "... 1,200 messages generated, 2 messages handled, 3 errors within a second"
         );
-        assert_eq!(sum(0, 0, 0), None);
+        assert_eq!(sum(0, 0, 0, 2).unwrap(), "... 2 messages to be tried again within a second");
+        assert_eq!(sum(0, 0, 0, 0), None);
     }
 }

@@ -98,6 +98,10 @@ impl JsonObserver {
             Notice::HandlerStuck { message, stuck } => {
                 self.report(&Report::HandlerStuck { id: message.id, stuck });
             }
+            Notice::HandlerBroken { message, reason, rest } => {
+                let rest_ms = u64::try_from(rest.as_millis()).unwrap_or(u64::MAX);
+                self.report(&Report::HandlerBroken { id: message.id, rest_ms, reason: reason.to_owned() });
+            }
             Notice::Buried { member, returned, gave_up } => {
                 self.report(&Report::Buried { member, returned, gave_up });
             }

@@ -1,4 +1,4 @@
-//! `estafeta run`: runs one node of the demo until it is asked to stop.
+//! `estafeta run`: runs one node until it is asked to stop. Its work is that of the demo, or commands of the user.
 
 mod control;
 mod human;
@@ -19,6 +19,7 @@ use crate::demo;
 use crate::find_redis::{self, Creation};
 use crate::settings::{OutputForm, Reach};
 use crate::signals::{self, stop_signal};
+use crate::work::WorkSettings;
 use estafeta_lab::paint::{Paint, colour_for};
 use estafeta_lab::printer::Printer;
 use estafeta_lab::record::Recorder;
@@ -26,12 +27,15 @@ use human::HumanObserver;
 use json::JsonObserver;
 
 pub fn run(reach: &Reach, args: RunArgs) -> Result<ExitCode> {
-    let (settings, form) = (args.demo()?, args.output_form()?);
+    let (demo_settings, work, form) = (args.demo()?, args.work()?, args.output_form()?);
+    work.as_ref().map_or(Ok(()), WorkSettings::check)?;
     // The options are checked before the search for Redis, because a wrong option must not start one.
     args.config("redis://127.0.0.1".parse()?, reach.ring.clone())?;
     let endpoint = find_redis::find(&reach.redis, Creation::Allowed)?.endpoint;
     let config = args.config(endpoint.clone(), reach.ring.clone())?;
     let idle_work = match (config.never_generate, config.never_handle, config.generator_handles) {
+        // A ring with work of its own may well have publishers instead of a generator.
+        _ if work.is_some() => None,
         (true, ..) => Some("generated"),
         (_, true, _) | (.., false) => Some("handled"),
         _ => None,
@@ -51,7 +55,6 @@ pub fn run(reach: &Reach, args: RunArgs) -> Result<ExitCode> {
         recorder.with_context(|| format!("cannot write the record {}", path.display()))
     });
     let recorder = recorder.transpose()?.map(Arc::new);
-    let node = observed(demo::node(config, settings), recorder.clone(), Arc::clone(&output));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let outcome = runtime.block_on(async {
         tokio::spawn(obey_signals(stop.clone()));
@@ -62,7 +65,16 @@ pub fn run(reach: &Reach, args: RunArgs) -> Result<ExitCode> {
         if args.control == Some(true) {
             control::listen(stop.clone());
         }
-        node.until(stop.cancelled_owned()).await
+        let (node, running) = match work {
+            None => (demo::node(config, demo_settings), None),
+            Some(work) => work.node(config).map(|(node, running)| (node, Some(running)))?,
+        };
+        let node = observed(node, recorder.clone(), Arc::clone(&output));
+        let outcome = node.until(stop.cancelled_owned()).await;
+        if let Some(running) = running {
+            running.stop().await;
+        }
+        outcome.map_err(anyhow::Error::from)
     });
     if let NodeOutput::Json(json) = &*output {
         json.report_last_totals();

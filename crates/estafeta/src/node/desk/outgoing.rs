@@ -112,7 +112,7 @@ impl Outgoing {
                 self.failures.push((self.handled.len(), reason.clone()));
                 self.handled.push(message);
             }
-            Some(Disposition::Retry { after, reason }) => {
+            Some(Disposition::Retry { after, reason } | Disposition::Die { after, reason }) => {
                 self.postponed.push(Postponed { message, after: *after, failure: Some(reason.clone()) });
             }
             Some(Disposition::Snooze { after, .. }) => {

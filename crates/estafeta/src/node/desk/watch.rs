@@ -48,7 +48,8 @@ impl Desk {
             self.stuck.fetch_add(1, Ordering::Relaxed);
             watched.stuck.push(running.claimed.message().clone());
             let answer = Err(timed_out(limit));
-            let disposition = state.retry.disposition(running.claimed.message(), answer, rand::random());
+            let (message, chance) = (running.claimed.message(), rand::random());
+            let disposition = state.retry.disposition(message, answer, state.max_deaths, chance);
             let took = now - running.started;
             let claimed = running.claimed;
             state.results.push(Handled { claimed, disposition, effects: None, took, at: now });

@@ -39,11 +39,11 @@ local function error_element(element, cause, failed_ms, member, reason)
 end
 
 -- Turns a message that was split into one that waits for its next delivery. `cause` names the count that grows by it:
--- failures or snoozes. `headers` replace the headers of the message, unless they are empty.
+-- failures, deaths or snoozes. The `headers` of a snooze replace those of the message, unless they are empty.
 local function postponed_message(message, cause, headers)
   message.deliveries = message.deliveries + 1
-  if cause == 'failures' then
-    message.failures = message.failures + 1
+  if cause ~= 'snoozes' then
+    message[cause] = message[cause] + 1
     return join_message(message)
   end
   local _, last, snoozes, header = string.find(message.rest, '^(%d+) (%d+) ')

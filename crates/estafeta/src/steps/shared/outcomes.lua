@@ -1,5 +1,8 @@
 -- What a call of `turn` lets go of, beyond whole elements that were handled successfully.
 
+-- What a message counts that is postponed, by its outcome.
+local causes = { retry = 'failures', die = 'deaths', snooze = 'snoozes' }
+
 -- Reads the outcomes of the `others`, which are the arguments `first` to `last` of `turn`. Only reads. Returns false if
 -- the member does not hold what they name. Otherwise returns which messages are postponed, by name and index.
 local function read_others(outcomes, messages_of, delayed, first, last)
@@ -19,7 +22,7 @@ local function read_others(outcomes, messages_of, delayed, first, last)
       outcomes.done[#outcomes.done + 1] = element
     elseif message then
       local name = later_name(message.id)
-      local cause = outcome == 'retry' and 'failures' or 'snoozes'
+      local cause = causes[outcome]
       outcomes.postponed[#outcomes.postponed + 1] = { name = name, place = ARGV[i] .. ' ' .. ARGV[i + 1],
         before = element, element = postponed_message(message, cause, detail), after = after, cause = cause }
       names[#names + 1] = name
@@ -177,7 +180,7 @@ local function note_outcomes(outcomes, member, number, errors, ledger, journal, 
   end
   local retries = 0
   for _, one in ipairs(outcomes.postponed) do
-    retries = retries + (one.cause == 'failures' and 1 or 0)
+    retries = retries + (one.cause == 'snoozes' and 0 or 1)
   end
   if #outcomes.postponed > 0 then
     redis.call('HINCRBY', ledger, 'retries', retries)

@@ -106,6 +106,24 @@ async fn a_retry_counts_one_failure_and_one_delivery_and_comes_back_at_its_time(
 }
 
 #[tokio::test]
+async fn a_death_without_a_burial_counts_one_death_and_one_delivery_and_comes_back_at_its_time() {
+    let bench = TestBench::new().await;
+    let (.., [handler, other]) = bench.claimed(&["a", "b"]).await;
+    bench
+        .let_go(handler, |at| if at == 0 { Fate::Dies(HOUR) } else { Fate::Snoozes(HOUR, Vec::new()) })
+        .await;
+    let [(1, _), (2, _)] = bench.later()[..] else { panic!("{:?}", bench.later()) };
+    let snapshot = bench.snapshot().await;
+    assert_eq!((snapshot.later, snapshot.retries, snapshot.snoozes, snapshot.errors_kept), (2, 1, 1, 0));
+    bench.pass();
+    let died = bench.claim(other, 2).await;
+    assert_eq!((died.len(), died[0].id, facts(&died[0])), (1, 1, [2, 0, 1, 0]), "it travels alone");
+    let snoozed = bench.claim(other, 1).await;
+    assert_eq!((snoozed[0].id, facts(&snoozed[0])), (2, [2, 0, 0, 1]));
+    bench.assert_balanced().await;
+}
+
+#[tokio::test]
 async fn a_snooze_counts_no_failure_and_may_replace_the_headers() {
     let bench = TestBench::new().await;
     let (.., [handler, _]) = bench.claimed(&["1 2 3"]).await;

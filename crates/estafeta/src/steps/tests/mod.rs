@@ -93,6 +93,8 @@ enum Fate {
     Fails(String),
     /// It comes again after this number of milliseconds, with one more failure.
     Retries(u64),
+    /// It comes again after this number of milliseconds, with one more death.
+    Dies(u64),
     /// It comes again after this number of milliseconds, with these headers.
     Snoozes(u64, Vec<u8>),
     /// It returns to the queue, because no lane has started it.
@@ -163,6 +165,9 @@ impl Hand {
                     Fate::Fails(reason) => Some(Disposition::Fail { reason }),
                     Fate::Retries(after) => {
                         Some(Disposition::Retry { after: ms(after), reason: "again".into() })
+                    }
+                    Fate::Dies(after) => {
+                        Some(Disposition::Die { after: ms(after), reason: "signal 9".into() })
                     }
                     Fate::Snoozes(after, headers) => Some(Disposition::Snooze { after: ms(after), headers }),
                 };

@@ -414,6 +414,9 @@ impl fmt::Display for Asks {
                 Disposition::Retry { after, .. } => {
                     write!(f, ", {name} at {index} is tried again in {after:?}")?;
                 }
+                Disposition::Die { after, .. } => {
+                    write!(f, ", {name} at {index} had a death and comes again in {after:?}")?;
+                }
                 Disposition::Snooze { after, headers } => {
                     let headers = String::from_utf8_lossy(headers);
                     write!(f, ", {name} at {index} sleeps {after:?} with the headers {headers:?}")?;

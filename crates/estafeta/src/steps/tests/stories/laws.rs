@@ -23,13 +23,14 @@ pub(super) use publishing::{Receipts, moved_apart, wrong_open, wrong_plan};
 
 /// The laws that the keyspace breaks. Redis only counts errors that were taken, so `taken` lists their ids. If there is
 /// no journal, `done` lists the messages that were handled without an error. `claimed` lists every message that was ever
-/// claimed, and `cancelled` every message that was cancelled.
+/// claimed, `waited` every message that ever waited for a time, and `cancelled` every message that was cancelled.
 pub(super) fn broken(
     keys: &Keys,
     found: &Keyspace,
     taken: &[u64],
     done: Option<&[u64]>,
     claimed: &BTreeSet<u64>,
+    waited: &BTreeSet<u64>,
     cancelled: &[u64],
 ) -> Vec<String> {
     let mut broken = Vec::new();
@@ -108,7 +109,9 @@ pub(super) fn broken(
         ));
     }
     // A message that returned before it was started is not new either. A message that waited for a time goes to the tail.
-    let came_back = |message: StoredMessage| message.deaths > 0 && !message.was_postponed;
+    let came_back = |message: StoredMessage| {
+        message.deaths > 0 && !message.was_postponed && !waited.contains(&message.id)
+    };
     if ready.windows(2).any(|pair| !claimed.contains(&pair[0].id) && came_back(pair[1])) {
         broken.push("what came back stands before what is new in the queue".into());
     }
@@ -128,7 +131,7 @@ pub(super) fn broken(
 }
 
 /// The elements of the messages that wait for a time.
-fn delayed_in(keys: &Keys, found: &Keyspace) -> Vec<Vec<u8>> {
+pub(super) fn delayed_in(keys: &Keys, found: &Keyspace) -> Vec<Vec<u8>> {
     table(found, &keys.delayed).into_values().map(String::into_bytes).collect()
 }
 

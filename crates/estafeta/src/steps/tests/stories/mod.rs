@@ -47,7 +47,7 @@ const WORKERS: u64 = 2;
 /// How often each kind in [`ANSWERS`] must occur.
 const OFTEN: u64 = 50;
 /// Every answer that a script can give, and the effects and accidents that must occur.
-const ANSWERS: [(&str, &str); 113] = [
+const ANSWERS: [(&str, &str); 114] = [
     ("join", "joined"),
     ("join", "schema"),
     ("join", "application"),
@@ -143,6 +143,7 @@ const ANSWERS: [(&str, &str); 113] = [
     ("effect", "single name freed"),
     ("effect", "single duplicate"),
     ("effect", "retry"),
+    ("effect", "death without a burial"),
     ("effect", "snooze"),
     ("effect", "delayed message moved"),
     ("effect", "first in line learns the time"),

@@ -63,6 +63,8 @@ pub(super) struct StoryRun<'a> {
     pub top_epoch: u64,
     /// Every message that was ever claimed.
     claimed: BTreeSet<u64>,
+    /// Every message that ever waited for a time.
+    waited: BTreeSet<u64>,
     /// Every message that was ever an error.
     failed: BTreeSet<u64>,
     found: Keyspace,
@@ -102,6 +104,7 @@ impl StoryEnv {
             tries: 0,
             top_epoch: 0,
             claimed: BTreeSet::new(),
+            waited: BTreeSet::new(),
             failed: BTreeSet::new(),
             found: Keyspace::new(),
             changes: self.changes(),
@@ -344,6 +347,7 @@ impl StoryRun<'_> {
         }
         self.model.learn(keys, &self.found);
         broken.extend(keyspace::differences(&self.model.image(keys), &self.found));
+        self.waited.extend(laws::delayed_in(keys, &self.found).iter().flat_map(|element| ids_in(element)));
         if let Some(before) = before {
             let done = (!self.journal).then_some(&self.model.done[..]);
             broken.extend(laws::broken(
@@ -352,8 +356,10 @@ impl StoryRun<'_> {
                 &self.model.taken,
                 done,
                 &self.claimed,
+                &self.waited,
                 &self.model.cancelled,
             ));
+            broken.extend(laws::accompanied(call, answer, before));
             broken.extend(laws::settled_unseen(keys, call, before, &self.found));
             broken.extend(laws::reused_claims(before, &self.found));
             broken.extend(laws::worked_in_pause(keys, call, before, &self.found, span.to));
@@ -367,7 +373,6 @@ impl StoryRun<'_> {
                 broken.extend(laws::written_by_refusal(keys, call, answer, before, &self.found));
             }
         }
-        broken.extend(laws::accompanied(call, answer));
         broken.extend(laws::stands_ahead(keys, call, answer, &self.found));
         if let Answer::Leads { epoch, .. } = answer {
             // A generator that repeats `lead` gets its own epoch again, and nothing is written.

@@ -111,14 +111,19 @@ pub(in super::super) fn reused_claims(before: &Keyspace, after: &Keyspace) -> Ve
     broken
 }
 
-/// A message that a member died with is claimed alone, if only one lane asks. It is never part of a reserve.
-pub(in super::super) fn accompanied(call: &StoryCall, answer: &Answer) -> Option<String> {
+/// A message that a member died with is claimed alone, if only one lane asks. It is never part of a reserve. Claims that
+/// are shown again do not count.
+pub(in super::super) fn accompanied(call: &StoryCall, answer: &Answer, before: &Keyspace) -> Option<String> {
     let (StoryCall::Turn { asks, .. }, Answer::Turn { claims, .. }) = (call, answer) else { return None };
     let settlement = &asks.settlement;
     let one_lane = settlement.each > 0 && settlement.want <= settlement.each;
     let deadly =
         |(_, element): &(String, Vec<u8>)| StoredMessage::read(element).any(|message| message.deaths > 0);
-    let broken = one_lane && claims.len() > settlement.want.min(1) && claims.iter().any(deadly);
+    let was_held = |(name, element): &&(String, Vec<u8>)| {
+        before.values().flat_map(hand_in).any(|(old, held)| old == name && held.as_bytes() == &element[..])
+    };
+    let new: Vec<_> = claims.iter().filter(|claim| !was_held(claim)).collect();
+    let broken = one_lane && new.len() > settlement.want.min(1) && new.into_iter().any(deadly);
     broken.then(|| "a message whose handler died travels alone".into())
 }
 

@@ -388,6 +388,13 @@ impl ModelRing {
                     self.add("retries", 1);
                     self.effects.push("retry");
                 }
+                Disposition::Die { after, .. } => {
+                    let deaths = message.deaths + 1;
+                    let again = ModelMessage { deliveries, deaths, ..message };
+                    postponed.push((after.as_millis() as u64, again));
+                    self.add("retries", 1);
+                    self.effects.push("death without a burial");
+                }
                 Disposition::Snooze { after, headers } => {
                     let snoozes = message.snoozes + 1;
                     let kept = if headers.is_empty() { message.headers.clone() } else { headers.clone() };

@@ -1,0 +1,243 @@
+//! A command that publishes as long as its node is in office.
+//!
+//! The process lives from the beginning of a term to its end. Its first line of input has the last checkpoint of the ring.
+//! It prints one message per line. A line with a checkpoint closes a batch: all messages since the checkpoint before, and
+//! the new checkpoint, go to Redis in one step. When Redis has them, the process gets a line that says so. So a feed
+//! continues where the last one stopped, and each message is published once, whatever dies.
+//!
+//! A plain feed has no checkpoints. Its lines are bodies, and go to Redis in batches as they come.
+//!
+//! If the process exits with code 0 after its last checkpoint, the feed is over until the next term. Everything else is a
+//! failure: the feed is opened again after a pause, from the checkpoint that Redis has.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use estafeta::{Batch, Failure, Feed, Headers, RingName};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::task::JoinHandle;
+
+use crate::command_line::CommandLine;
+use crate::guard::Guard;
+use crate::new_message::{LineForm, NewMessage};
+use crate::output::Relay;
+use crate::process::{Ended, PATIENCE, Pipes, Process, Spawner};
+use crate::reply::quoted;
+
+/// How long a write to the feed may take.
+const WRITING: Duration = Duration::from_secs(10);
+
+/// A command that is a feed.
+#[derive(Debug)]
+pub struct FeedCommand {
+    spawner: Spawner,
+    relay: Relay,
+    has_checkpoints: bool,
+    run: Option<FeedRun>,
+}
+
+/// The process of one term.
+#[derive(Debug)]
+struct FeedRun {
+    process: Process,
+    stdin: Sender,
+    stdout: Receiver,
+    stderr: JoinHandle<Vec<u8>>,
+    incoming: BytesMut,
+    is_over: bool,
+}
+
+/// A line of a feed with checkpoints: a message, or a checkpoint.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum FeedLine {
+    Checkpoint(CheckpointLine),
+    Message(NewMessage),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CheckpointLine {
+    checkpoint: Value,
+}
+
+impl FeedCommand {
+    /// A feed for this ring. A feed without checkpoints is plain: each of its lines is a body.
+    pub fn new(
+        command: CommandLine,
+        ring: &RingName,
+        guard: Arc<Guard>,
+        relay: Relay,
+        has_checkpoints: bool,
+    ) -> Self {
+        Self { spawner: Spawner::new(command, ring.as_str(), guard), relay, has_checkpoints, run: None }
+    }
+
+    async fn read(run: &mut FeedRun, has_checkpoints: bool) -> Result<Batch<Bytes, Bytes>, Failure> {
+        let (mut batch, mut count, mut bytes) = (Batch::empty(), 0, 0);
+        loop {
+            let line = match run.line(has_checkpoints || count == 0).await? {
+                NextLine::Line(line) => line,
+                // A plain feed publishes what has come so far.
+                NextLine::NoneYet => return Ok(batch),
+                NextLine::End if count > 0 && has_checkpoints => {
+                    return Err(Failure::new(format_args!(
+                        "the feed ended with {count} messages after its last checkpoint"
+                    )));
+                }
+                NextLine::End if count > 0 => return Ok(batch),
+                NextLine::End => return std::future::pending().await,
+            };
+            let (body, headers) = match has_checkpoints {
+                false => (line, Headers::new()),
+                true => match serde_json::from_slice(&line) {
+                    Ok(FeedLine::Checkpoint(CheckpointLine { checkpoint })) => {
+                        return Ok(batch.checkpoint(checkpoint.to_string().into()));
+                    }
+                    Ok(FeedLine::Message(message)) => message.read()?,
+                    Err(_) => {
+                        return Err(Failure::new(format_args!(
+                            r#"line: expected {{"body":...}} or {{"checkpoint":...}}, got {}"#,
+                            quoted(&line)
+                        )));
+                    }
+                },
+            };
+            count += 1;
+            bytes += body.len();
+            if has_checkpoints && count > Batch::MAX_MESSAGES {
+                let most = Batch::MAX_MESSAGES;
+                return Err(Failure::new(format_args!(
+                    "batch: expected a checkpoint after at most {most} messages"
+                )));
+            }
+            batch = batch.with_message(body, headers);
+            // A line of a plain feed may be as large as one body. Of two, both must fit.
+            if !has_checkpoints && (count == Batch::MAX_MESSAGES || bytes >= Batch::MAX_BYTES / 2) {
+                return Ok(batch);
+            }
+        }
+    }
+}
+
+enum NextLine {
+    Line(Bytes),
+    NoneYet,
+    End,
+}
+
+impl FeedRun {
+    /// The next line without its line end. Waits for it only if `waits`.
+    async fn line(&mut self, waits: bool) -> Result<NextLine, Failure> {
+        loop {
+            if let Some(end) = self.incoming.iter().position(|byte| *byte == b'\n') {
+                let line = self.incoming.split_to(end + 1).freeze();
+                let end = if line[..end].ends_with(b"\r") { end - 1 } else { end };
+                return Ok(NextLine::Line(line.slice(..end)));
+            }
+            if self.is_over {
+                return Ok(NextLine::End);
+            }
+            if self.incoming.len() > Batch::MAX_BYTES {
+                let most = Batch::MAX_BYTES;
+                return Err(Failure::new(format_args!("line: expected at most {most} bytes, got more")));
+            }
+            let reading = self.stdout.read_buf(&mut self.incoming);
+            let read = match waits {
+                true => Some(reading.await),
+                false => futures_util::FutureExt::now_or_never(reading),
+            };
+            match read {
+                None => return Ok(NextLine::NoneYet),
+                Some(Ok(count)) if count > 0 => {}
+                Some(_) => self.end().await?,
+            }
+        }
+    }
+
+    /// The output has ended. Fails unless the process exits with code 0.
+    async fn end(&mut self) -> Result<(), Failure> {
+        let ended = match tokio::time::timeout(PATIENCE, self.process.wait()).await {
+            Ok(ended) => ended?,
+            Err(_) => self.process.terminate(PATIENCE).await?,
+        };
+        if ended == Ended::Code(0) {
+            self.is_over = true;
+            // The last line may lack its line end.
+            if !self.incoming.is_empty() {
+                self.incoming.extend_from_slice(b"\n");
+            }
+            return Ok(());
+        }
+        let tail = tokio::time::timeout(Duration::from_millis(200), &mut self.stderr).await;
+        let tail = tail.ok().and_then(Result::ok).unwrap_or_default();
+        let text = String::from_utf8_lossy(&tail);
+        Err(Failure::new(format!("the feed ended with {ended}: {}", text.trim_end()).trim_end_matches(": ")))
+    }
+
+    async fn write(&mut self, line: &Value) -> Result<(), Failure> {
+        let line = format!("{line}\n");
+        match tokio::time::timeout(WRITING, self.stdin.write_all(line.as_bytes())).await {
+            // A feed need not read what it gets. If it has ended, the next read knows why.
+            Ok(_) => Ok(()),
+            Err(_) => Err(Failure::new("the feed does not read its stdin")),
+        }
+    }
+}
+
+impl Feed for FeedCommand {
+    type Body = Bytes;
+    type Checkpoint = Bytes;
+
+    async fn open(&mut self, from: Option<Bytes>) -> Result<(), Failure> {
+        self.close().await;
+        let from: Option<Value> = match &from {
+            Some(bytes) if self.has_checkpoints => Some(serde_json::from_slice(bytes).map_err(|error| {
+                Failure::new(format_args!(
+                    "the checkpoint in Redis is no JSON ({error}). `estafeta checkpoint` shows, sets and clears it"
+                ))
+            })?),
+            _ => None,
+        };
+        let started = self.spawner.start(&self.spawner.environment);
+        let (process, pipes) = started.map_err(|error| {
+            Failure::new(format_args!("cannot start '{}': {error}", self.spawner.command))
+        })?;
+        let Pipes { stdin, stdout, stderr, reply: _ } = pipes;
+        let stderr = tokio::spawn(self.relay.clone().all(stderr));
+        let mut run = FeedRun { process, stdin, stdout, stderr, incoming: BytesMut::new(), is_over: false };
+        if self.has_checkpoints {
+            run.write(&json!({ "checkpoint": from })).await?;
+        }
+        self.run = Some(run);
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Result<Batch<Bytes, Bytes>, Failure> {
+        let has_checkpoints = self.has_checkpoints;
+        match &mut self.run {
+            Some(run) => Self::read(run, has_checkpoints).await,
+            None => Err(Failure::new("the feed is not open")),
+        }
+    }
+
+    async fn published(&mut self, checkpoint: &Bytes) -> Result<(), Failure> {
+        let Ok(checkpoint) = serde_json::from_slice::<Value>(checkpoint) else { return Ok(()) };
+        match &mut self.run {
+            Some(run) if !run.is_over => run.write(&json!({ "published": checkpoint })).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn close(&mut self) {
+        if let Some(FeedRun { mut process, stdin, stdout, stderr, .. }) = self.run.take() {
+            drop((stdin, stdout));
+            let _ = process.terminate(PATIENCE).await;
+            stderr.abort();
+        }
+    }
+}

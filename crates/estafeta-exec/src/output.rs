@@ -1,0 +1,93 @@
+//! What a command writes: relayed line by line to this process' stderr, and kept as far as it is needed.
+
+use std::sync::Arc;
+
+use estafeta_lab::printer::Printer;
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
+use tokio_util::sync::CancellationToken;
+
+/// The longest line that is relayed in one piece.
+const LONGEST_LINE: usize = 64 * 1024;
+/// How many bytes of stderr become the reason of a failure.
+const TAIL: usize = 4 * 1024;
+
+/// Writes lines of commands to stderr, from a thread of its own. Lines of several commands do not mix. If the reader of
+/// stderr is too slow, lines are left out.
+#[derive(Clone)]
+pub struct Relay(Arc<Printer>);
+
+impl std::fmt::Debug for Relay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Relay")
+    }
+}
+
+impl Relay {
+    /// Starts the thread.
+    pub fn to_stderr() -> Self {
+        Self(Arc::new(Printer::start(std::io::stderr(), CancellationToken::new())))
+    }
+
+    /// Waits for a bounded time until all lines are written.
+    pub fn finish(&self) {
+        let _ = self.0.finish();
+    }
+
+    pub(crate) fn line(&self, line: &[u8]) {
+        if !line.is_empty() && self.0.has_room() {
+            let mut line = line.to_vec();
+            if line.last() != Some(&b'\n') {
+                line.push(b'\n');
+            }
+            self.0.print(line);
+        }
+    }
+
+    /// Relays all lines to the end. Returns the last ones, for a reason.
+    pub(crate) async fn all(self, from: impl AsyncRead + Unpin) -> Vec<u8> {
+        let (mut lines, mut line, mut tail) = (BufReader::new(from), Vec::new(), Vec::new());
+        loop {
+            line.clear();
+            match (&mut lines).take(LONGEST_LINE as u64).read_until(b'\n', &mut line).await {
+                Ok(0) | Err(_) => return tail,
+                Ok(_) => {}
+            }
+            keep_tail(&mut tail, &line);
+            self.line(&line);
+        }
+    }
+}
+
+/// Adds bytes, and keeps only the last of all.
+pub(crate) fn keep_tail(tail: &mut Vec<u8>, bytes: &[u8]) {
+    tail.extend_from_slice(bytes);
+    if tail.len() > TAIL {
+        tail.drain(..tail.len() - TAIL);
+    }
+}
+
+/// Reads to the end, and keeps at most `most` bytes. Returns them, and whether there were more.
+pub(crate) async fn read_bounded(from: impl AsyncRead + Unpin, most: usize) -> (Vec<u8>, bool) {
+    let (mut from, mut kept) = (from, Vec::new());
+    let _ = (&mut from).take(most as u64).read_to_end(&mut kept).await;
+    let rest = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
+    let has_more = rest.is_ok_and(|count| count > 0);
+    (kept, has_more)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_output_is_read_to_its_end_and_only_a_bounded_part_is_kept() {
+        assert_eq!(read_bounded(&b"12345"[..], 5).await, (b"12345".to_vec(), false));
+        assert_eq!(read_bounded(&b"123456"[..], 5).await, (b"12345".to_vec(), true));
+        let endless = tokio::io::repeat(b'x').take(50_000_000);
+        let (kept, has_more) = read_bounded(endless, 1000).await;
+        assert_eq!((kept.len(), has_more), (1000, true));
+        let mut tail = Vec::new();
+        (0..10_000).for_each(|n| keep_tail(&mut tail, format!("{n}\n").as_bytes()));
+        assert!(tail.len() <= TAIL && tail.ends_with(b"9998\n9999\n"));
+    }
+}
