@@ -8,6 +8,7 @@ mod origin;
 pub mod reach;
 #[cfg(test)]
 mod tests;
+mod work;
 
 use std::io::Read as _;
 use std::path::Path;
@@ -19,15 +20,10 @@ use crate::cli::{DEFAULT_ERROR_RATE, DEFAULT_WORK_PER_CHAR, RunArgs};
 use crate::demo::{self, DemoSettings};
 use crate::failure::usage;
 use crate::retry_rule::RetryRule;
-use crate::work::{HandlerCommand, WorkSettings};
-use estafeta_exec::CommandLine;
 
 pub use file::File;
 pub use origin::{Origins, Place};
 pub use reach::{Reach, Where};
-
-/// The most messages that one process may have in hand.
-const MOST_IN_HAND: usize = 1024;
 
 /// How a node shows its events.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -96,52 +92,6 @@ impl RunArgs {
         config.journal = self.journal.unwrap_or(config.journal);
         config.validate()?;
         Ok(config)
-    }
-
-    /// The commands of the user. None if this is a node of the demo.
-    pub fn work(&self) -> Result<Option<WorkSettings>> {
-        let parse = |name, text: &Option<String>| {
-            let parse = |text: &String| {
-                CommandLine::parse(text).map_err(|expected| wrong(name, &expected, &format!("'{text}'")))
-            };
-            text.as_ref().map(parse).transpose()
-        };
-        let handler = match (parse("handle", &self.handle)?, parse("handle-lines", &self.handle_lines)?) {
-            (Some(_), Some(_)) => return Err(wrong("handle-lines", "--handle or --handle-lines", "both")),
-            (Some(command), None) => Some(HandlerCommand::PerMessage(command)),
-            (None, Some(command)) => {
-                let in_hand = self.in_hand.unwrap_or(1);
-                if !(1..=MOST_IN_HAND).contains(&in_hand) {
-                    return Err(wrong("in-hand", &format!("1 to {MOST_IN_HAND}"), &format!("'{in_hand}'")));
-                }
-                Some(HandlerCommand::Lines { command, in_hand })
-            }
-            (None, None) => None,
-        };
-        if self.in_hand.is_some() && !matches!(handler, Some(HandlerCommand::Lines { .. })) {
-            return Err(wrong("in-hand", "--handle-lines with it", "none"));
-        }
-        let Some(handler) = handler else {
-            let needless = [
-                ("results", self.results.is_some()),
-                ("retry", self.retry.is_some()),
-                ("app", self.app.is_some()),
-            ];
-            return match needless.into_iter().find(|(_, given)| *given) {
-                Some((name, _)) => Err(wrong(name, "a command with it, such as --handle", "none")),
-                None => Ok(None),
-            };
-        };
-        let of_demo = [
-            ("error-rate", self.error_rate.is_some()),
-            ("work-per-char", self.work_per_char.is_some()),
-            ("seed", self.seed.is_some()),
-            ("interval", self.interval.is_some()),
-        ];
-        if let Some((name, _)) = of_demo.into_iter().find(|(_, given)| *given) {
-            return Err(wrong(name, "it only in the demo", "a command of your own"));
-        }
-        Ok(Some(WorkSettings { handler: Some(handler), results: self.results.map(|time| time.0) }))
     }
 
     pub fn output_form(&self) -> Result<OutputForm> {

@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 
 use crate::command_line::CommandLine;
 use crate::guard::Guard;
-use crate::new_message::{LineForm, NewMessage};
+use crate::new_message::NewMessage;
 use crate::output::Relay;
 use crate::process::{Ended, PATIENCE, Pipes, Process, Spawner};
 use crate::reply::quoted;

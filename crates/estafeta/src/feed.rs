@@ -87,6 +87,13 @@ pub trait Feed: Send + 'static {
         let _ = checkpoint;
         std::future::ready(Ok(()))
     }
+
+    /// The term is over, or the node stops. The generator calls it after each term in which it called
+    /// [`open`](Self::open), but not if the node dies. Use it to let go of what only the generator should hold. A new
+    /// term begins only when it has returned.
+    fn close(&mut self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
 }
 
 /// Messages that are published in one step, together with a checkpoint: all of it, or nothing. A batch without messages
@@ -187,6 +194,10 @@ impl<F: Feed> Source for FeedSource<F> {
             Some(checkpoint) => self.feed.published(checkpoint).await,
             None => Ok(()),
         }
+    }
+
+    async fn close(&mut self) {
+        self.feed.close().await;
     }
 }
 

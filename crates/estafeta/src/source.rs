@@ -45,6 +45,11 @@ pub(crate) trait Source: Send + 'static {
     fn published(&mut self) -> impl Future<Output = Result<(), Failure>> + Send {
         std::future::ready(Ok(()))
     }
+
+    /// The term is over. Called once per term, unless the node dies.
+    fn close(&mut self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
 }
 
 /// The definitions of all entries of a schedule, by name.

@@ -33,7 +33,9 @@ pub use publish::PublishArgs;
 pub use reach::{DATABASES, DEFAULT_HOST, DEFAULT_PORT, DEFAULT_RING, LogFormat, ReachArgs};
 pub use redis::RedisCommand;
 pub use results::ResultsArgs;
-pub use run::{DEFAULT_ERROR_RATE, DEFAULT_WORK_PER_CHAR, RunArgs};
+pub use run::{
+    DEFAULT_ERROR_RATE, DEFAULT_WORK_PER_CHAR, DEFAULT_ZONE, MissedTicks, OverlapRule, PrintedLines, RunArgs,
+};
 pub use schedule::ScheduleArgs;
 
 /// One elected producer and any number of workers on the Redis you already run.

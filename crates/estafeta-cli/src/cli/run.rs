@@ -16,6 +16,7 @@ use crate::retry_rule::RetryRule;
 /// The heading of the options for commands of the user.
 const WORK: &str = "Your own work";
 
+pub const DEFAULT_ZONE: &str = "UTC";
 pub const DEFAULT_ERROR_RATE: f64 = 0.05;
 pub const DEFAULT_WORK_PER_CHAR: HumanDuration = HumanDuration(std::time::Duration::ZERO);
 
@@ -43,6 +44,38 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", env = "ESTAFETA_IN_HAND", help_heading = WORK, allow_hyphen_values = true,
           show_default = 1)]
     pub in_hand: Option<usize>,
+
+    /// Run this command once per tick on the elected node: each line that it prints is a message
+    #[arg(long, value_name = "COMMAND", env = "ESTAFETA_GENERATE", help_heading = WORK)]
+    pub generate: Option<String>,
+
+    /// With --generate: the time between two ticks
+    #[arg(long, value_name = "TIME", env = "ESTAFETA_EVERY", help_heading = WORK, allow_hyphen_values = true)]
+    pub every: Option<HumanDuration>,
+
+    /// With --generate: the ticks as a cron expression, such as '30 2 * * *'
+    #[arg(long, value_name = "EXPRESSION", env = "ESTAFETA_CRON", help_heading = WORK)]
+    pub cron: Option<String>,
+
+    /// With --cron: the time zone, such as Europe/Berlin
+    #[arg(long, value_name = "ZONE", env = "ESTAFETA_TZ", help_heading = WORK, show_default = DEFAULT_ZONE)]
+    pub tz: Option<String>,
+
+    /// With --generate: what a tick does while messages of an earlier one have no outcome yet
+    #[arg(long, value_enum, env = "ESTAFETA_OVERLAP", help_heading = WORK, show_default = OverlapRule::Queue)]
+    pub overlap: Option<OverlapRule>,
+
+    /// With --generate: what a printed line is
+    #[arg(long, value_enum, env = "ESTAFETA_LINES", help_heading = WORK, show_default = PrintedLines::Plain)]
+    pub lines: Option<PrintedLines>,
+
+    /// Publish what this command prints while the node is in office: JSON lines with bodies and checkpoints
+    #[arg(long, value_name = "COMMAND", env = "ESTAFETA_FEED", help_heading = WORK)]
+    pub feed: Option<String>,
+
+    /// Publish each line that this command prints while the node is in office
+    #[arg(long, value_name = "COMMAND", env = "ESTAFETA_FEED_PLAIN", help_heading = WORK)]
+    pub feed_plain: Option<String>,
 
     /// Keep results for this long. With --handle, stdout is the result
     #[arg(long, value_name = "TIME", env = "ESTAFETA_RESULTS", help_heading = WORK, allow_hyphen_values = true)]
@@ -169,15 +202,49 @@ pub enum MissedTicks {
     CatchUp,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OverlapRule {
+    /// Publishes its messages all the same
+    Queue,
+    /// Publishes nothing
+    Skip,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PrintedLines {
+    /// A body
+    Plain,
+    /// A JSON object with a body and headers
+    Json,
+}
+
 impl MissedTicks {
     pub fn catches_up(self) -> bool {
         self == Self::CatchUp
     }
 }
 
+/// Writes a value as a user does.
+fn write_value(value: &impl ValueEnum, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str(value.to_possible_value().expect("no value is skipped").get_name())
+}
+
 impl fmt::Display for MissedTicks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let value = self.to_possible_value().expect("no value is skipped");
-        f.write_str(value.get_name())
+        write_value(self, f)
+    }
+}
+
+impl fmt::Display for OverlapRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_value(self, f)
+    }
+}
+
+impl fmt::Display for PrintedLines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_value(self, f)
     }
 }

@@ -140,7 +140,15 @@ impl<S: Source> Generator<S> {
                 office = self.office() => office,
             };
             let epoch = term.epoch;
-            self.serve(me, term, clock, &quiet).await?;
+            let served = self.serve(me, term, clock, &quiet).await;
+            let closed = catch("source", || async {
+                self.source.close().await;
+                Ok(())
+            });
+            if let Err(failure) = closed.await {
+                tracing::warn!("the source could not be closed: {failure}");
+            }
+            served?;
             if quiet.is_cancelled() {
                 return self.store.resign(me.incarnation, epoch).await;
             }

@@ -228,10 +228,10 @@ impl SimulatedNode {
             0..=2 => Fate::Stays,
             3 => Fate::Done,
             4..=6 => Fate::Affects(effects(mixed(fates, at), held[at].message.id)),
-            7..=10 => Fate::Fails(REASONS[at % 4].into()),
-            11 => Fate::Retries(WAITS[(at + fates as usize) % 4]),
+            7..=9 => Fate::Fails(REASONS[at % 4].into()),
             // It waits so long that it is not due while the story goes on.
-            12 => Fate::Dies(WAITS[(at + fates as usize) % 4].max(40_000)),
+            10 => Fate::Dies(WAITS[(at + fates as usize) % 4].max(40_000)),
+            11..=12 => Fate::Retries(WAITS[(at + fates as usize) % 4]),
             13..=14 => {
                 let headers = headers_of_snooze(&held[at].message, HEADERS[at % 3]);
                 Fate::Snoozes(WAITS[(at + fates as usize) % 4], headers)
