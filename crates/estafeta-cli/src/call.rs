@@ -59,7 +59,7 @@ pub fn called_command() -> Vec<String> {
 /// The ids of the options that a command does not use, and whose variables it must not read.
 fn unused_options(matches: &ArgMatches) -> Vec<String> {
     let command = matches.subcommand_name();
-    let starts_node = matches!(command, Some("run" | "monitor"))
+    let starts_node = matches!(command, Some("run" | "monitor" | "check"))
         || command.is_none() && !matches.get_flag("get_errors") && !matches.get_flag("clean_temp");
     let mut unused = if starts_node { Vec::new() } else { ids_of::<RunArgs>() };
     match command {

@@ -96,10 +96,14 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         _ => {}
     }
     // The options of `run` are at the top, or after the command that starts nodes.
-    let starting = ["run", "monitor"].into_iter().find_map(|name| matches.subcommand_matches(name));
+    let starting = ["run", "monitor", "check"].into_iter().find_map(|name| matches.subcommand_matches(name));
     let origins = Origins { matches: starting.unwrap_or(matches), file: &file };
-    let starts_own_redis = matches!(command, Command::Chaos(_) | Command::Bench(_)) && !names_redis(matches);
-    let reach = match starts_own_redis {
+    let needs_no_redis = match command {
+        Command::Chaos(_) | Command::Bench(_) => !names_redis(matches),
+        Command::Check(_) => true,
+        _ => false,
+    };
+    let reach = match needs_no_redis {
         true => Reach::without_redis(&cli.reach, &origins)?,
         false => Reach::resolve(&cli.reach, &origins)?,
     };
@@ -109,6 +113,7 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
             let logging = logging_flags(cli.reach.verbose, log_format);
             commands::monitor::run(&reach, &args, origins.run_options()?, logging, monitor_log)
         }
+        Command::Check(args) => commands::check::run(&reach, &args.body, &origins.run_options()?),
         Command::Publish(args) => commands::publish::run(&reach, &args),
         Command::Cancel(args) => commands::cancel::run(&reach, &args),
         Command::GetErrors(output) => commands::get_errors::run(&reach, output.json),

@@ -34,6 +34,10 @@ impl Default for RetryRule {
 }
 
 impl RetryRule {
+    pub fn attempts(self) -> u32 {
+        self.attempts
+    }
+
     pub fn retry(self) -> Retry {
         Retry::exponential(self.first.0).attempts(self.attempts).longest(self.longest.0)
     }

@@ -4,6 +4,7 @@
 mod bench;
 mod cancel;
 mod chaos;
+mod check;
 mod checkpoint;
 mod errors;
 mod limit;
@@ -24,6 +25,7 @@ use clap::{Args, Parser, Subcommand};
 pub use bench::{BenchArgs, BenchWorkerArgs};
 pub use cancel::CancelArgs;
 pub use chaos::{ChaosArgs, ChaosWorkerArgs, PipelineArgs};
+pub use check::CheckArgs;
 pub use checkpoint::CheckpointCommand;
 pub use errors::{DropArgs, ErrorsCommand, SelectArgs};
 pub use limit::LimitArgs;
@@ -95,6 +97,17 @@ Examples:
   estafeta monitor -n 20 --interval 50ms --respawn
   estafeta monitor --attach --redis redis://host/0 --ring orders")]
     Monitor(Box<MonitorArgs>),
+    /// Start a handler command once with a sample message and show what it answered
+    ///
+    /// The command gets the same input and the same environment as in `run`, with the options of `run`. It needs no Redis
+    /// and no ring. Effects are shown and not applied. The exit code is 0 if the message would be done or snoozed, and 1
+    /// otherwise.
+    #[command(after_help = "\
+Examples:
+  estafeta check --handle 'python3 resize.py'
+  estafeta check --handle-lines 'node worker.js' '{\"user\": 17}'
+  estafeta check --config estafeta.toml - < order.json")]
+    Check(Box<CheckArgs>),
     /// Publish messages in a ring and print their receipts
     ///
     /// A receipt is one JSON object per line, such as {"id":4711,"duplicate":false}. With --key, a message that was

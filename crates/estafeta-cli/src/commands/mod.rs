@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod cancel;
 pub mod chaos;
+pub mod check;
 pub mod checkpoint;
 pub mod clean_temp;
 pub mod errors;

@@ -9,11 +9,11 @@ use anyhow::{Context as _, Result};
 use estafeta::{Endpoint, Health, MemberView, Ring, Role};
 
 use crate::cli::{MonitorArgs, RunArgs};
-use crate::demo;
 use crate::failure::usage;
 use crate::find_redis::{self, Creation};
 use crate::private_redis::{self, PrivateRedis};
 use crate::settings::Reach;
+use crate::work::WorkSettings;
 use estafeta_lab::clock::now_ms;
 use estafeta_lab::escape::escape;
 use estafeta_lab::paint::colour_for;
@@ -89,10 +89,12 @@ pub fn run(
     }
     // The nodes check these options too. Here they are checked before anything is started.
     run.demo()?;
-    run.config("redis://127.0.0.1".parse()?, reach.ring.clone())?;
+    run.work()?.as_ref().map_or(Ok(()), WorkSettings::check)?;
+    let config = run.config("redis://127.0.0.1".parse()?, reach.ring.clone())?;
     let creation = if args.attach { Creation::Forbidden } else { Creation::Allowed };
     let found = find_redis::find(&reach.redis, creation)?;
-    let outcome = watch(reach, args, run, logging, log, found.endpoint);
+    let application = &config.application;
+    let outcome = watch(reach, args, run, application, logging, log, found.endpoint);
     if let Some(private) = found.started {
         stop(&private);
     }
@@ -103,12 +105,13 @@ fn watch(
     reach: &Reach,
     args: &MonitorArgs,
     mut run: RunArgs,
+    application: &str,
     logging: Vec<String>,
     log: Option<LogFile>,
     endpoint: Endpoint,
 ) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let attach = args.attach || runtime.block_on(must_attach(reach, &endpoint, args))?;
+    let attach = args.attach || runtime.block_on(must_attach(reach, &endpoint, args, application))?;
     if attach && !args.attach && args.nodes.is_none() {
         let ignored = match ignored_options(args, &run)? {
             names if names.is_empty() => String::new(),
@@ -162,7 +165,7 @@ fn ignored_options(args: &MonitorArgs, run: &RunArgs) -> Result<Vec<String>> {
 ///
 /// Without `-n`, it only watches if the ring has living nodes or belongs to another application. With `-n`, it starts
 /// nodes, and fails if the ring belongs to another application. With `-n 0`, it only watches.
-async fn must_attach(reach: &Reach, endpoint: &Endpoint, args: &MonitorArgs) -> Result<bool> {
+async fn must_attach(reach: &Reach, endpoint: &Endpoint, args: &MonitorArgs, ours: &str) -> Result<bool> {
     let ring = Ring::connect(endpoint.clone(), reach.ring.clone()).await?;
     for warning in ring.server_warnings().await? {
         tracing::warn!("{warning}");
@@ -171,14 +174,14 @@ async fn must_attach(reach: &Reach, endpoint: &Endpoint, args: &MonitorArgs) -> 
     let is_living_node = |member: &MemberView| member.role != Role::Reader && member.state == Health::Alive;
     let is_used = snapshot.members.iter().any(is_living_node);
     let application = ring.application().await?;
-    if args.fresh && !is_used && args.nodes != Some(0) && application.as_deref() == Some(demo::APPLICATION) {
+    if args.fresh && !is_used && args.nodes != Some(0) && application.as_deref() == Some(ours) {
         ring.erase().await?;
     }
-    match (args.nodes, application.filter(|application| application != demo::APPLICATION)) {
+    match (args.nodes, application.filter(|application| application != ours)) {
         (None, foreign) => Ok(is_used || foreign.is_some()),
         (Some(0), _) => Ok(true),
         (Some(_), Some(found)) => {
-            let (ring, expected) = (reach.ring.to_string(), demo::APPLICATION.to_owned());
+            let (ring, expected) = (reach.ring.to_string(), ours.to_owned());
             Err(estafeta::Error::Application { ring, found, expected }.into())
         }
         (Some(_), None) => Ok(false),

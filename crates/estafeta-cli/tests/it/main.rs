@@ -14,6 +14,7 @@ mod checkpoint;
 mod children;
 mod clean_temp;
 mod clock_jumps;
+mod commands;
 mod disk_full;
 mod duties;
 mod errors;

@@ -1,0 +1,251 @@
+//! Processes that answer line by line.
+
+use super::*;
+
+/// The beginning of a Python handler: `answer` replies, and `handle` is called for each message.
+const LOOP: &str = r#"
+import json, os, sys, time
+def answer(m, outcome="done", **more):
+    print(json.dumps({"id": m["id"], "outcome": outcome, **more}), flush=True)
+def main(handle):
+    for line in sys.stdin:
+        handle(json.loads(line))
+"#;
+
+fn handler(shop: &Workshop, text: &str) -> String {
+    shop.python("lines", &format!("{LOOP}{text}"))
+}
+
+#[test]
+fn each_outcome_and_each_misdeed_has_its_documented_meaning() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    let command = handler(
+        &shop,
+        r#"
+def handle(m):
+    body = m["body"]
+    if body == "chatty":
+        print("a line of log output")
+        print('{"id": 999999, "outcome": "fail", "reason": "a foreign id"}')
+        print('{"no": "id"}')
+        print('[1, 2]', '{broken', sep="\n")
+        answer(m)
+        answer(m, "fail", reason="a second reply")
+    elif body == "snooze" and m["carry"] is None:
+        answer(m, "snooze", after="1ms", carry="page 2")
+    elif body == "retry":
+        answer(m, "retry", reason="503", after=0.001)
+    elif body == "fail":
+        answer(m, "fail", reason="no such user")
+    elif body == "unknown":
+        answer(m, "finished")
+    elif body == "empty":
+        print(json.dumps({"id": m["id"]}), flush=True)
+    elif body == "effects":
+        answer(m, effects=[{"add": "sold", "n": 2}], result={"ok": True})
+    else:
+        answer(m)
+main(handle)
+"#,
+    );
+    let node = ring.node(&["--handle-lines", &command, "--retry", "2,1ms", "--journal"]);
+    ring.submit(&["chatty", "snooze", "retry", "fail", "unknown", "empty", "effects", "done"]);
+    let status = ring
+        .eventually(SOON, "all have an outcome", |status| status["done"] == 4 && status["errorsKept"] == 4);
+    assert_eq!((&status["retries"], &status["snoozes"]), (&3.into(), &1.into()), "{status}");
+    let unknown = "reply: expected the outcome done, retry, snooze or fail, got";
+    let expected = [
+        (3, "503".to_owned()),
+        (4, "no such user".to_owned()),
+        (5, format!("{unknown} 'finished'")),
+        (6, format!("{unknown} ''")),
+    ];
+    assert_eq!(ring.failed(), expected);
+    let result: Value = serde_json::from_str(&ring.success(&["results", "7", "--json"])).unwrap();
+    assert_eq!(result["value"], r#"{"ok":true}"#, "{result}");
+    let log = node.stderr_lines();
+    for line in ["a line of log output", "[1, 2]", "{broken", r#"{"no": "id"}"#] {
+        assert!(log.iter().any(|logged| logged == line), "{log:?}");
+    }
+    assert!(
+        log.iter().any(|line| line.contains("a foreign id"))
+            && log.iter().any(|line| line.contains("a second reply"))
+    );
+    ring.assert_each_once(8);
+}
+
+#[test]
+fn a_body_that_is_no_text_arrives_as_base64() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    let command = handler(
+        &shop,
+        r#"
+import base64
+main(lambda m: answer(m, resultBase64=base64.b64encode(base64.b64decode(m["bodyBase64"])[::-1]).decode()))
+"#,
+    );
+    let _node = ring.node(&["--handle-lines", &command]);
+    let (publisher, mut stdin) = ring.start_fed(&["publish", "-"]);
+    stdin.write_all(b"\x00\xff").unwrap();
+    drop(stdin);
+    assert!(publisher.output(SOON).status.success());
+    ring.eventually(SOON, "it is done", |status| status["done"] == 1);
+    let result: Value = serde_json::from_str(&ring.success(&["results", "1", "--json"])).unwrap();
+    assert_eq!(result["valueBase64"], "/wA=", "{result}");
+}
+
+#[test]
+fn of_several_messages_in_hand_only_the_one_that_crashes_its_process_has_deaths() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    // Answers nothing until it has four messages in hand, or one that came alone.
+    let command = handler(
+        &shop,
+        r#"
+import select
+held = []
+def handle(m):
+    held.append(m)
+    with open("$DIR/seen", "a") as seen: print(m["body"], len(held), file=seen)
+    waits = select.select([sys.stdin.buffer.raw], [], [], 0.2)[0]
+    if len(held) < 4 and waits and not alone: return
+    if any(m["body"] == "poison" for m in held): os.kill(os.getpid(), 11)
+    while held: answer(held.pop())
+alone = os.path.exists("$DIR/crashed")
+with open("$DIR/starts", "a") as starts: print(os.getpid(), file=starts)
+if os.path.exists("$DIR/warm"):
+    open("$DIR/crashed", "w")
+    main(handle)
+else:
+    # The first message shows that the command works.
+    answer(json.loads(sys.stdin.readline()))
+    open("$DIR/warm", "w")
+    sys.exit(0)
+"#
+        .replace("sys.stdin.buffer.raw", "sys.stdin")
+        .as_str(),
+    );
+    let _node =
+        ring.node(&["--handle-lines", &command, "--in-hand", "4", "--max-deaths", "2", "--retry", "3,1ms"]);
+    ring.submit(&["warm"]);
+    ring.eventually(SOON, "the first is done", |status| status["done"] == 1);
+    ring.submit(&["a", "b", "poison", "c"]);
+    let status = ring
+        .eventually(SOON, "all have an outcome", |status| status["done"] == 4 && status["errorsKept"] == 1);
+    let failed = ring.failed();
+    assert_eq!(failed.len(), 1, "{status}");
+    assert!(failed[0].0 == 4 && failed[0].1.contains("SIGSEGV"), "{failed:?}");
+    // Nothing but the poison counts as failed or dead.
+    let retries = status["retries"].as_u64().unwrap();
+    assert!((1..=2).contains(&retries), "{status}");
+}
+
+#[test]
+fn a_command_that_always_exits_at_once_harms_no_message() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    let command = shop.sh("lines", "echo $$ >> $DIR/starts; echo broken >&2; exit 3");
+    let node = ring.node(&["--handle-lines", &command, "--retry", "1", "--max-deaths", "1", "--json"]);
+    ring.submit(&["x", "y"]);
+    shop.pids("starts", 4);
+    eventually(SOON, "a report", || has_report(&node, "handlerBroken").then_some(()));
+    let status = ring.status();
+    assert_eq!(
+        (&status["errorsKept"], &status["retries"], &status["done"]),
+        (&0.into(), &0.into(), &0.into()),
+        "{status}"
+    );
+    handler(&shop, "main(answer)");
+    ring.eventually(SOON, "both are done", |status| status["done"] == 2);
+}
+
+#[test]
+fn a_process_that_hangs_is_ended_and_the_others_in_its_hand_are_done() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    let command = handler(
+        &shop,
+        r#"
+import threading
+def handle(m):
+    if m["body"] == "hang": return
+    threading.Timer(0.0 if m["attempt"] > 1 or os.path.exists("$DIR/hung") else 3600, answer, [m]).start()
+with open("$DIR/pids", "a") as pids: print(os.getpid(), file=pids)
+if os.path.exists("$DIR/first"): open("$DIR/hung", "w")
+open("$DIR/first", "w")
+main(handle)
+"#,
+    );
+    let args = ["--handle-lines", &command, "--in-hand", "3", "--time-limit", "1s", "--retry", "1"];
+    let _node = ring.node(&args);
+    let first = shop.pids("pids", 1)[0];
+    ring.submit(&["hang"]);
+    let status = ring.eventually(SOON, "it has an outcome", |status| status["errorsKept"] == 1);
+    assert_eq!(
+        ring.failed(),
+        [(1, "the command took longer than its time limit of 1s".to_owned())],
+        "{status}"
+    );
+    assert!(!is_alive(first));
+    ring.submit(&["a", "b"]);
+    ring.eventually(SOON, "the others are done", |status| status["done"] == 2);
+}
+
+#[test]
+fn a_process_that_ends_in_the_middle_of_a_reply_has_not_replied() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    let command = handler(
+        &shop,
+        r#"
+def handle(m):
+    if m["body"] == "half":
+        sys.stdout.write('{"id": %d, "outcome": "do' % m["id"])
+        sys.stdout.flush()
+        os._exit(0)
+    answer(m)
+main(handle)
+"#,
+    );
+    let _node = ring.node(&["--handle-lines", &command, "--retry", "1"]);
+    ring.submit(&["good", "half", "good"]);
+    ring.eventually(SOON, "all have an outcome", |status| status["done"] == 2 && status["errorsKept"] == 1);
+    assert_eq!(ring.failed(), [(2, "the command ended with exit code 0 and without a reply".to_owned())]);
+}
+
+#[test]
+fn a_process_that_closes_its_stdin_or_prints_an_endless_line_is_replaced() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    let command = handler(
+        &shop,
+        r#"
+def handle(m):
+    if m["body"] == "endless":
+        for _ in range(100): sys.stdout.write("x" * 1000000)
+        print(flush=True)
+    answer(m)
+    if m["body"] == "close":
+        os.close(0)
+        time.sleep(3600)
+main(handle)
+"#,
+    );
+    let node = ring.node(&["--handle-lines", &command]);
+    ring.submit(&["close", "a", "b", "endless", "c"]);
+    ring.eventually(SOON, "all are done", |status| status["done"] == 5);
+    assert!(memory(&node) < 200, "{} MiB", memory(&node));
+}
+
+#[test]
+fn a_node_that_stops_lets_its_processes_finish() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    let command = handler(
+        &shop,
+        r#"
+main(answer)
+open("$DIR/finished", "w")
+"#,
+    );
+    let node = ring.node(&["--handle-lines", &command, "--concurrency", "2"]);
+    ring.submit(&["x"]);
+    ring.eventually(SOON, "it is done", |status| status["done"] == 1);
+    node.signal(Signal::SIGTERM);
+    assert!(node.wait(SOON).success());
+    assert!(shop.path("finished").exists(), "it saw the end of its input");
+}

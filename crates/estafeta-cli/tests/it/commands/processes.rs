@@ -1,0 +1,82 @@
+//! No process of a command outlives its node.
+
+use super::*;
+
+/// A handler that becomes a tree of processes: itself, a child, a grandchild in a session of its own, and a child with an
+/// empty environment. Each writes its id.
+const TREE: &str = r#"
+echo $$ >> $DIR/pids
+sh -c 'echo $$ >> $DIR/pids; setsid sh -c "echo \$\$ >> $DIR/pids; while :; do sleep 0.05; done" & while :; do sleep 0.05; done' &
+env -i /bin/sh -c 'echo $$ >> $DIR/pids; while :; do sleep 0.05; done' &
+[ "$ESTAFETA_MESSAGE_DELIVERY" = 1 ] || { echo "$ESTAFETA_MESSAGE_DELIVERY" > $DIR/again; exit 0; }
+while :; do sleep 0.05; done"#;
+
+#[test]
+fn the_whole_tree_of_a_command_ends_with_a_killed_node_and_its_message_comes_again_once() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    let handler = shop.sh("handle", TREE);
+    let args = ["--handle", &handler, "--journal"];
+    let first = ring.node(&args);
+    ring.submit(&["x"]);
+    let tree = shop.pids("pids", 4);
+    let second = ring.node(&args);
+    first.kill();
+    await_end(&tree);
+    let status = ring.eventually(SOON, "it is done", |status| status["done"] == 1);
+    assert_eq!((&status["returned"], &status["retries"]), (&1.into(), &0.into()), "{status}");
+    assert_eq!(shop.lines("again"), ["2"]);
+    ring.assert_each_once(1);
+    second.signal(Signal::SIGTERM);
+    assert!(second.wait(SOON).success());
+    // What the second tree has left of itself is gone, too.
+    await_end(&shop.pids("pids", 5));
+}
+
+#[test]
+fn a_guard_that_is_killed_is_replaced_and_knows_the_commands_that_run() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    let handler = shop.sh(
+        "handle",
+        r#"read -r word; echo $$ >> $DIR/$word; [ "$word" = quick ] || while :; do sleep 0.05; done"#,
+    );
+    let node = ring.node(&["--handle", &handler, "--concurrency", "2"]);
+    ring.submit(&["slow"]);
+    let slow = shop.pids("slow", 1);
+    let guards = || {
+        let children = format!("/proc/{0}/task/{0}/children", node.pid());
+        let children = std::fs::read_to_string(children).unwrap_or_default();
+        let name = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let mut all: Vec<u32> = children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
+        // The guard may have been started by another thread.
+        for task in std::fs::read_dir(format!("/proc/{}/task", node.pid())).unwrap().flatten() {
+            let more = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            all.extend(more.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        }
+        all.sort_unstable();
+        all.dedup();
+        all.into_iter()
+            .filter(|pid| name(pid).trim() == "command-guard" && is_alive(*pid))
+            .collect::<Vec<_>>()
+    };
+    let guard = eventually(SOON, "a guard", || guards().first().copied());
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(guard as i32), nix::sys::signal::Signal::SIGKILL)
+        .unwrap();
+    await_end(&[guard]);
+    ring.submit(&["quick"]);
+    ring.eventually(SOON, "the quick one is done", |status| status["done"] == 1);
+    eventually(SOON, "another guard", || guards().first().copied().filter(|other| *other != guard));
+    node.kill();
+    await_end(&slow);
+}
+
+#[test]
+fn what_a_command_leaves_in_its_group_ends_with_it() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    let handler = shop.sh("handle", "sh -c 'echo $$ >> $DIR/pids; while :; do sleep 0.05; done' & exit 0");
+    let _node = ring.node(&["--handle", &handler]);
+    ring.submit(&["x"]);
+    ring.eventually(SOON, "it is done", |status| status["done"] == 1);
+    // The child may have been killed before it could write its id.
+    let pids: Vec<u32> = shop.lines("pids").iter().filter_map(|line| line.parse().ok()).collect();
+    await_end(&pids);
+}
