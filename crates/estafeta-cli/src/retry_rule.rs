@@ -14,8 +14,8 @@ use crate::duration::HumanDuration;
 #[serde(into = "String", try_from = "RetryRuleText")]
 pub struct RetryRule {
     attempts: u32,
-    first: HumanDuration,
-    longest: HumanDuration,
+    first: Option<HumanDuration>,
+    longest: Option<HumanDuration>,
 }
 
 /// A file may have a number in place of a text.
@@ -26,10 +26,12 @@ enum RetryRuleText {
     Text(String),
 }
 
+const FIRST: HumanDuration = HumanDuration(Duration::from_secs(1));
+const LONGEST: HumanDuration = HumanDuration(Duration::from_secs(3600));
+
 impl Default for RetryRule {
     fn default() -> Self {
-        let (first, longest) = (Duration::from_secs(1), Duration::from_secs(3600));
-        Self { attempts: 8, first: HumanDuration(first), longest: HumanDuration(longest) }
+        Self { attempts: 8, first: Some(FIRST), longest: Some(LONGEST) }
     }
 }
 
@@ -39,7 +41,9 @@ impl RetryRule {
     }
 
     pub fn retry(self) -> Retry {
-        Retry::exponential(self.first.0).attempts(self.attempts).longest(self.longest.0)
+        let first = self.first.unwrap_or(FIRST);
+        let longest = self.longest.unwrap_or(LONGEST.max(first));
+        Retry::exponential(first.0).attempts(self.attempts).longest(longest.0)
     }
 }
 
@@ -47,23 +51,17 @@ impl FromStr for RetryRule {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut rule = Self::default();
         let mut parts = text.split(',').map(str::trim);
         let attempts = parts.next().and_then(|part| part.parse().ok()).filter(|attempts| *attempts > 0);
-        rule.attempts = attempts.ok_or("expected a number of attempts, such as 5 or 5,10s,1h")?;
-        if let Some(first) = parts.next() {
-            rule.first = first.parse()?;
-            rule.longest = rule.longest.max(rule.first);
-        }
-        if let Some(longest) = parts.next() {
-            rule.longest = longest.parse()?;
-        }
-        match parts.next() {
-            Some(_) => Err("expected at most three values, such as 5,10s,1h".to_owned()),
-            None if rule.longest < rule.first => {
+        let attempts = attempts.ok_or("expected a number of attempts, such as 5 or 5,10s,1h")?;
+        let mut next = || parts.next().map(str::parse::<HumanDuration>).transpose();
+        let (first, longest) = (next()?, next()?);
+        match (parts.next(), first, longest) {
+            (Some(_), ..) => Err("expected at most three values, such as 5,10s,1h".to_owned()),
+            (None, Some(first), Some(longest)) if longest < first => {
                 Err("expected a longest wait that is not below the first".to_owned())
             }
-            None => Ok(rule),
+            _ => Ok(Self { attempts, first, longest }),
         }
     }
 }
@@ -81,7 +79,8 @@ impl TryFrom<RetryRuleText> for RetryRule {
 
 impl fmt::Display for RetryRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{},{},{}", self.attempts, self.first, self.longest)
+        write!(f, "{}", self.attempts)?;
+        [self.first, self.longest].into_iter().flatten().try_for_each(|wait| write!(f, ",{wait}"))
     }
 }
 
@@ -97,11 +96,12 @@ mod tests {
 
     #[test]
     fn a_rule_has_one_to_three_values_and_the_others_are_defaults() {
-        let read = |text: &str| text.parse::<RetryRule>().map(|rule| rule.to_string());
-        assert_eq!(read("8").unwrap(), RetryRule::default().to_string());
-        assert_eq!(read("5,10s").unwrap(), "5,10s,1h");
-        assert_eq!(read("5, 2h").unwrap(), "5,2h,2h");
-        assert_eq!(read("1,10s,1m").unwrap(), "1,10s,1m");
+        let read = |text: &str| text.parse::<RetryRule>();
+        let retry = |text: &str| read(text).unwrap().retry();
+        assert_eq!(retry("8"), RetryRule::default().retry());
+        assert_eq!(retry("5,10s"), retry("5,10s,1h"));
+        assert_eq!(retry("5, 2h"), retry("5,2h,2h"));
+        assert_eq!(read("1,10s,1m").unwrap().to_string(), "1,10s,1m");
         for bad in ["", "0", "x", "5,", "5,x", "5,10s,1s", "5,1s,2s,3s", "-1"] {
             assert!(read(bad).is_err(), "{bad}");
         }
