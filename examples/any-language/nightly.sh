@@ -3,8 +3,8 @@
 #
 #     estafeta run --ring reports --generate 'sh nightly.sh' --cron '30 2 * * *' --tz Europe/Berlin --handle cat
 #
-# The node publishes nothing unless the script exits with code 0. Then all lines, the checkpoint and the tick go to Redis
-# in one step. So a script that fails halfway leaves nothing behind, and runs again.
+# The node publishes nothing unless the script exits with code 0. Then all lines, the checkpoint and the tick go to
+# Redis in one step. So a script that fails halfway leaves nothing behind, and runs again.
 set -eu
 
 # Stdin is the last checkpoint: what an earlier run wrote to descriptor 3. The first time it is empty.

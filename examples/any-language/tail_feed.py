@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Publishes each line of a growing file exactly once, on whichever node is elected.
 
-    estafeta run --ring log --feed 'python3 tail_feed.py access.log' --handle 'sh -c "cat >> seen.txt; echo >> seen.txt"'
+    estafeta run --ring log --feed 'python3 tail_feed.py access.log' --handle 'sh -c "cat >> seen; echo >> seen"'
 
-The checkpoint is a place in the file, in bytes: everything before it is in Redis, and nothing after it. All nodes that may
-be elected must see the same file.
+The checkpoint is a place in the file, in bytes: everything before it is in Redis, and nothing after it. All nodes that
+may be elected must see the same file.
 """
 
 import base64

@@ -25,7 +25,7 @@ def handle(message):
     if receiver == "flaky@example.com" and message["attempt"] == 1:
         # Something went wrong: one attempt is used up, and the next one comes later.
         return {"outcome": "retry", "after": "100ms", "reason": "the mail server answered 503"}
-    # `name` is the same in each attempt. Give it to the mail server as the Message-ID, so that nobody gets a mail twice.
+    # `name` is the same in each attempt. As the Message-ID of the mail, it keeps anybody from getting the mail twice.
     print(f"{message['name']}: a mail to {receiver}", file=sys.stderr)
     return {"outcome": "done", "result": f"sent to {receiver}"}
 
