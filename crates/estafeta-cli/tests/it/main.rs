@@ -4,6 +4,7 @@
 
 mod support;
 
+mod any_language;
 mod bad_input;
 mod bad_lines;
 mod bad_redis;
