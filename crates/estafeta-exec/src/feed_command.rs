@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use estafeta::{Batch, Failure, Feed, Headers, RingName};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ use crate::output::Relay;
 use crate::process::{Ended, PATIENCE, Pipes, Process, Spawner};
 use crate::reply::quoted;
 
-/// How long a write to the feed may take.
+/// How long the first write to the feed may take.
 const WRITING: Duration = Duration::from_secs(10);
 
 /// A command that is a feed.
@@ -48,7 +48,13 @@ struct FeedRun {
     stdout: Receiver,
     stderr: JoinHandle<Vec<u8>>,
     incoming: BytesMut,
+    /// How much of `incoming` has no line end.
+    scanned: usize,
+    /// The rest of a line that the process has not taken yet.
+    outgoing: BytesMut,
     is_over: bool,
+    /// Why the process failed, if what it had printed goes to Redis first.
+    failure: Option<Failure>,
 }
 
 /// A line of a feed with checkpoints: a message, or a checkpoint.
@@ -78,9 +84,20 @@ impl FeedCommand {
     }
 
     async fn read(run: &mut FeedRun, has_checkpoints: bool) -> Result<Batch<Bytes, Bytes>, Failure> {
+        if let Some(failure) = run.failure.take() {
+            return Err(failure);
+        }
         let (mut batch, mut count, mut bytes) = (Batch::empty(), 0, 0);
         loop {
-            let line = match run.line(has_checkpoints || count == 0).await? {
+            let line = match run.line(has_checkpoints || count == 0).await {
+                // The whole lines of a plain feed count, however it ends.
+                Err(failure) if count > 0 && !has_checkpoints => {
+                    run.failure = Some(failure);
+                    return Ok(batch);
+                }
+                line => line?,
+            };
+            let line = match line {
                 NextLine::Line(line) => line,
                 // A plain feed publishes what has come so far.
                 NextLine::NoneYet => return Ok(batch),
@@ -109,10 +126,10 @@ impl FeedCommand {
             };
             count += 1;
             bytes += body.len();
-            if has_checkpoints && count > Batch::MAX_MESSAGES {
-                let most = Batch::MAX_MESSAGES;
+            if has_checkpoints && (count > Batch::MAX_MESSAGES || bytes > Batch::MAX_BYTES) {
+                let (messages, bytes) = (Batch::MAX_MESSAGES, Batch::MAX_BYTES);
                 return Err(Failure::new(format_args!(
-                    "batch: expected a checkpoint after at most {most} messages"
+                    "batch: expected a checkpoint after at most {messages} messages and {bytes} bytes, got none"
                 )));
             }
             batch = batch.with_message(body, headers);
@@ -134,11 +151,14 @@ impl FeedRun {
     /// The next line without its line end. Waits for it only if `waits`.
     async fn line(&mut self, waits: bool) -> Result<NextLine, Failure> {
         loop {
-            if let Some(end) = self.incoming.iter().position(|byte| *byte == b'\n') {
+            let end = self.incoming[self.scanned..].iter().position(|byte| *byte == b'\n');
+            if let Some(end) = end.map(|end| self.scanned + end) {
+                self.scanned = 0;
                 let line = self.incoming.split_to(end + 1).freeze();
                 let end = if line[..end].ends_with(b"\r") { end - 1 } else { end };
                 return Ok(NextLine::Line(line.slice(..end)));
             }
+            self.scanned = self.incoming.len();
             if self.is_over {
                 return Ok(NextLine::End);
             }
@@ -179,12 +199,26 @@ impl FeedRun {
         Err(Failure::new(format!("the feed ended with {ended}: {}", text.trim_end()).trim_end_matches(": ")))
     }
 
+    /// Writes the first line, which the process waits for.
     async fn write(&mut self, line: &Value) -> Result<(), Failure> {
         let line = format!("{line}\n");
         match tokio::time::timeout(WRITING, self.stdin.write_all(line.as_bytes())).await {
-            // A feed need not read what it gets. If it has ended, the next read knows why.
+            // If the process has ended, the next read knows why.
             Ok(_) => Ok(()),
             Err(_) => Err(Failure::new("the feed does not read its stdin")),
+        }
+    }
+
+    /// Writes a line, unless the process does not read. A later line says more than this one.
+    fn notify(&mut self, line: &Value) {
+        if self.outgoing.is_empty() {
+            self.outgoing.extend_from_slice(format!("{line}\n").as_bytes());
+        }
+        while !self.outgoing.is_empty() {
+            match self.stdin.try_write(&self.outgoing) {
+                Ok(count) => self.outgoing.advance(count),
+                Err(_) => return,
+            }
         }
     }
 }
@@ -209,7 +243,17 @@ impl Feed for FeedCommand {
         })?;
         let Pipes { stdin, stdout, stderr, reply: _ } = pipes;
         let stderr = tokio::spawn(self.relay.clone().all(stderr));
-        let mut run = FeedRun { process, stdin, stdout, stderr, incoming: BytesMut::new(), is_over: false };
+        let mut run = FeedRun {
+            process,
+            stdin,
+            stdout,
+            stderr,
+            incoming: BytesMut::new(),
+            scanned: 0,
+            outgoing: BytesMut::new(),
+            is_over: false,
+            failure: None,
+        };
         if self.has_checkpoints {
             run.write(&json!({ "checkpoint": from })).await?;
         }
@@ -228,9 +272,10 @@ impl Feed for FeedCommand {
     async fn published(&mut self, checkpoint: &Bytes) -> Result<(), Failure> {
         let Ok(checkpoint) = serde_json::from_slice::<Value>(checkpoint) else { return Ok(()) };
         match &mut self.run {
-            Some(run) if !run.is_over => run.write(&json!({ "published": checkpoint })).await,
-            _ => Ok(()),
+            Some(run) if !run.is_over => run.notify(&json!({ "published": checkpoint })),
+            _ => {}
         }
+        Ok(())
     }
 
     async fn close(&mut self) {

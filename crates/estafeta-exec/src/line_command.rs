@@ -7,20 +7,19 @@
 //! such as a forgotten `print`, goes to stderr.
 //!
 //! **When a process ends** with one message in hand, it is the fault of that message: a death, or a failure if the process
-//! exited with code 0. With several in hand, nobody knows whose fault it was. They stay in hand. The next process gets
-//! them one at a time, and each is alone with it until it has its answer.
+//! exited with code 0. If the process has not read the message yet, it cannot be its fault, and the next process gets it.
+//! With several in hand, nobody knows whose fault it was. They go back to the queue, and count nothing. When they come
+//! again, they are *suspects*: each is alone with its process until it has its answer.
 //!
 //! **A process that lives under a second without a reply** is started again after 0.1 to 30 s. Meanwhile its lanes give
-//! their messages back and rest. If no process of this command ever replied, the command itself is broken. That is no
-//! fault of a message, so nothing is counted then.
+//! their messages back and rest.
 //!
-//! **A message over its time limit** has failed. Its process cannot be asked to drop one message, so it is ended, and the
-//! others in hand go to the next process.
+//! **A message over its time limit** has failed. Its process cannot be asked to drop one message, so it is ended. The
+//! others in hand go back to the queue, and count nothing.
 //!
 //! **The end.** The stdin of a process is closed first, so that it can finish. Then it gets SIGTERM, and then SIGKILL.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -88,8 +87,7 @@ struct Common {
     in_hand: usize,
     time_limit: Duration,
     ttl: Duration,
-    /// Whether a process of this command ever replied.
-    has_replied: Arc<AtomicBool>,
+    suspects: Suspects,
     stop: CancellationToken,
 }
 
@@ -117,7 +115,7 @@ impl LineCommand {
             in_hand,
             time_limit,
             ttl: results.unwrap_or(DEFAULT_TTL),
-            has_replied: Arc::default(),
+            suspects: Suspects::default(),
             stop: stop.clone(),
         };
         let mut tasks = JoinSet::new();
@@ -185,14 +183,37 @@ impl Drop for Place<'_> {
     }
 }
 
+/// The ids of messages that were in hand with others when a process ended. All processes of a node share them.
+#[derive(Clone, Debug, Default)]
+struct Suspects(Arc<Mutex<HashSet<u64>>>);
+
+impl Suspects {
+    /// If another node handles them, nobody removes them here. So there is a limit.
+    const MOST: usize = 10_000;
+
+    fn add(&self, ids: impl Iterator<Item = u64>) {
+        let mut all = self.0.lock().expect("no panic while held");
+        if all.len() > Self::MOST {
+            all.clear();
+        }
+        all.extend(ids);
+    }
+
+    fn contains(&self, id: u64) -> bool {
+        self.0.lock().expect("no panic while held").contains(&id)
+    }
+
+    fn remove(&self, id: u64) {
+        self.0.lock().expect("no panic while held").remove(&id);
+    }
+}
+
 /// Owns one process after another.
 struct LineTask {
     common: Common,
     rests: Rests,
     /// Messages that no process has got yet.
     waiting: VecDeque<Request>,
-    /// Messages that were in hand when a process ended, one of several.
-    suspects: VecDeque<Request>,
 }
 
 /// Why a task no longer needs its process.
@@ -207,7 +228,7 @@ enum Reason {
 impl LineTask {
     fn new(common: Common) -> Self {
         let rests = Rests::new(REST[0], REST[1]);
-        Self { common, rests, waiting: VecDeque::new(), suspects: VecDeque::new() }
+        Self { common, rests, waiting: VecDeque::new() }
     }
 
     async fn run(mut self, mut asks: mpsc::UnboundedReceiver<Ask>) {
@@ -256,11 +277,12 @@ impl LineTask {
             "" => format!("the command ended with {ended} and without a reply"),
             text => format!("the command ended with {ended} and without a reply: {text}"),
         };
-        let works = self.common.has_replied.load(Ordering::Relaxed);
         let was_brief = !run.has_replied && run.started.elapsed() < BRIEF && !was_terminated;
         match (left.len(), ended) {
-            _ if self.common.stop.is_cancelled() => self.waiting.extend(left),
-            _ if was_brief && !works => self.waiting.extend(left),
+            // The process did not read the messages, or at least not all of them.
+            _ if self.common.stop.is_cancelled() || !was_terminated && !run.has_read_all() => {
+                self.waiting = left.into_iter().chain(self.waiting.drain(..)).collect();
+            }
             (1, ended) if !was_terminated => {
                 let failure = match ended {
                     Ended::Code(0) => Failure::new(reason.clone()),
@@ -268,7 +290,14 @@ impl LineTask {
                 };
                 left.into_iter().for_each(|request| drop(request.answer.send(Err(failure.clone()))));
             }
-            _ => self.suspects.extend(left),
+            _ => {
+                if !was_terminated {
+                    self.common.suspects.add(left.iter().map(|request| request.id));
+                }
+                let failure =
+                    Failure::broken(Duration::ZERO, "its process ended with several messages in hand");
+                left.into_iter().for_each(|request| drop(request.answer.send(Err(failure.clone()))));
+            }
         }
         if was_brief {
             let rest = self.rests.next(Instant::now());
@@ -297,7 +326,7 @@ impl LineTask {
     }
 
     fn answer_all(&mut self, failure: &Failure) {
-        for request in self.waiting.drain(..).chain(self.suspects.drain(..)) {
+        for request in self.waiting.drain(..) {
             let _ = request.answer.send(Err(failure.clone()));
         }
     }
@@ -319,10 +348,10 @@ struct ProcessRun {
     /// The rest of a line that was too long follows.
     skips: bool,
     in_hand: HashMap<u64, Request>,
-    /// The message in hand is alone with the process.
+    /// The message in hand is a suspect, and alone with the process.
     is_alone: bool,
     has_replied: bool,
-    works: Arc<AtomicBool>,
+    suspects: Suspects,
 }
 
 impl ProcessRun {
@@ -342,7 +371,7 @@ impl ProcessRun {
             in_hand: HashMap::new(),
             is_alone: false,
             has_replied: false,
-            works: Arc::clone(&common.has_replied),
+            suspects: common.suspects.clone(),
         }
     }
 
@@ -366,8 +395,11 @@ impl ProcessRun {
                     Some(Ask::Handle(request)) => {
                         task.waiting.push_back(request);
                         // Lines that wait already go along in the same write.
-                        while let Ok(Ask::Handle(request)) = asks.try_recv() {
-                            task.waiting.push_back(request);
+                        while let Ok(ask) = asks.try_recv() {
+                            match ask {
+                                Ask::Handle(request) => task.waiting.push_back(request),
+                                Ask::Abandon => return Reason::Terminate,
+                            }
                         }
                     }
                     Some(Ask::Abandon) => return Reason::Terminate,
@@ -391,21 +423,16 @@ impl ProcessRun {
     /// Passes on as many messages as the process may have in hand.
     fn send(&mut self, task: &mut LineTask) {
         self.is_alone &= !self.in_hand.is_empty();
-        loop {
-            let next = match (self.in_hand.len(), task.suspects.pop_front()) {
-                (0, Some(suspect)) => {
-                    self.is_alone = true;
-                    suspect
-                }
-                (_, Some(suspect)) => return task.suspects.push_front(suspect),
-                (count, None) if count < task.common.in_hand && !self.is_alone => {
-                    let Some(request) = task.waiting.pop_front() else { return };
-                    request
-                }
-                _ => return,
-            };
+        while self.in_hand.len() < task.common.in_hand && !self.is_alone {
+            let Some(next) = task.waiting.pop_front() else { return };
             if next.answer.is_closed() {
                 continue;
+            }
+            if task.common.suspects.contains(next.id) {
+                if !self.in_hand.is_empty() {
+                    return task.waiting.push_front(next);
+                }
+                self.is_alone = true;
             }
             if let Some(other) = self.in_hand.get(&next.id) {
                 // Only a foreign client can make two messages with one id. A reply could mean either.
@@ -460,8 +487,8 @@ impl ProcessRun {
             None => self.relay.line(line),
             Some(request) => {
                 self.has_replied = true;
-                if !self.works.load(Ordering::Relaxed) {
-                    self.works.store(true, Ordering::Relaxed);
+                if self.is_alone {
+                    self.suspects.remove(request.id);
                 }
                 let answer = Reply::parse(line).and_then(|reply| reply.answer(self.ttl));
                 let _ = request.answer.send(answer);
@@ -487,6 +514,12 @@ impl ProcessRun {
             Ok(ended) => ended,
             Err(_) => self.process.terminate(PATIENCE).await,
         }
+    }
+
+    /// Whether the process has read all messages that it had in hand.
+    fn has_read_all(&self) -> bool {
+        let unread = self.stdin.as_ref().map_or(Ok(0), rustix::io::ioctl_fionread);
+        self.outgoing.is_empty() && unread.is_ok_and(|count| count == 0)
     }
 
     /// Reads what the process wrote before it exited. Returns the end of its stderr.

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use crate::command_line::CommandLine;
 use crate::guard::Guard;
-use crate::output::{Relay, read_bounded};
+use crate::output::{Kept, Relay};
 use crate::process::{Ended, PATIENCE, Pipes, Spawner};
 use crate::reply::{DEFAULT_TTL, Reply};
 use crate::rests::Rests;
@@ -132,16 +132,16 @@ impl MessageCommand {
     }
 }
 
-/// The tasks that serve the pipes of a process.
+/// The tasks that serve the pipes of a process, and what they have read.
 struct Outputs {
     stdin: JoinHandle<()>,
-    stdout: JoinHandle<(Vec<u8>, bool)>,
-    stderr: JoinHandle<Vec<u8>>,
-    reply: JoinHandle<(Vec<u8>, bool)>,
+    readers: [JoinHandle<()>; 3],
+    stdout: Kept,
+    stderr: Kept,
+    reply: Kept,
 }
 
 /// What a process has written.
-#[derive(Default)]
 struct Output {
     /// The result, and whether it was too long.
     stdout: (Vec<u8>, bool),
@@ -153,45 +153,46 @@ struct Output {
 impl Outputs {
     fn read(pipes: Pipes, body: &Bytes, command: &MessageCommand) -> Self {
         let Pipes { mut stdin, stdout, stderr, reply } = pipes;
-        let (body, relay, keeps) = (body.clone(), command.relay.clone(), command.results.is_some());
+        let (body, relay) = (body.clone(), command.relay.clone());
+        let (kept_stdout, kept_stderr, kept_reply) = (Kept::default(), Kept::default(), Kept::default());
+        let keeps = command.results.is_some().then(|| kept_stdout.clone());
+        let log = relay.clone();
+        let stdout = async move {
+            match keeps {
+                Some(kept) => kept.read(stdout, MOST_BYTES).await,
+                None => drop(log.all(stdout).await),
+            }
+        };
         Self {
             stdin: tokio::spawn(async move {
                 // A command need not read its body.
                 let _ = stdin.write_all(&body).await;
             }),
-            stdout: tokio::spawn(async move {
-                match keeps {
-                    true => read_bounded(stdout, MOST_BYTES).await,
-                    false => {
-                        relay.all(stdout).await;
-                        Default::default()
-                    }
-                }
-            }),
-            stderr: tokio::spawn(command.relay.clone().all(stderr)),
-            reply: tokio::spawn(read_bounded(reply, MOST_BYTES)),
+            readers: [
+                tokio::spawn(stdout),
+                tokio::spawn(kept_stderr.clone().relay(stderr, relay)),
+                tokio::spawn(kept_reply.clone().read(reply, MOST_BYTES)),
+            ],
+            stdout: kept_stdout,
+            stderr: kept_stderr,
+            reply: kept_reply,
         }
     }
 
-    /// What the process has written, after it has exited.
+    /// What the process has written, after it has exited. A process that left its group may hold the outputs open. What
+    /// it writes from now on does not count.
     async fn end(mut self) -> Output {
         let until = tokio::time::Instant::now() + LINGERING;
-        let mut output = Output::default();
-        let _ = tokio::time::timeout_at(until, async {
-            output.reply = (&mut self.reply).await.unwrap_or_default();
-            output.stdout = (&mut self.stdout).await.unwrap_or_default();
-            output.stderr = (&mut self.stderr).await.unwrap_or_default();
-        })
-        .await;
-        output
+        for reader in &mut self.readers {
+            let _ = tokio::time::timeout_at(until, reader).await;
+        }
+        Output { stdout: self.stdout.take(), reply: self.reply.take(), stderr: self.stderr.take().0 }
     }
 }
 
 impl Drop for Outputs {
     fn drop(&mut self) {
         self.stdin.abort();
-        self.stdout.abort();
-        self.stderr.abort();
-        self.reply.abort();
+        self.readers.iter().for_each(JoinHandle::abort);
     }
 }

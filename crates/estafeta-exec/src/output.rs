@@ -1,6 +1,6 @@
 //! What a command writes: relayed line by line to this process' stderr, and kept as far as it is needed.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use estafeta_lab::printer::Printer;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
@@ -45,16 +45,49 @@ impl Relay {
 
     /// Relays all lines to the end. Returns the last ones, for a reason.
     pub(crate) async fn all(self, from: impl AsyncRead + Unpin) -> Vec<u8> {
-        let (mut lines, mut line, mut tail) = (BufReader::new(from), Vec::new(), Vec::new());
+        let mut tail = Vec::new();
+        self.each(from, |line| keep_tail(&mut tail, line)).await;
+        tail
+    }
+
+    async fn each(&self, from: impl AsyncRead + Unpin, mut also: impl FnMut(&[u8])) {
+        let (mut lines, mut line) = (BufReader::new(from), Vec::new());
         loop {
             line.clear();
             match (&mut lines).take(LONGEST_LINE as u64).read_until(b'\n', &mut line).await {
-                Ok(0) | Err(_) => return tail,
+                Ok(0) | Err(_) => return,
                 Ok(_) => {}
             }
-            keep_tail(&mut tail, &line);
+            also(&line);
             self.line(&line);
         }
+    }
+}
+
+/// What was read so far, for a reader that may not come to its end.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kept(Arc<Mutex<(Vec<u8>, bool)>>);
+
+impl Kept {
+    /// The bytes, and whether there were more than could be kept.
+    pub fn take(&self) -> (Vec<u8>, bool) {
+        std::mem::take(&mut *self.0.lock().expect("no panic while held"))
+    }
+
+    /// Reads to the end, and keeps at most `most` bytes.
+    pub async fn read(self, mut from: impl AsyncRead + Unpin, most: usize) {
+        let mut bytes = [0; 8 * 1024];
+        while let Ok(count @ 1..) = from.read(&mut bytes).await {
+            let mut kept = self.0.lock().expect("no panic while held");
+            let room = (most - kept.0.len()).min(count);
+            kept.0.extend_from_slice(&bytes[..room]);
+            kept.1 |= room < count;
+        }
+    }
+
+    /// Relays all lines to the end, and keeps the last ones.
+    pub async fn relay(self, from: impl AsyncRead + Unpin, relay: Relay) {
+        relay.each(from, |line| keep_tail(&mut self.0.lock().expect("no panic while held").0, line)).await;
     }
 }
 
@@ -68,11 +101,9 @@ pub(crate) fn keep_tail(tail: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Reads to the end, and keeps at most `most` bytes. Returns them, and whether there were more.
 pub(crate) async fn read_bounded(from: impl AsyncRead + Unpin, most: usize) -> (Vec<u8>, bool) {
-    let (mut from, mut kept) = (from, Vec::new());
-    let _ = (&mut from).take(most as u64).read_to_end(&mut kept).await;
-    let rest = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
-    let has_more = rest.is_ok_and(|count| count > 0);
-    (kept, has_more)
+    let kept = Kept::default();
+    kept.clone().read(from, most).await;
+    kept.take()
 }
 
 #[cfg(test)]

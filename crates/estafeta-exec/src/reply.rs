@@ -169,7 +169,7 @@ pub(crate) fn quoted(bytes: &[u8]) -> String {
     const SHOWN: usize = 100;
     let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]);
     let dots = if bytes.len() > SHOWN { "..." } else { "" };
-    format!("'{}{dots}'", shown.escape_debug())
+    format!("'{shown}{dots}'")
 }
 
 #[cfg(test)]
@@ -246,11 +246,8 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_quotes_only_the_beginning_and_no_control_characters() {
+    fn a_reason_quotes_only_the_beginning() {
         let reason = answer(&format!("\u{1b}[2J{}", "x".repeat(5000))).unwrap_err().reason().to_owned();
-        assert!(
-            reason.len() < 400 && reason.contains("\\u{1b}[2Jxxx") && reason.ends_with("...'"),
-            "{reason}"
-        );
+        assert!(reason.len() < 400 && reason.ends_with("xxx...'"), "{reason}");
     }
 }

@@ -79,10 +79,15 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Start a node of the demo: it generates or handles random messages, as elected
+    /// Start a node: of the demo, or with commands of yours that handle messages or make them
+    ///
+    /// Without a command, the node generates or handles random messages, as elected. docs/any-language.md describes how a
+    /// node talks to commands.
     #[command(after_help = "\
 Examples:
-  estafeta run                           one node; start more in other terminals
+  estafeta run                           one node of the demo; start more in other terminals
+  estafeta run --ring mails --handle-lines 'python3 worker.py'
+  estafeta run --ring reports --generate ./nightly --cron '30 2 * * *' --tz Europe/Berlin --handle ./render
   estafeta run --interval 0              generate as fast as Redis accepts messages
   estafeta run --limit 1000 --until-done --json")]
     Run(Box<RunArgs>),

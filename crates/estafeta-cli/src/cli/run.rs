@@ -159,7 +159,7 @@ pub struct RunArgs {
           show_default = HumanDuration(library().lease))]
     pub lease: Option<HumanDuration>,
 
-    /// What to do about ticks that no node could publish
+    /// What to do about ticks that no node could publish. With --cron, the last of them is published by default
     #[arg(long, value_enum, env = "ESTAFETA_MISSED",
           show_default = MissedTicks::Skip)]
     pub missed: Option<MissedTicks>,

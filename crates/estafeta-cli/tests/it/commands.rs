@@ -194,6 +194,20 @@ fn a_reply_on_descriptor_3_says_more_than_an_exit_code() {
 }
 
 #[test]
+fn a_reply_counts_even_if_a_daemon_of_the_command_holds_its_outputs_open() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    let handler = shop.sh(
+        "handle",
+        r#"setsid sleep 3600 &
+        echo '{"outcome":"fail","reason":"not this one"}' >&3"#,
+    );
+    let _node = ring.node(&["--handle", &handler]);
+    ring.submit(&["x"]);
+    ring.eventually(SOON, "it has an outcome", |status| status["errorsKept"] == 1);
+    assert_eq!(ring.failed(), [(1, "not this one".to_owned())]);
+}
+
+#[test]
 fn a_command_that_prints_without_end_or_reads_nothing_harms_nobody() {
     let (ring, shop) = (ProgramRing::new(), Workshop::new());
     let handler = shop.sh("handle", "exec head -c 100000000 /dev/zero");

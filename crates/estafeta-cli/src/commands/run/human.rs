@@ -140,9 +140,8 @@ impl HumanObserver {
                 }
             }
             Notice::Settled { messages, failures, .. } => self.settled(messages, failures),
-            Notice::HandlerSlow { message, limit } => {
-                let line =
-                    format!("#{} has taken 80 % of its time limit of {}", message.id, HumanDuration(limit));
+            Notice::HandlerSlow { message, .. } => {
+                let line = format!("#{} has taken 80 % of its time limit", message.id);
                 self.print(&self.paint.paint(NOTABLE, &line));
             }
             Notice::HandlerStuck { message, stuck } => {

@@ -161,3 +161,40 @@ fn a_feed_that_breaks_its_contract_fails_and_publishes_nothing_of_that_batch() {
         redis::from_redis_value(ring.redis_cli(&["LRANGE", "{estafeta}:ready", "0", "-1"])).unwrap();
     assert!(bodies.iter().all(|body| body.ends_with(b"good")), "{bodies:?}");
 }
+
+#[test]
+fn a_plain_feed_that_fails_has_published_its_whole_lines() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    let feed = shop.sh(
+        "feed",
+        "if [ -e $DIR/ran ]; then exec sleep 3600; fi; touch $DIR/ran; echo one; echo two; printf half; exit 1",
+    );
+    let node = ring.node(&["--feed-plain", &feed, "--never-handle", "--json"]);
+    eventually(SOON, "a report", || has_report(&node, "sourceFailed").then_some(()));
+    let status = ring.status();
+    assert_eq!(status["published"], 2, "{status}");
+}
+
+#[test]
+fn a_feed_that_prints_much_before_its_checkpoint_fails_and_one_that_never_reads_goes_on() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    let feed = shop.python(
+        "feed",
+        r#"
+import json, os, sys
+start = json.loads(sys.stdin.readline())["checkpoint"] or 0
+if start < 3000:
+    # More lines about published messages than a pipe holds.
+    for n in range(start, 3000):
+        print(json.dumps({"body": str(n)}), json.dumps({"checkpoint": n + 1}), sep="\n", flush=True)
+while True: print(json.dumps({"body": "x" * 900000}), flush=True)
+"#,
+    );
+    let node = ring.node(&["--feed", &feed, "--never-handle", "--json", "--max-waiting", "100000"]);
+    let report = eventually(SOON, "a report", || {
+        reports(&node).into_iter().find(|report| report["msg"] == "sourceFailed")
+    });
+    assert!(report["reason"].as_str().unwrap().contains("expected a checkpoint after at most"), "{report}");
+    assert_eq!(ring.status()["published"], 3000);
+    assert!(memory(&node) < 200, "{} MiB", memory(&node));
+}

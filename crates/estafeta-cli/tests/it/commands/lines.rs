@@ -249,3 +249,42 @@ open("$DIR/finished", "w")
     assert!(node.wait(SOON).success());
     assert!(shop.path("finished").exists(), "it saw the end of its input");
 }
+
+#[test]
+fn a_message_that_crashes_every_process_from_the_start_does_not_hold_up_the_others() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    let command = handler(
+        &shop,
+        r#"
+def handle(m):
+    if m["body"] == "poison": os.kill(os.getpid(), 11)
+    answer(m)
+main(handle)
+"#,
+    );
+    ring.submit(&["poison", "good", "good"]);
+    let _node = ring.node(&["--handle-lines", &command, "--max-deaths", "2", "--retry", "3,1ms"]);
+    ring.eventually(SOON, "all have an outcome", |status| status["done"] == 2 && status["errorsKept"] == 1);
+    assert!(ring.failed()[0].1.contains("SIGSEGV"), "{:?}", ring.failed());
+}
+
+#[test]
+fn a_process_that_ends_after_each_reply_costs_no_message_an_attempt() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    let command = shop.python(
+        "lines",
+        r#"
+import json, os
+# Reads byte by byte, so that the next message stays in the pipe.
+line = b""
+while not line.endswith(b"\n"): line += os.read(0, 1)
+print(json.dumps({"id": json.loads(line)["id"], "outcome": "done"}), flush=True)
+"#,
+    );
+    let bodies = ["x"; 12];
+    ring.submit(&bodies);
+    let _node =
+        ring.node(&["--handle-lines", &command, "--retry", "1", "--max-deaths", "1", "--in-hand", "2"]);
+    let status = ring.eventually(SOON, "all are done", |status| status["done"] == 12);
+    assert_eq!((&status["errorsKept"], &status["retries"]), (&0.into(), &0.into()), "{status}");
+}
