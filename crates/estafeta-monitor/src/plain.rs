@@ -27,6 +27,8 @@ fn raw_line(model: &Model, now_ms: u64) -> String {
     let generator = snapshot.generator.as_ref();
     let generator = generator.map_or_else(|| "none".to_owned(), |generator| generator.member.to_string());
     let epoch = snapshot.generator.as_ref().map_or(0, |generator| generator.epoch.0);
+    let state = snapshot.generator.as_ref().and_then(|generator| generator.state);
+    let state = state.map_or_else(|| "none".to_owned(), |state| state.to_string());
     let rates = model.history.now().unwrap_or_default();
     let paused = match (snapshot.producing_pause, snapshot.handling_pause) {
         (None, None) => "",
@@ -38,9 +40,10 @@ fn raw_line(model: &Model, now_ms: u64) -> String {
     let rate = snapshot.rate_limit.map(|rate| format!(" rate-limit {rate}"));
     let limits: String = in_flight.into_iter().chain(rate).collect();
     format!(
-        "{when} ring {ring} generator {generator} epoch {epoch} take-overs {} members {} mine {} generated/s {:.1} \
-         handled/s {:.1} errors/s {:.1} published {} waiting {} later {} in-flight {} done {} cancelled {} \
-         errors-kept {} errors-taken {} lost {} submitted {} layout {} application {} balance {}{}{}",
+        "{when} ring {ring} generator {generator} epoch {epoch} generator-state {state} take-overs {} members {} \
+         mine {} generated/s {:.1} handled/s {:.1} errors/s {:.1} published {} waiting {} later {} in-flight {} \
+         done {} cancelled {} errors-kept {} errors-taken {} lost {} submitted {} layout {} application {} \
+         balance {}{}{}",
         snapshot.takeovers,
         snapshot.members.len(),
         model.running().count(),

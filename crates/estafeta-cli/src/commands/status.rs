@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use estafeta::{Event, EventKind, Health, MemberView, Ring, Role, Snapshot};
+use estafeta::{Event, EventKind, GeneratorView, Health, MemberView, Ring, Role, Snapshot};
 
 use super::{is_closed_pipe, no_such_ring, with_ring};
 use crate::cli::StatusArgs;
@@ -130,7 +130,9 @@ fn draw(out: &mut impl Write, ring: &Ring, snapshot: &Snapshot, paint: Paint) ->
             let office = paint.paint(OFFICE, &format!("member {}", generator.member));
             let (host, pid) = (escape(generator.host.as_bytes()), generator.pid);
             let since = age(generator.in_office_ms);
-            writeln!(out, "generator {office} on {host}, pid {pid}, epoch {}, for {since}", generator.epoch)?;
+            let state = state_of(generator, paint);
+            let epoch = generator.epoch;
+            writeln!(out, "generator {office}{state} on {host}, pid {pid}, epoch {epoch}, for {since}")?;
         }
         None => writeln!(out, "generator {}", paint.paint(NOTABLE, "none"))?,
     }
@@ -173,6 +175,24 @@ fn draw(out: &mut impl Write, ring: &Ring, snapshot: &Snapshot, paint: Paint) ->
     Ok(())
 }
 
+/// The state of a generator that is not alive, in brackets.
+fn state_of(generator: &GeneratorView, paint: Paint) -> String {
+    match generator.state {
+        Some(Health::Alive) => String::new(),
+        Some(state) => format!(" ({})", painted(state, paint)),
+        None => format!(" ({})", paint.paint(BAD, "no longer a member")),
+    }
+}
+
+fn painted(state: Health, paint: Paint) -> String {
+    let colour = match state {
+        Health::Alive => GOOD,
+        Health::Ahead => NOTABLE,
+        _ => BAD,
+    };
+    paint.paint(colour, &state.to_string())
+}
+
 /// One line per event, with its time. A reader joins and leaves with every getErrors, so neighbouring events of readers
 /// share a line.
 fn fold_readers(events: &[Event]) -> Vec<(u64, String)> {
@@ -211,12 +231,7 @@ fn draw_members(out: &mut impl Write, members: &[MemberView], paint: Paint) -> i
             Role::Generator => paint.paint(OFFICE, "generator"),
             role => format!("{role:<9}"),
         };
-        let colour = match member.state {
-            Health::Alive => GOOD,
-            Health::Ahead => NOTABLE,
-            _ => BAD,
-        };
-        let state = paint.paint(colour, &member.state.to_string());
+        let state = painted(member.state, paint);
         let stuck = match member.stuck {
             0 => String::new(),
             stuck => format!(", {}", paint.paint(BAD, &format!("{} stuck", counted(stuck, "lane")))),

@@ -68,6 +68,7 @@ fn json_shows_everything_about_the_ring() {
     assert_eq!(status["balanced"], true);
     let generator = &status["generator"];
     assert!(generator["epoch"].as_u64() > Some(0) && generator["host"].is_string(), "{generator}");
+    assert_eq!(generator["state"], "alive", "{generator}");
     let members = status["members"].as_array().unwrap();
     let mut pids: Vec<u64> = members.iter().map(|member| member["pid"].as_u64().unwrap()).collect();
     let mut started: Vec<u64> = nodes.iter().map(|node| node.pid().into()).collect();
@@ -94,6 +95,23 @@ fn json_shows_everything_about_the_ring() {
     }
     let text = ring.success(&["status"]);
     assert!(text.contains(&format!("generator member {}", generator["member"])), "{text}");
+}
+
+#[test]
+fn a_generator_that_died_last_is_shown_as_dead() {
+    let ring = ProgramRing::new();
+    let nodes = ring.nodes(2, &["--lease", "300ms"]);
+    ring.generator(&nodes);
+    nodes.iter().for_each(|node| node.signal(Signal::SIGKILL));
+    let status = ring.eventually(SOON, "the leases have run out", |status| {
+        status["members"].as_array().unwrap().iter().all(|member| member["state"] == "expired")
+    });
+    let generator = &status["generator"];
+    assert_eq!(generator["state"], "expired", "nobody is left to bury it: {status}");
+    let text = ring.success(&["status"]);
+    assert!(text.contains(&format!("generator member {} (expired) on ", generator["member"])), "{text}");
+    let lines = ring.success(&["monitor", "--attach", "--for", "1s"]);
+    assert!(lines.contains(" generator-state expired "), "{lines}");
 }
 
 #[test]

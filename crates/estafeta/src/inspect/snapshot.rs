@@ -123,6 +123,10 @@ pub struct GeneratorView {
     pub host: String,
     /// Its process.
     pub pid: u64,
+    /// Its health, as the ring sees it. A dead generator keeps the office until another node takes over. None if it is
+    /// no longer a member.
+    #[serde(default)]
+    pub state: Option<Health>,
     /// How long it has been in office.
     pub in_office_ms: u64,
 }
@@ -246,6 +250,7 @@ pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
         epoch: Epoch(ledger.number("epoch")),
         host: String::new(),
         pid: 0,
+        state: None,
         in_office_ms: time_ms.saturating_sub(ledger.number("since")),
     });
     for (who, member) in &mut rows {
@@ -261,6 +266,7 @@ pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
             if let Some(generator) = &mut generator {
                 generator.host.clone_from(&member.host);
                 generator.pid = member.pid;
+                generator.state = Some(member.state);
             }
         } else if member.rank > leading_rank && leading_rank.is_some() {
             member.rank = member.rank.map(|rank| rank - 1);
