@@ -16,8 +16,8 @@ use crate::message::{CARRY, Message, TICK};
 ///
 /// The body is read from JSON. A `Job<Bytes>` has the body as it is. For several kinds of work, use an enum.
 ///
-/// A body that does not parse becomes a dead letter at once, with the parser's message as its reason. There is one
-/// exception: if the body is an unknown variant of an enum, the message is first snoozed for ten minutes. A newer
+/// A body that does not parse becomes a dead letter at once, with the parser's message as its reason. If it is not JSON
+/// at all, the reason also quotes how it begins. There is one exception: if the body is an unknown variant of an enum, the message is first snoozed for ten minutes. A newer
 /// program that is just being rolled out may have published it.
 #[derive(Clone, Debug)]
 pub struct Job<T> {
@@ -206,7 +206,7 @@ impl Delivery<'_> {
     pub fn job<T: DeserializeOwned + 'static>(self) -> Result<Job<T>, Unreadable> {
         let raw = self.body.unwrap_or_else(|| self.message.body_bytes());
         let body = body::decode(raw).map_err(|error| {
-            let text = error.to_string();
+            let text = body::explain(raw, &error);
             match text.starts_with("unknown variant ") && self.message.snoozes == 0 {
                 true => Unreadable::UnknownVariant,
                 false => Unreadable::Bad(Failure::fatal(format_args!("the body does not parse: {text}"))),

@@ -214,7 +214,9 @@ async fn a_body_that_does_not_parse_is_a_dead_letter_and_its_neighbours_are_hand
         async { Ok(()) }
     }));
     one.notices.wait_for("handled #1.1").await;
-    one.notices.wait_for("failed #2.1: the body does not parse").await;
+    one.notices
+        .wait_for("failed #2.1: the body does not parse: it is not JSON and begins with \"two\"")
+        .await;
     one.notices.wait_for("handled #3.1").await;
     one.stop().await.unwrap();
     assert_eq!(calls.sizes(), [2]);
