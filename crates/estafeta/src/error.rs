@@ -67,16 +67,17 @@ pub enum Error {
         /// The layouts that it knows.
         known: String,
     },
-    /// Nodes of another application use the ring: choose another ring.
+    /// The ring belongs to another application: set that one, or choose another ring.
     #[error(
-        "ring {ring} belongs to the application '{found}', and this node runs '{expected}': choose another ring"
+        "ring {ring} belongs to the application '{found}', and this program is '{expected}': set the application \
+         '{found}' (Config::application), or choose another ring"
     )]
     Application {
         /// The ring.
         ring: String,
         /// The application that the ring belongs to.
         found: String,
-        /// The application of this node.
+        /// The application of this node or publisher.
         expected: String,
     },
     /// A key of the ring holds foreign data: move it away, or choose another ring.

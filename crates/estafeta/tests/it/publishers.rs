@@ -295,6 +295,11 @@ async fn a_ring_of_another_application_is_refused_unless_any_will_do() {
     Publisher::of(&shop).await.unwrap().publish("x").await.unwrap();
     let refused = publisher(&redis).await.publish("y").await;
     assert!(matches!(&refused, Err(Error::Application { found, .. }) if found == "shop"), "{refused:?}");
+    assert_eq!(
+        refused.unwrap_err().to_string(),
+        "ring estafeta belongs to the application 'shop', and this program is 'estafeta': set the application 'shop' \
+         (Config::application), or choose another ring"
+    );
     let any = Publisher::of_any_application(&config(&redis)).await.unwrap();
     assert_eq!(any.publish("z").await.unwrap().id, 2);
 }
