@@ -187,6 +187,7 @@ impl ScheduleEntry {
     pub fn each<T, M>(self, mut make: impl FnMut(Tick) -> M + Send + 'static) -> Schedule<T>
     where
         M: IntoIterator<Item = T>,
+        T: Serialize + Send + 'static,
     {
         self.making(Make::Bodies(Box::new(move |tick| make(tick).into_iter().collect())))
     }
@@ -220,6 +221,7 @@ impl ScheduleEntry {
     pub fn run<T, A>(self, mut make: impl FnMut(Tick, Option<Bytes>) -> A + Send + 'static) -> Schedule<T>
     where
         A: Future<Output = Result<Batch<T, Bytes>, Failure>> + Send + 'static,
+        T: Serialize + Send + 'static,
     {
         self.making(Make::Batch(Box::new(move |tick, from| Box::pin(make(tick, from)))))
     }
@@ -229,7 +231,7 @@ impl ScheduleEntry {
     }
 
     /// One message per tick, always with this body.
-    pub fn body<T: Clone + Send + 'static>(self, body: T) -> Schedule<T> {
+    pub fn body<T: Serialize + Clone + Send + 'static>(self, body: T) -> Schedule<T> {
         self.each(move |_| [body.clone()])
     }
 }
