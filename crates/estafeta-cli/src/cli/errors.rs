@@ -21,8 +21,8 @@ pub struct ListArgs {
     /// Print one line per reason instead, the most frequent one first
     ///
     /// Each line has the number of errors, the times of the first and the last one, and the id of the last one. Reasons
-    /// that differ only in their numbers are one group, with # for each number. After 1,000 groups, errors with further
-    /// reasons are counted together.
+    /// that differ only in numbers of four or more digits are one group, with # for each of them. After 1,000 groups,
+    /// errors with further reasons are counted together.
     #[arg(long)]
     pub by_reason: bool,
 

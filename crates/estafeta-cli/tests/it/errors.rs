@@ -146,8 +146,8 @@ fn without_a_valid_selection_nothing_is_changed() {
 fn list_by_reason_prints_one_line_per_reason_and_takes_no_error() {
     let ring = ProgramRing::new();
     assert_eq!(ring.command(&["errors", "list", "--by-reason"]).status.code(), Some(1), "there is no ring");
-    ring.plant_failures(1..=100_000, "order 17 has no item", |_| b"x".to_vec());
-    ring.plant_failures(100_001..=100_002, "order 8 has no item", |_| Vec::new());
+    ring.plant_failures(1..=100_000, "order 1017 has no item", |_| b"x".to_vec());
+    ring.plant_failures(100_001..=100_002, "order 20008 has no item", |_| Vec::new());
     ring.plant_failures(100_003..=100_005, "exit status 137", |_| Vec::new());
     let text = ring.success(&["errors", "list", "--by-reason"]);
     let moment = "1970-01-01T00:00:02.000Z";

@@ -1,8 +1,9 @@
 //! Groups errors by their reasons, in bounded memory.
 //!
-//! Reasons that differ only in their numbers are one group: each run of digits counts as `#`. A group whose errors all
-//! have the same reason shows it as it is. Of a long reason, only the beginning counts. Once there are as many groups as
-//! fit, errors with new reasons are counted together.
+//! Reasons that differ only in their long numbers are one group: each run of four or more digits counts as `#`. Shorter
+//! numbers stay, because they are often codes: a status of HTTP, an exit status. A group whose errors all have the same
+//! reason shows it as it is. Of a long reason, only the beginning counts. Once there are as many groups as fit, errors
+//! with new reasons are counted together.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -20,6 +21,8 @@ use super::CHUNK;
 const MOST_GROUPS: usize = 1000;
 /// How many characters of a reason count.
 const MOST_CHARACTERS: usize = 1000;
+/// A number of at most so many digits may be a code, and stays.
+const CODE_DIGITS: usize = 3;
 
 /// All errors, by their reasons.
 #[derive(Default)]
@@ -120,14 +123,14 @@ impl Group {
     }
 }
 
-/// The reason with a `#` for each run of digits.
+/// The reason with a `#` for each number that is too long for a code.
 fn without_numbers(reason: &str) -> String {
     let mut pattern = String::with_capacity(reason.len());
-    for c in reason.chars() {
-        match c.is_ascii_digit() {
-            true if pattern.ends_with('#') => {}
+    for run in reason.as_bytes().chunk_by(|a, b| a.is_ascii_digit() == b.is_ascii_digit()) {
+        match run[0].is_ascii_digit() && run.len() > CODE_DIGITS {
             true => pattern.push('#'),
-            false => pattern.push(c),
+            // A digit is a character of one byte, so no character is cut.
+            false => pattern.push_str(&String::from_utf8_lossy(run)),
         }
     }
     pattern
@@ -151,22 +154,26 @@ mod tests {
     }
 
     #[test]
-    fn reasons_that_differ_only_in_numbers_are_one_group() {
+    fn reasons_that_differ_only_in_long_numbers_are_one_group() {
         let mut reasons = Reasons::default();
         for (id, failed_ms, reason) in [
-            (1, 50, "exit status 137"),
-            (2, 40, "order 17 has no item 4"),
-            (3, 90, "order 9 has no item 1234"),
-            (4, 70, "order 9 has no item 1234"),
-            (5, 60, "exit status 137"),
+            (1, 50, "status 404"),
+            (2, 40, "order 8127 has no item 4000"),
+            (3, 90, "order 10004 has no item 1234"),
+            (4, 70, "order 10004 has no item 1234"),
+            (5, 60, "status 404"),
             (6, 60, "out of memory"),
+            (7, 50, "status 500"),
+            (8, 40, "заказ 8127"),
         ] {
             reasons.add(&error(id, failed_ms, reason));
         }
         let expected = [
             (Some("order # has no item #"), 3, 40, 90, 3),
-            (Some("exit status 137"), 2, 50, 60, 5),
+            (Some("status 404"), 2, 50, 60, 5),
             (Some("out of memory"), 1, 60, 60, 6),
+            (Some("status 500"), 1, 50, 50, 7),
+            (Some("заказ 8127"), 1, 40, 40, 8),
         ];
         assert_eq!(seen(&reasons), expected);
     }
