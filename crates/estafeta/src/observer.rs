@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::identity::{Epoch, MemberId};
+use crate::keys::RingName;
 use crate::message::Message;
 
 /// One thing that happened to this node.
@@ -125,21 +126,24 @@ pub struct Postponed {
     pub failure: Option<String>,
 }
 
-type Observer = dyn Fn(&Notice<'_>) + Send + Sync;
+/// A function that receives the notices of a node.
+pub(crate) type Observer = Box<dyn Fn(&Notice<'_>) + Send + Sync>;
 
-/// The functions that receive the notices of a node, in the order in which they were added.
-#[derive(Default)]
-pub(crate) struct Observers(Vec<Box<Observer>>);
+/// Everyone who hears of the notices of a node: the log, and the functions in the order in which they were added.
+pub(crate) struct Observers {
+    ring: RingName,
+    functions: Vec<Observer>,
+}
 
 impl Observers {
-    pub fn add(&mut self, observer: impl Fn(&Notice<'_>) + Send + Sync + 'static) {
-        self.0.push(Box::new(observer));
+    pub fn new(ring: RingName, functions: Vec<Observer>) -> Self {
+        Self { ring, functions }
     }
 
-    /// Logs the notice, and calls all of them. A panic of one goes no further.
+    /// Logs the notice, and calls all functions. A panic of one goes no further.
     pub fn notice(&self, notice: Notice<'_>) {
-        log(&notice);
-        for observer in &self.0 {
+        log(&self.ring, &notice);
+        for observer in &self.functions {
             if catch_unwind(AssertUnwindSafe(|| observer(&notice))).is_err() {
                 tracing::warn!("an observer panicked");
             }
@@ -148,49 +152,103 @@ impl Observers {
 }
 
 /// What a program that has no observer must still be able to see. The level is what an operator would choose.
-fn log(notice: &Notice<'_>) {
+fn log(ring: &RingName, notice: &Notice<'_>) {
     const TARGET: &str = "estafeta::notices";
     match notice {
-        Notice::Joined { member } => tracing::info!(target: TARGET, %member, "joined"),
-        Notice::DeclaredDead => tracing::warn!(target: TARGET, "declared dead, joining again"),
-        Notice::BecameGenerator { epoch, .. } => tracing::info!(target: TARGET, %epoch, "became generator"),
-        Notice::BecameHandler => tracing::info!(target: TARGET, "became handler"),
+        Notice::Joined { member } => tracing::info!(target: TARGET, %ring, %member, "joined"),
+        Notice::DeclaredDead => tracing::warn!(target: TARGET, %ring, "declared dead, joining again"),
+        Notice::BecameGenerator { epoch, .. } => {
+            tracing::info!(target: TARGET, %ring, %epoch, "became generator")
+        }
+        Notice::BecameHandler => tracing::info!(target: TARGET, %ring, "became handler"),
         Notice::Settled { messages, failures, .. } => {
             for (at, reason) in *failures {
                 let (id, attempt) = (messages[*at].id, messages[*at].attempt());
-                tracing::warn!(target: TARGET, id, attempt, reason, "a message became a dead letter");
+                tracing::warn!(target: TARGET, %ring, id, attempt, reason, "a message became a dead letter");
             }
         }
         Notice::Postponed { messages, .. } => {
             for postponed in *messages {
                 let Postponed { message, after, failure } = postponed;
                 let (id, attempt) = (message.id, message.attempt());
+                // Nobody reads the nanoseconds of a random wait.
+                let after = Duration::from_millis(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
                 match failure {
                     Some(reason) => {
-                        tracing::warn!(target: TARGET, id, attempt, ?after, reason, "a message failed")
+                        tracing::warn!(target: TARGET, %ring, id, attempt, ?after, reason, "a message failed")
                     }
-                    None => tracing::debug!(target: TARGET, id, ?after, "a message was snoozed"),
+                    None => tracing::debug!(target: TARGET, %ring, id, ?after, "a message was snoozed"),
                 }
             }
         }
         Notice::HandlerSlow { message, limit } => {
-            tracing::warn!(target: TARGET, id = message.id, ?limit, "a handler is slow");
+            tracing::warn!(target: TARGET, %ring, id = message.id, ?limit, "a handler is slow");
         }
         Notice::HandlerStuck { message, stuck } => {
-            tracing::error!(target: TARGET, id = message.id, stuck, "a handler is stuck");
+            tracing::error!(target: TARGET, %ring, id = message.id, stuck, "a handler is stuck");
         }
         Notice::HandlerBroken { message, reason, rest } => {
-            tracing::error!(target: TARGET, id = message.id, reason, ?rest, "a handler is broken");
+            tracing::error!(target: TARGET, %ring, id = message.id, reason, ?rest, "a handler is broken");
         }
         Notice::Buried { member, returned, gave_up } => {
-            tracing::info!(target: TARGET, %member, returned, gave_up, "buried a dead member");
+            tracing::info!(target: TARGET, %ring, %member, returned, gave_up, "buried a dead member");
         }
         Notice::SourceFailed { reason, in_a_row, .. } => {
-            tracing::warn!(target: TARGET, in_a_row, reason, "the source failed");
+            tracing::warn!(target: TARGET, %ring, in_a_row, reason, "the source failed");
         }
-        Notice::RedisLost { reason } => tracing::warn!(target: TARGET, reason, "lost Redis"),
-        Notice::RedisBack => tracing::info!(target: TARGET, "Redis is back"),
-        Notice::Left { returned } => tracing::info!(target: TARGET, returned, "left the ring"),
+        Notice::RedisLost { reason } => tracing::warn!(target: TARGET, %ring, reason, "lost Redis"),
+        Notice::RedisBack => tracing::info!(target: TARGET, %ring, "Redis is back"),
+        Notice::Left { returned } => tracing::info!(target: TARGET, %ring, returned, "left the ring"),
         Notice::Generated { .. } | Notice::LimitReached { .. } | Notice::Stopping => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct LogText(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for LogText {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_about_a_notice_names_the_ring_and_rounds_its_times() {
+        let text = LogText::default();
+        let writer = text.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::DEBUG)
+            .with_writer(move || writer.clone())
+            .without_time()
+            .with_ansi(false)
+            .finish();
+        let message = Message::sample("orders", 17, "two pizzas");
+        let after = Duration::from_nanos(1_203_456_789);
+        let failed = Postponed { message: message.clone(), after, failure: Some("no dough".to_owned()) };
+        let snoozed = Postponed { message, after, failure: None };
+        tracing::subscriber::with_default(subscriber, || {
+            let observers = Observers::new("orders".parse().unwrap(), Vec::new());
+            observers.notice(Notice::Joined { member: MemberId(3) });
+            observers.notice(Notice::Postponed { member: MemberId(3), messages: &[failed, snoozed] });
+        });
+        let text = String::from_utf8(text.0.lock().unwrap().clone()).unwrap();
+        let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+        let expected = [
+            "INFO estafeta::notices: joined ring=orders member=3",
+            "WARN estafeta::notices: a message failed ring=orders id=17 attempt=1 after=1.203s reason=\"no dough\"",
+            "DEBUG estafeta::notices: a message was snoozed ring=orders id=17 after=1.203s",
+        ];
+        assert_eq!(lines, expected);
     }
 }

@@ -345,8 +345,9 @@ mod tests {
         sender.send_replace(Some(CallError::Broken("a moment".to_owned())));
         sender.send_replace(None);
         let (heard, end) = (Arc::<Mutex<Vec<String>>>::default(), CancellationToken::new());
-        let (mut observers, keeps) = (Observers::default(), Arc::clone(&heard));
-        observers.add(move |notice| keeps.lock().unwrap().push(format!("{notice:?}")));
+        let keeps = Arc::clone(&heard);
+        let observer = move |notice: &Notice<'_>| keeps.lock().unwrap().push(format!("{notice:?}"));
+        let observers = Observers::new("sample".parse().unwrap(), vec![Box::new(observer)]);
         let reporting = tokio::spawn(report_outages(outage, observers.into(), end.clone()));
         let notices = || heard.lock().unwrap().clone();
         for (reason, notice) in [(Some("gone"), "RedisLost { reason: \"gone\" }"), (None, "RedisBack")] {

@@ -39,7 +39,7 @@ use crate::failure::Failure;
 use crate::feed::{Every, Feed, FeedSource};
 use crate::handler::{AsyncHandler, BatchHandler, BlockingHandler, Next, Work, WrappedHandler};
 use crate::job::Job;
-use crate::observer::{Notice, Observers};
+use crate::observer::{Notice, Observer, Observers};
 use crate::outcome::{Outcome, Outcomes};
 use crate::retry::Retry;
 use crate::schedule::Schedule;
@@ -76,7 +76,7 @@ pub struct Node {
     source: Option<Result<Box<dyn Produce>>>,
     handler: Option<Arc<dyn Work>>,
     wrappers: Vec<Wrapper>,
-    observers: Observers,
+    observers: Vec<Observer>,
 }
 
 impl fmt::Debug for Node {
@@ -96,7 +96,7 @@ impl Node {
 
     /// A node with these settings.
     pub fn with(config: Config) -> Self {
-        Self { config, source: None, handler: None, wrappers: Vec::new(), observers: Observers::default() }
+        Self { config, source: None, handler: None, wrappers: Vec::new(), observers: Vec::new() }
     }
 
     /// What this node publishes while it is elected: a [`Schedule`](crate::Schedule), a [`Feed`], or a function that
@@ -238,7 +238,7 @@ impl Node {
     /// Calls this function for everything that happens to the node. The node calls it from several threads, between two
     /// steps, so it should be quick.
     pub fn observe(mut self, observer: impl Fn(&Notice<'_>) + Send + Sync + 'static) -> Self {
-        self.observers.add(observer);
+        self.observers.push(Box::new(observer));
         self
     }
 
@@ -298,8 +298,8 @@ impl Node {
         let engine = Engine {
             source: source.filter(|_| !config.never_generate),
             handler: handler.filter(|_| !config.never_handle),
+            observers: Observers::new(config.ring.clone(), observers).into(),
             config: config.into(),
-            observers: observers.into(),
         };
         engine.run(stop).await
     }
