@@ -96,7 +96,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// So that a handler may use `?` with any error, and `"text".into()`. The reason names the error and all its causes.
+/// So that a handler may use `?` with any error that is `Send + Sync + 'static`, and `"text".into()`. The reason names the error and all its causes.
 /// `Failure` itself is no [`std::error::Error`], because the two would overlap.
 impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for Failure {
     fn from(error: E) -> Self {

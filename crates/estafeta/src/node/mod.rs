@@ -106,7 +106,8 @@ impl Node {
         self
     }
 
-    /// Handles messages with an async function. It returns `Ok(())` or an [`Outcome`], and `?` works with any error.
+    /// Handles messages with an async function. It returns `Ok(())` or an [`Outcome`]. `?` works with any error that
+    /// is `Send + Sync + 'static`. For others, use `.map_err(|error| Failure::new(error))?`.
     ///
     /// A [`Failure`] puts the message off for another attempt, until its attempts are used up. A panic counts as one. A
     /// [fatal](Failure::fatal) failure makes the message a dead letter at once. The outcome is recorded once. **The
