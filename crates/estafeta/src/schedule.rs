@@ -151,7 +151,7 @@ impl Schedule {
     /// name of the IANA database, such as `Europe/Berlin` or `UTC`.
     ///
     /// When the clocks of the zone go forward, a fixed time within the gap comes right after it. When they go back, a
-    /// fixed time comes once. Times like `*/10 * * * *` follow the clock in both cases.
+    /// fixed time comes once, at the first of the two. Times like `*/10 * * * *` follow the clock in both cases.
     pub fn cron(name: impl Into<String>, expression: &str, zone: &str) -> Result<ScheduleEntry> {
         let times = Times::Cron { expression: expression.to_owned(), zone: zone.to_owned() };
         Timing::new(name.into(), times, Missed::Last).map(ScheduleEntry)
@@ -444,6 +444,37 @@ mod tests {
         let half_hours = runs("*/30 * * * *", "Europe/Berlin", "2027-10-30T23:59:00Z", 5);
         let expected = ["00:00", "00:30", "01:00", "01:30", "02:00"];
         assert_eq!(half_hours, expected.map(|time| format!("2027-10-31T{time}:00Z")));
+    }
+
+    #[test]
+    fn cron_expressions_have_the_dialect_of_the_guide() {
+        let days = |expression: &str, from: &str| {
+            let times = runs(expression, "UTC", &format!("{from}T00:00:00Z"), 3);
+            times.iter().map(|time| time[..10].to_owned()).collect::<Vec<_>>()
+        };
+        // 2027-08-01 is a Sunday.
+        let sundays = ["2027-08-08", "2027-08-15", "2027-08-22"];
+        for sunday in ["0 0 * * 0", "0 0 * * 7", "0 0 * * SUN", "@weekly"] {
+            assert_eq!(days(sunday, "2027-08-01"), sundays, "{sunday}");
+        }
+        let cases = [
+            ("@daily", ["2027-08-02", "2027-08-03", "2027-08-04"]),
+            ("@monthly", ["2027-09-01", "2027-10-01", "2027-11-01"]),
+            ("@yearly", ["2028-01-01", "2029-01-01", "2030-01-01"]),
+            ("0 0 * JAN,FEB MON", ["2028-01-03", "2028-01-10", "2028-01-17"]),
+            ("0 0 L * *", ["2027-08-31", "2027-09-30", "2027-10-31"]),
+            // The 15th of August is a Sunday.
+            ("0 0 15W * *", ["2027-08-16", "2027-09-15", "2027-10-15"]),
+            ("0 0 * * MON#2", ["2027-08-09", "2027-09-13", "2027-10-11"]),
+            ("0 0 4 * MON", ["2027-08-02", "2027-08-04", "2027-08-09"]),
+            ("0 0 2-8/3 * *", ["2027-08-02", "2027-08-05", "2027-08-08"]),
+        ];
+        for (expression, expected) in cases {
+            assert_eq!(days(expression, "2027-08-01"), expected, "{expression}");
+        }
+        let hourly = runs("@hourly", "UTC", "2027-08-01T00:00:00Z", 2);
+        assert_eq!(hourly, ["2027-08-01T01:00:00Z", "2027-08-01T02:00:00Z"]);
+        assert!(Schedule::cron("x", "5/15 * * * *", "UTC").is_err());
     }
 
     #[test]
