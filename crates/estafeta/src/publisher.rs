@@ -113,6 +113,8 @@ impl Publisher {
 impl<T> Publisher<T> {
     /// Connects to Redis, and reconnects on the current tokio runtime whenever the connection breaks. The ring need not
     /// exist yet. Its application is the ring's name, as in [`Config::new`].
+    ///
+    /// Fails with [`Error::Unreachable`] if Redis is down at this moment. It does not try again.
     pub async fn on(redis: &str, ring: &str) -> Result<Self> {
         Self::of(&Config::new(redis.parse()?, ring.parse()?)).await
     }
