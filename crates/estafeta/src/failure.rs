@@ -6,6 +6,7 @@ use std::time::Duration;
 
 /// Why a message could not be handled, and whether another attempt makes sense.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a failure does nothing until the handler returns it"]
 pub struct Failure {
     pub(crate) reason: String,
     pub(crate) kind: FailureKind,
