@@ -150,7 +150,13 @@ impl FromStr for Endpoint {
             |why: &str| Error::Expected { what: "Redis URL", expected: EXPECTED.into(), got: why.into() };
         let schemes = ["redis://", "rediss://", "redis+unix://", "unix://", "valkey://", "valkeys://"];
         if !schemes.iter().any(|scheme| url.starts_with(scheme)) {
-            return Err(wrong("one that begins otherwise"));
+            let (scheme, _) = url.split_once("://").unwrap_or_default();
+            // Anything else in front of `://` may be a password.
+            let is_scheme = scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+            return Err(match is_scheme && !scheme.is_empty() {
+                true => wrong(&format!("one with the scheme {scheme}")),
+                false => wrong("one without a scheme"),
+            });
         }
         let info = url
             .into_connection_info()
@@ -273,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_database_may_be_a_parameter_and_unknown_parameters_are_refused() {
+    fn the_database_may_be_a_parameter_and_other_urls_are_refused_with_the_reason() {
         let db = |url: &str| url.parse::<Endpoint>().map(|endpoint| endpoint.0.redis_settings().db());
         for url in ["redis://h/3", "redis://h?db=3", "rediss://h/?db=3", "redis://h/3?db=3", "unix:///s?db=3"]
         {
@@ -288,6 +294,10 @@ mod tests {
             ("redis://h/?db=-1", "got one whose database is below 0"),
             ("redis://h/-1", "got one whose database is below 0"),
             ("redis://h/2?db=3", "got one with two databases"),
+            ("localhost:6379", "got one without a scheme"),
+            ("://localhost", "got one without a scheme"),
+            ("bob:s3cret@h://x", "got one without a scheme"),
+            ("http://localhost:6379", "got one with the scheme http"),
         ];
         for (url, why) in refused {
             assert!(db(url).unwrap_err().to_string().ends_with(why), "{url}: {:?}", db(url));
