@@ -31,7 +31,7 @@ pub struct Draft<T = Bytes> {
     pub(crate) body: Bytes,
     headers: Headers,
     key: Option<String>,
-    window: Duration,
+    window: Option<Duration>,
     delay: Duration,
     single: Option<String>,
     /// The first thing that was wrong with it.
@@ -50,7 +50,7 @@ impl<T> Draft<T> {
             body: body.into(),
             headers: Headers::new(),
             key: None,
-            window: WINDOW,
+            window: None,
             delay: Duration::ZERO,
             single: None,
             error: None,
@@ -90,13 +90,13 @@ impl<T> Draft<T> {
         self
     }
 
-    /// Changes how long the key is taken. The default is 24 hours.
+    /// Changes how long the key is taken. The default is 24 hours. A window without a key is refused.
     #[must_use]
     pub fn window(mut self, window: Duration) -> Self {
         if !(Duration::from_millis(1)..=TEN_YEARS).contains(&window) {
             self.error.get_or_insert(Error::expected("window", "1ms to 10 years", format!("{window:?}")));
         }
-        self.window = window;
+        self.window = Some(window);
         self
     }
 
@@ -153,6 +153,7 @@ impl<T> Draft<T> {
         }
         let others = [
             (self.key.is_some(), "a key"),
+            (self.window.is_some(), "a window"),
             (!self.delay.is_zero(), "a delay"),
             (self.single.is_some(), "a single name"),
         ];
@@ -166,6 +167,9 @@ impl<T> Draft<T> {
     pub(crate) fn build(self, ring: &RingName) -> Result<NewMessage> {
         if let Some(error) = self.error {
             return Err(error);
+        }
+        if self.window.is_some() && self.key.is_none() {
+            return Err(Error::expected("window", "a key beside it", "none"));
         }
         let mut headers = self.headers;
         if let Some(name) = self.single {
@@ -181,7 +185,8 @@ impl<T> Draft<T> {
         }
         let fingerprint = self.key.as_ref().map(|_| fingerprint(&headers, &self.body));
         let key = self.key.zip(fingerprint);
-        let key = key.map(|(name, fingerprint)| MessageKey { name, window: self.window, fingerprint });
+        let window = self.window.unwrap_or(WINDOW);
+        let key = key.map(|(name, fingerprint)| MessageKey { name, window, fingerprint });
         let message = Message::new(ring, 0, Epoch(0), 0, self.body).with_headers(headers);
         Ok(NewMessage { message, key, delay: self.delay })
     }
@@ -300,6 +305,7 @@ mod tests {
                 "header name: expected none that begins with estafeta-",
             ),
             (Draft::new("x").window(Duration::ZERO), "window: expected 1ms to 10 years"),
+            (Draft::new("x").window(TEN_YEARS), "window: expected a key beside it, got 'none'"),
             (
                 Draft::new("x").delay(TEN_YEARS + Duration::from_nanos(1)),
                 "delay: expected at most 10 years, got",
@@ -330,6 +336,7 @@ mod tests {
         assert_eq!((headers.iter().collect::<Vec<_>>(), &body[..]), (vec![("a", "1")], &b"x"[..]));
         let refused = [
             (Draft::new("x").key("k"), "forward: expected only a body and headers, got 'a key'"),
+            (Draft::new("x").window(TEN_YEARS), "forward: expected only a body and headers, got 'a window'"),
             (
                 Draft::new("x").delay(Duration::from_nanos(1)),
                 "forward: expected only a body and headers, got 'a delay'",
