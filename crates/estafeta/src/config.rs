@@ -85,6 +85,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// The default settings for this ring in this Redis. The address is like `redis://127.0.0.1:6379`.
+    pub fn on(redis: &str, ring: &str) -> Result<Self, Error> {
+        Ok(Self::new(redis.parse()?, ring.parse()?))
+    }
+
     /// Creates the default settings for a ring in the given Redis.
     pub fn new(redis: Endpoint, ring: RingName) -> Self {
         Self {

@@ -116,7 +116,7 @@ impl<T> Publisher<T> {
     ///
     /// Fails with [`Error::Unreachable`] if Redis is down at this moment. It does not try again.
     pub async fn on(redis: &str, ring: &str) -> Result<Self> {
-        Self::of(&Config::new(redis.parse()?, ring.parse()?)).await
+        Self::of(&Config::on(redis, ring)?).await
     }
 
     /// Connects like [`on`](Self::on), with the Redis, the ring, the application, `max_waiting` and `max_body`

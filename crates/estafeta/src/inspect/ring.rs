@@ -51,6 +51,11 @@ impl fmt::Debug for Ring {
 }
 
 impl Ring {
+    /// Connects like [`connect`](Self::connect), to an address like `redis://127.0.0.1:6379`.
+    pub async fn on(redis: &str, ring: &str) -> Result<Self> {
+        Self::connect(redis.parse()?, ring.parse()?).await
+    }
+
     /// Connects to Redis, and reconnects on the current tokio runtime whenever the connection breaks. The ring need not
     /// exist yet. A call fails if Redis does not answer for five seconds.
     pub async fn connect(endpoint: Endpoint, name: RingName) -> Result<Self> {

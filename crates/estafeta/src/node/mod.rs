@@ -91,7 +91,7 @@ impl Node {
     /// A node in this Redis and in this ring, with the default settings. The address is like `redis://127.0.0.1:6379`.
     /// Nothing is connected yet.
     pub fn on(redis: &str, ring: &str) -> Result<Self> {
-        Ok(Self::with(Config::new(redis.parse()?, ring.parse()?)))
+        Ok(Self::with(Config::on(redis, ring)?))
     }
 
     /// A node with these settings.
