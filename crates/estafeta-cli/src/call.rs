@@ -178,7 +178,8 @@ mod tests {
             "# Commands\n\nThis page is generated from the program: `ESTAFETA_UPDATE=1 cargo test -p estafeta-cli cli_md`. \
              A test fails if it is\nout of date. The options under *Ring and Redis* work with every command that finds a \
              ring.\n\nExit codes: 0 success, 1 failure, 2 wrong call, 3 Redis cannot be reached or refuses to serve, \
-             128 + n if signal n cut the command short.\n\n",
+             128 + n if signal n cut the command short.\n`publish` and `cancel` have other exit codes, which their \
+             sections list.\n\n",
         );
         add(&mut page, &mut command, "estafeta", 2);
         page.trim_end().to_owned() + "\n"
