@@ -82,7 +82,7 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         // These log nothing.
         Command::Completions { shell } => return commands::pages::completions(*shell),
         Command::Man { directory } => return commands::pages::man(directory),
-        Command::CommandGuard { token } => {
+        Command::Guard { token } => {
             estafeta_exec::guard::watch_over(token)?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -142,7 +142,7 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         Command::Redis { .. }
         | Command::Completions { .. }
         | Command::Man { .. }
-        | Command::CommandGuard { .. } => {
+        | Command::Guard { .. } => {
             unreachable!("handled above")
         }
     };

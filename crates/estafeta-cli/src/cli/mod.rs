@@ -287,7 +287,7 @@ Examples:
     BenchWorker(BenchWorkerArgs),
     /// Kills the commands of a node that was killed. The node starts it
     #[command(hide = true, name = crate::work::GUARD)]
-    CommandGuard {
+    Guard {
         /// What the commands have in their environment
         token: String,
     },
