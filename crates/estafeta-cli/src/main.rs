@@ -139,10 +139,7 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         }
         Command::BenchWorker(args) => commands::bench::run_worker(&reach, &args),
         Command::Bench(args) => commands::bench::run(&reach, names_redis(matches), &args),
-        Command::Redis { .. }
-        | Command::Completions { .. }
-        | Command::Man { .. }
-        | Command::Guard { .. } => {
+        Command::Redis { .. } | Command::Completions { .. } | Command::Man { .. } | Command::Guard { .. } => {
             unreachable!("handled above")
         }
     };

@@ -1,6 +1,7 @@
 //! No process of a command outlives its node.
 
 use super::*;
+use crate::support::monitored::Monitored;
 
 /// A handler that becomes a tree of processes: itself, a child, a grandchild in a session of its own, and a child with an
 /// empty environment. Each writes its id.
@@ -79,4 +80,24 @@ fn what_a_command_leaves_in_its_group_ends_with_it() {
     // The child may have been killed before it could write its id.
     let pids: Vec<u32> = shop.lines("pids").iter().filter_map(|line| line.parse().ok()).collect();
     await_end(&pids);
+}
+
+#[test]
+fn a_monitor_starts_nodes_with_commands_and_a_killed_generator_is_replaced() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    let handler = shop.sh("handle", "echo $$ >> $DIR/pids; cat >> $DIR/bodies; echo >> $DIR/bodies");
+    let generate = shop.sh("generate", "echo tick");
+    let args =
+        ["-n", "3", "--ring", "estafeta", "--handle", &handler, "--generate", &generate, "--every", "100ms"];
+    let monitored = Monitored::start(&args, &[("REDIS_URL", &ring.redis.url())]);
+    let first = monitored.wait_for_ring(3);
+    ring.eventually(SOON, "some are done", |status| status["done"].as_u64() >= Some(5));
+    monitored.terminal.type_keys("k");
+    monitored.wait_for_successor(&first);
+    let done = ring.status()["done"].as_u64();
+    ring.eventually(SOON, "more are done", |status| status["done"].as_u64() > done);
+    monitored.quit();
+    await_end(&shop.pids("pids", 5));
+    assert!(shop.lines("bodies").iter().all(|body| body == "tick"));
+    assert_eq!(ring.status()["application"], "estafeta");
 }
