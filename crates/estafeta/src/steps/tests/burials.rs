@@ -219,6 +219,40 @@ async fn a_member_with_presence_is_buried_only_after_an_absence_of_one_grace_per
 }
 
 #[tokio::test]
+async fn a_generator_with_presence_is_replaced_only_after_an_absence_of_one_grace_period() {
+    let bench = TestBench::new().await;
+    let generator = bench.join_with_presence().await;
+    bench.lead(generator).await;
+    let (heir, third) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
+    let now = bench.store.suspects(LEASE).await.unwrap().now_ms;
+    let tries = async |actor: Actor, absent_since_ms, grace, interval| {
+        let silence = Duration::from_millis(300);
+        let candidacy = Candidacy { absent_since_ms, grace, interval, silence, ..candidacy() };
+        bench.store.lead(actor.incarnation, LEASE, &candidacy).await.unwrap()
+    };
+    // The interval of the ticks has nothing to do with it.
+    let tick = Duration::from_millis(1);
+    for since in [0, now, now - 50] {
+        assert!(matches!(tries(heir, since, LEASE, tick).await, Lead::Follows), "missed since {since}");
+    }
+    let channel = bench.store.keys().alive(generator.incarnation);
+    {
+        let mut connection = bench.redis.connect();
+        let mut subscriber = connection.as_pubsub();
+        subscriber.subscribe(&channel).unwrap();
+        assert!(matches!(tries(heir, now - 200, GRACE, LEASE).await, Lead::Follows), "it is back");
+    }
+    let listeners = || bench.ask::<(String, u64)>(&["PUBSUB", "NUMSUB", &channel]).1;
+    until("its connection is closed", async || listeners() == 0).await;
+    let Lead::Leads(term) = tries(heir, now - 200, GRACE, LEASE).await else {
+        panic!("it was missed for two graces")
+    };
+    assert_eq!((term.predecessor, term.silence.as_millis()), (Some(generator.number), 300));
+    // The new generator could not subscribe, so its lease alone decides.
+    assert!(matches!(tries(third, now - 200, GRACE, LEASE).await, Lead::Follows));
+}
+
+#[tokio::test]
 async fn the_errors_that_a_dead_reader_held_return_to_the_head_of_the_errors() {
     let bench = TestBench::new().await;
     for id in 1..=4 {

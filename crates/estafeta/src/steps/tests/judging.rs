@@ -24,7 +24,7 @@ impl TestBench {
     }
 
     /// A member that joins with presence. The test itself opens and closes the subscription.
-    async fn join_with_presence(&self) -> Actor {
+    pub(super) async fn join_with_presence(&self) -> Actor {
         let incarnation = Incarnation::random();
         let number = self.store.join(&introduction(incarnation, MemberKind::Node, 1, true)).await.unwrap();
         Actor { incarnation, number }
