@@ -449,3 +449,32 @@ async fn a_member_holds_one_suspect_at_a_time_and_gets_what_waits_behind_the_oth
     assert_eq!(left, ["3", "7"], "what was skipped is where it was");
     bench.assert_balanced().await;
 }
+
+/// Only readers have such a list. The kind of the member decides, not the list.
+#[tokio::test]
+async fn a_list_under_the_name_of_a_node_does_not_make_it_a_reader() {
+    for how in ["leaves", "dies", "is upgraded"] {
+        let bench = TestBench::new().await;
+        let (generator, term, [handler, other]) = bench.three_nodes().await;
+        bench.publish(generator, &term, 0, &["a"]).await;
+        assert_eq!(bench.claim(handler, 1).await.len(), 1);
+        let list = bench.store.keys().inflight(handler.incarnation);
+        bench.ask::<()>(&["RPUSH", &list, "foreign"]);
+        match how {
+            "leaves" => assert_eq!(bench.store.leave(handler.incarnation).await.unwrap(), 1),
+            "dies" => {
+                bench.expire(handler);
+                assert!(matches!(bench.bury(handler).await, Bury::Buried { returned: 1, .. }));
+            }
+            _ => {
+                for member in [generator, handler, other] {
+                    let hash = bench.store.keys().member(member.incarnation);
+                    bench.ask::<()>(&["HSET", &hash, "layouts", "4 5"]);
+                }
+                assert_eq!(bench.store.upgrade_to(5).await.unwrap(), Some(4));
+            }
+        }
+        assert_eq!((bench.ready().len(), bench.ledger("returned")), (1, 1), "{how}");
+        assert_eq!(bench.ask::<u64>(&["EXISTS", "{estafeta}:errors", &list]), 0, "{how}");
+    }
+}
