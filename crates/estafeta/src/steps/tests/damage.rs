@@ -104,6 +104,7 @@ impl PreparedRing {
             "dropped",
             "cancelled",
             "returned",
+            "lost",
             "buried",
             "takeovers",
             "retries",

@@ -263,3 +263,18 @@ async fn a_foreign_value_in_place_of_the_errors_stops_only_settles_with_failures
     assert!(bench.store.turn(handler.identity(), &settlement, true).await.is_ok());
     assert_eq!(bench.ledger("done"), 1);
 }
+
+/// Otherwise an operator would learn of the foreign key only when a limit or a pause changes.
+#[tokio::test]
+async fn foreign_events_stop_even_a_limit_or_a_pause_that_is_repeated() {
+    let bench = TestBench::new().await;
+    bench.join(MemberKind::Node, 1).await;
+    let change = LimitChange { in_flight: Some(Some(5)), rate: Some(Some(Rate::per_second(5))) };
+    bench.store.limit(&change).await.unwrap();
+    bench.store.pause(Activity::Both, None).await.unwrap();
+    bench.plant_foreign("{estafeta}:events", "stream");
+    let before = bench.everything();
+    assert!(bench.store.limit(&change).await.is_err());
+    assert!(bench.store.pause(Activity::Both, None).await.is_err());
+    assert_eq!(bench.everything(), before);
+}

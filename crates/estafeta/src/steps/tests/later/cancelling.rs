@@ -70,6 +70,20 @@ async fn a_cancel_that_is_repeated_has_the_same_answer_and_a_late_one_does_nothi
 }
 
 #[tokio::test]
+async fn a_cancel_that_finds_a_count_that_is_not_a_number_writes_nothing() {
+    let bench = TestBench::new().await;
+    bench.submit_all(1, &[delayed("a", None, HOUR)]).await;
+    let whole = bench.everything();
+    for count in ["cancelled", "soonest", "born"] {
+        bench.restore(&whole);
+        bench.ask::<()>(&["HSET", "{estafeta}:ledger", count, "many"]);
+        let before = bench.everything();
+        assert!(bench.store.cancel(&cancellation(2, MessageRef::Id(1))).await.is_err(), "{count}");
+        assert_eq!(bench.everything(), before, "{count}");
+    }
+}
+
+#[tokio::test]
 async fn a_cancel_begins_no_ring_and_leaves_those_of_others_alone() {
     let bench = TestBench::new().await;
     assert!(!bench.cancel(1, MessageRef::Id(1)).await && !bench.cancel(2, MessageRef::Key("k")).await);
