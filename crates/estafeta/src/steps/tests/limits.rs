@@ -5,7 +5,7 @@ use super::*;
 const LEDGER: &str = "{estafeta}:ledger";
 
 impl TestBench {
-    async fn limit_in_flight(&self, limit: Option<u64>) {
+    pub(super) async fn limit_in_flight(&self, limit: Option<u64>) {
         let change = LimitChange { in_flight: Some(limit), ..LimitChange::default() };
         self.store.limit(&change).await.unwrap();
     }
@@ -18,7 +18,7 @@ impl TestBench {
         self.ask::<()>(&["HSET", LEDGER, "brakes", brakes]);
     }
 
-    fn brake(&self, index: usize) -> u64 {
+    pub(super) fn brake(&self, index: usize) -> u64 {
         let brakes: String = self.ask(&["HGET", LEDGER, "brakes"]);
         brakes.split(' ').nth(index).unwrap().parse().unwrap()
     }
@@ -115,6 +115,7 @@ async fn claims_follow_the_rate_and_few_can_be_saved_up() {
     bench.set_brakes(&format!("0 0 0 0 50 1000 0 {}", bench.now() - 3_600_000));
     let applied = bench.make(one, &bench.wants(one, 40, 40, 9)).await.unwrap();
     assert_eq!((applied.messages().len(), applied.waits), (6, false));
+    assert_eq!(bench.brake(6), 0, "nothing is left, not even a part of a message");
     let due = applied.due.expect("it is the first in line");
     assert!(due <= Duration::from_millis(20), "{due:?}");
     // The next one has to wait as well. It is the second, so the first learns the time.
@@ -183,6 +184,50 @@ async fn a_new_rate_begins_with_nothing_and_the_same_rate_again_changes_nothing(
     bench.limit_rate(None).await;
     assert_eq!(calls.all(), [two.incarnation]);
     assert_eq!(bench.make(two, &bench.wants(two, 1, 1, 0)).await.unwrap().messages().len(), 1);
+}
+
+#[tokio::test]
+async fn the_same_number_of_messages_in_another_time_is_a_new_rate() {
+    let bench = TestBench::new().await;
+    bench.join(MemberKind::Node, 1).await;
+    for per_ms in [60_000, 1000, 1000] {
+        bench.limit_rate(Some(Rate { messages: 60, per_ms })).await;
+    }
+    let limited = |per| ["kind", "limited", "in-flight", "", "rate", "60", "per", per];
+    assert_eq!(bench.events(2), [limited("60000"), limited("1000")]);
+}
+
+/// The rate would allow a claim at once. But a settle makes room, and not the time.
+#[tokio::test]
+async fn nobody_waits_for_the_rate_while_the_limit_in_flight_is_reached() {
+    let bench = TestBench::new().await;
+    let (generator, term, [one, two]) = bench.three_nodes().await;
+    bench.publish(generator, &term, 0, &["a", "b"]).await;
+    assert_eq!(bench.claim(one, 1).await.len(), 1);
+    let mut calls = bench.listen(&[one, two]);
+    for credit in [1000, 1001, 6000] {
+        // The clock was set back, so exactly this much is left.
+        bench.set_brakes(&format!("0 0 1 1 50 1000 {credit} {}", bench.now() + 60_000));
+        let applied = bench.make(two, &bench.wants(two, 1, 1, 0)).await.unwrap();
+        assert_eq!((applied.messages().len(), applied.waits, applied.due), (0, false, None), "{credit}");
+    }
+    bench.set_brakes(&format!("0 0 1 1 50 1000 1000 {}", bench.now() + 60_000));
+    bench.publish(generator, &term, 1, &["c"]).await;
+    assert_eq!(calls.announced(), []);
+}
+
+/// A foreign client changed the count. A negative one would let the members hold too much.
+#[tokio::test]
+async fn no_count_of_what_is_held_falls_below_zero() {
+    let bench = TestBench::new().await;
+    let (generator, term, [one, _]) = bench.three_nodes().await;
+    bench.publish(generator, &term, 0, &["a", "b", "c"]).await;
+    bench.limit_in_flight(Some(1)).await;
+    assert_eq!(bench.claim(one, 1).await.len(), 1);
+    bench.set_brakes("0 0 1 0 0 0 0 0");
+    bench.settle(one, 1, &[], 0).await;
+    assert_eq!(bench.brake(3), 0);
+    assert_eq!(bench.claim_for(one, 2, 1).await.len(), 1);
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ impl TestBench {
     }
 
     /// The fields of the last events, oldest first.
-    fn events(&self, count: usize) -> Vec<Vec<String>> {
+    pub(super) fn events(&self, count: usize) -> Vec<Vec<String>> {
         let count = count.to_string();
         let mut last: Vec<(String, Vec<String>)> =
             self.ask(&["XREVRANGE", "{estafeta}:events", "+", "-", "COUNT", &count]);
