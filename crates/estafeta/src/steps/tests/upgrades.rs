@@ -124,6 +124,23 @@ async fn an_upgrade_ends_every_membership_and_loses_nothing() {
 }
 
 #[tokio::test]
+async fn what_an_upgrade_returns_no_longer_counts_for_the_limit_in_flight() {
+    let bench = TestBench::new().await;
+    let (generator, term, [one, two]) = bench.three_nodes().await;
+    for (n, body) in (0..).zip(["a", "b", "c"]) {
+        bench.publish(generator, &term, n, &[body]).await;
+    }
+    bench.limit_in_flight(Some(3)).await;
+    assert_eq!((bench.claim(one, 2).await.len(), bench.claim(two, 9).await.len()), (2, 1));
+    assert_eq!(bench.brake(3), 3);
+    for member in [generator, one, two] {
+        bench.ask::<()>(&["HSET", &bench.store.keys().member(member.incarnation), "layouts", "4 5"]);
+    }
+    assert_eq!(bench.store.upgrade_to(5).await.unwrap(), Some(4));
+    assert_eq!((bench.brake(3), bench.ready().len()), (0, 3));
+}
+
+#[tokio::test]
 async fn members_that_the_caller_did_not_name_make_it_ask_again() {
     let bench = TestBench::new().await;
     let one = bench.join(MemberKind::Node, 1).await.incarnation;
