@@ -1,5 +1,7 @@
 //! Tests of effects: what a message that is done writes, and what becomes of it if one of its effects is bad.
 
+mod forwards;
+
 use bytes::Bytes;
 
 use super::*;
@@ -236,6 +238,16 @@ async fn effects_of_one_turn_are_checked_together() {
     ring.bench.assert_balanced().await;
 }
 
+#[tokio::test]
+async fn each_sum_counts_all_that_was_added_before() {
+    let ring = HeldRing::new(2).await;
+    let third = 400_000_000_000_000;
+    let applied = ring.settle(vec![vec![add("sum", third); 2], vec![add("sum", third)]]).await;
+    let reason = "add {estafeta}:u:sum: expected a sum of at most 15 digits, got more";
+    assert_eq!(applied.bad, [bad(1, reason)]);
+    assert_eq!(ring.get("sum"), Some((2 * third).to_string()));
+}
+
 /// The node reports bad effects to its observer, even if the first answer was lost.
 #[tokio::test]
 async fn bad_effects_are_shown_again_after_a_lost_answer() {
@@ -379,10 +391,14 @@ async fn a_ring_may_forward_to_itself() {
 /// Whatever is wrong with the other ring makes an error of the message, and is no reason to stop this ring.
 #[tokio::test]
 async fn a_forward_to_a_ring_that_takes_none_is_a_bad_effect() {
-    let cases: [(&[&str], &str); 10] = [
+    let cases: [(&[&str], &str); 11] = [
         (&["SET", "{estafeta}/next:schema", "99"], "it has layout 99, this node knows 4 to 4"),
         (&["SET", "{estafeta}/next:schema", "x"], "it has layout x, this node knows 4 to 4"),
         (&["SADD", "{estafeta}/next:requires", "tides"], "it requires tides, which this node does not know"),
+        (
+            &["SADD", "{estafeta}/next:requires", "estafeta/other"],
+            "it requires estafeta/other, which this node does not know",
+        ),
         (
             &["SET", "{estafeta}/next:application", "theirs"],
             "it belongs to the application theirs, expected estafeta/next",
@@ -401,13 +417,13 @@ async fn a_forward_to_a_ring_that_takes_none_is_a_bad_effect() {
         let before: Vec<u8> = ring.bench.ask(&["DUMP", key]);
         let applied = ring
             .settle(vec![
-                vec![add("sold", 1), forward("estafeta/next", "x")],
                 vec![forward("estafeta/other", "x")],
+                vec![add("sold", 1), forward("estafeta/next", "x")],
             ])
             .await;
         let reason = format!("forward to estafeta/next: {reason}");
-        assert_eq!(applied.bad, [bad(0, &reason)]);
-        assert_eq!(ring.errors().await, [(1, reason)]);
+        assert_eq!(applied.bad, [bad(1, &reason)]);
+        assert_eq!(ring.errors().await, [(2, reason)]);
         assert_eq!(ring.bench.ask::<Vec<String>>(&["KEYS", "{estafeta}/next:*"]), [key]);
         assert_eq!((ring.bench.ask::<Vec<u8>>(&["DUMP", key]), ring.get("sold")), (before, None));
         assert_eq!(ring.bench.ask::<u64>(&["LLEN", "{estafeta}/other:ready"]), 1);
