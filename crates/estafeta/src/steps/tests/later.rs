@@ -2,6 +2,7 @@
 
 mod cancelling;
 mod delays;
+mod moves;
 
 use super::*;
 
