@@ -113,9 +113,14 @@ mod tests {
             ),
             ("/no/such/file", "there is no file /no/such/file"),
             ("/", "/ is a directory"),
-            ("/etc/hostname", "/etc/hostname is not executable (chmod +x /etc/hostname)"),
         ] {
             assert_eq!(find(text).unwrap_err(), reason);
         }
+        let plain = tempfile::NamedTempFile::new().unwrap();
+        let shown = plain.path().display();
+        assert_eq!(
+            find(&shown.to_string()).unwrap_err(),
+            format!("{shown} is not executable (chmod +x {shown})")
+        );
     }
 }
