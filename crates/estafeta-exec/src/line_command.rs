@@ -20,12 +20,13 @@
 //! **The end.** The stdin of a process is closed first, so that it can finish. Then it gets SIGTERM, and then SIGKILL.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use estafeta::{Failure, Job, Outcome, RingName};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, Interest};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
@@ -379,7 +380,8 @@ impl ProcessRun {
         loop {
             self.send(task);
             let first = self.in_hand.values().map(|request| request.deadline).min();
-            let Some(stdin) = &mut self.stdin else { return Reason::Ended(None) };
+            let Some(stdin) = &self.stdin else { return Reason::Ended(None) };
+            let closed = stdin.ready(Interest::ERROR);
             tokio::select! {
                 biased;
                 () = task.common.stop.cancelled() => return Reason::Stop,
@@ -387,9 +389,10 @@ impl ProcessRun {
                     Ok(0) | Err(_) => return self.ended().await,
                     Ok(_) => self.read_lines(),
                 },
-                written = stdin.write(&self.outgoing), if !self.outgoing.is_empty() => match written {
-                    Ok(count) => self.outgoing.advance(count),
-                    Err(_) => return self.ended().await,
+                ready = stdin.writable(), if !self.outgoing.is_empty() => match stdin.try_write(&self.outgoing) {
+                    Ok(count) if ready.is_ok() => self.outgoing.advance(count),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    _ => return self.ended().await,
                 },
                 ask = asks.recv() => match ask {
                     Some(Ask::Handle(request)) => {
@@ -405,6 +408,8 @@ impl ProcessRun {
                     Some(Ask::Abandon) => return Reason::Terminate,
                     None => return Reason::Stop,
                 },
+                // The process has closed its stdin. It will not read what was written already.
+                _ = closed => return self.ended().await,
                 ended = self.process.wait() => return Reason::Ended(ended.ok()),
                 () = sleep_until(first) => {
                     self.time_out(task.common.time_limit);

@@ -85,7 +85,7 @@ fn what_a_command_leaves_in_its_group_ends_with_it() {
 #[test]
 fn a_monitor_starts_nodes_with_commands_and_a_killed_generator_is_replaced() {
     let (ring, shop) = (ProgramRing::new(), Workshop::new());
-    let handler = shop.sh("handle", "echo $$ >> $DIR/pids; cat >> $DIR/bodies; echo >> $DIR/bodies");
+    let handler = shop.sh("handle", r#"echo $$ >> $DIR/pids; read -r body; echo "$body" >> $DIR/bodies"#);
     let generate = shop.sh("generate", "echo tick");
     let args =
         ["-n", "3", "--ring", "estafeta", "--handle", &handler, "--generate", &generate, "--every", "100ms"];
