@@ -9,7 +9,7 @@
 //! SIGTERM, then SIGKILL after a while. When the first process of a group has exited, the rest of the group is killed
 //! before that process is reaped. Until then no other process can have its id, so no signal reaches a stranger.
 //!
-//! **If the node is killed.** It cannot end anything then. So each node with commands has a [guard](guard), a tiny process
+//! **If the node is killed.** It cannot end anything then. So each node with commands has a [guard], a tiny process
 //! that knows all groups of its node. It holds the end of a pipe. When the pipe closes, the node is gone, and the guard
 //! kills what is left.
 //!
