@@ -107,8 +107,8 @@ lua:
 
 unit:
 	@echo '== tests'
-	@scripts/install-deps cc redis-server
-	@for language in python3 perl node; do scripts/install-deps $$language \
+	@scripts/install-deps cc redis-server python3
+	@for language in perl node; do scripts/install-deps $$language \
 	  || echo "make test: going on without the examples in $$language" >&2; done
 	@$(CARGO) test --workspace --locked
 
