@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use estafeta::{Config, Node};
 use estafeta_exec::{
-    CommandLine, FeedCommand, Guard, LineCommand, LineForm, MessageCommand, Relay, TickCommand,
+    CommandLine, FeedCommand, Guard, LineCommand, LineForm, MessageCommand, REDIS, Relay, TickCommand,
 };
 
 use crate::cli::RunArgs;
@@ -84,6 +84,8 @@ impl WorkSettings {
     pub fn node(self, mut config: Config) -> Result<(Node, RunningWork)> {
         let (guard, relay) = (start_guard()?, Relay::to_stderr());
         let (ring, limit) = (config.ring.clone(), config.time_limit);
+        let url = config.redis.secret_url();
+        let with_redis = |command: CommandLine| command.with_variable(REDIS, &url);
         // The commands watch over their time limit themselves, because they need time to end.
         config.time_limit = limit.saturating_add(MessageCommand::GRACE);
         let processes = config.concurrency;
@@ -97,13 +99,22 @@ impl WorkSettings {
             None => {}
             Some(HandlerCommand::PerMessage(command)) => {
                 let (guard, relay) = (Arc::clone(&guard), relay.clone());
-                let command = MessageCommand::new(command, &ring, guard, relay, limit, self.results);
+                let command =
+                    MessageCommand::new(with_redis(command), &ring, guard, relay, limit, self.results);
                 node = node.handle_with(command, MessageCommand::handle);
             }
             Some(HandlerCommand::Lines { command, in_hand }) => {
                 let (guard, relay) = (Arc::clone(&guard), relay.clone());
-                let lines =
-                    LineCommand::start(command, &ring, guard, relay, processes, in_hand, limit, self.results);
+                let lines = LineCommand::start(
+                    with_redis(command),
+                    &ring,
+                    guard,
+                    relay,
+                    processes,
+                    in_hand,
+                    limit,
+                    self.results,
+                );
                 running.lines = Some(lines.clone());
                 node = node.handle_with(lines, LineCommand::handle);
             }
@@ -111,11 +122,17 @@ impl WorkSettings {
         match self.source {
             None => {}
             Some(SourceCommand::Tick { command, form, times }) => {
-                let command = TickCommand::new(command, &ring, guard, relay, limit, form);
+                let command = TickCommand::new(with_redis(command), &ring, guard, relay, limit, form);
                 node = node.generate(times.entry()?.run(move |tick, from| command.clone().run(tick, from)));
             }
             Some(SourceCommand::Feed { command, has_checkpoints }) => {
-                node = node.generate(FeedCommand::new(command, &ring, guard, relay, has_checkpoints));
+                node = node.generate(FeedCommand::new(
+                    with_redis(command),
+                    &ring,
+                    guard,
+                    relay,
+                    has_checkpoints,
+                ));
             }
         }
         Ok((node, running))

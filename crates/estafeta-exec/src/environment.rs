@@ -31,9 +31,13 @@ impl Environment {
 
     /// Sets a variable. A value with a NUL byte cannot be passed on, and the variable is then missing.
     pub fn set(&mut self, name: &str, value: impl std::fmt::Display) {
+        self.remove(name);
+        self.add(name, value);
+    }
+
+    pub fn remove(&mut self, name: &str) {
         let prefix = format!("{name}=");
         self.0.retain(|pair| !pair.as_bytes().starts_with(prefix.as_bytes()));
-        self.add(name, value);
     }
 
     /// Like [`set`](Self::set), for a variable that is not there yet.

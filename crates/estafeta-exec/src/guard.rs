@@ -129,6 +129,12 @@ impl Drop for Guard {
         let state = self.state.get_mut().expect("no panic while held");
         if let Some((mut child, pipe)) = state.process.take() {
             drop(pipe);
+            // A guard that hangs must not keep its node from ending.
+            let until = Instant::now() + 2 * LONGEST;
+            while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let _ = child.kill();
             let _ = child.wait();
         }
     }

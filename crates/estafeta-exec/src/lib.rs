@@ -40,4 +40,5 @@ pub use line_command::LineCommand;
 pub use message_command::MessageCommand;
 pub use new_message::LineForm;
 pub use output::Relay;
+pub use process::REDIS;
 pub use tick_command::TickCommand;

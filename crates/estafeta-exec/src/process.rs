@@ -18,6 +18,17 @@ use crate::command_line::CommandLine;
 use crate::environment::Environment;
 use crate::guard::{Guard, TOKEN};
 
+/// The variable with the address of Redis, for commands that call `estafeta` themselves.
+pub const REDIS: &str = "ESTAFETA_REDIS";
+/// The variables with parts of an address, which would contradict it.
+const PARTS_OF_REDIS: [&str; 6] = [
+    "ESTAFETA_HOST",
+    "ESTAFETA_PORT",
+    "ESTAFETA_DB",
+    "ESTAFETA_USER",
+    "ESTAFETA_PASSWORD",
+    "ESTAFETA_PASSWORD_FILE",
+];
 /// How long a process may go on after SIGTERM.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -33,6 +44,12 @@ impl Spawner {
     pub fn new(command: CommandLine, ring: &str, guard: Arc<Guard>) -> Self {
         let mut environment = Environment::inherited();
         environment.set("ESTAFETA_RING", ring);
+        for (name, value) in command.variables() {
+            environment.set(name, value);
+            if name == REDIS {
+                PARTS_OF_REDIS.into_iter().for_each(|name| environment.remove(name));
+            }
+        }
         environment.set(TOKEN, guard.token());
         Self { command: command.into(), environment: environment.into(), guard }
     }

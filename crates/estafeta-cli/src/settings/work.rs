@@ -1,5 +1,7 @@
 //! The options about commands of the user, checked together.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use estafeta::{Missed, Overlap, Schedule, ScheduleEntry};
 use estafeta_exec::{CommandLine, LineForm};
@@ -10,6 +12,8 @@ use crate::work::{HandlerCommand, SourceCommand, WorkSettings};
 
 /// The most messages that one process may have in hand.
 const MOST_IN_HAND: usize = 1024;
+/// The longest time for which Redis keeps a result.
+const LONGEST_RESULT: Duration = Duration::from_secs(315_576_000);
 /// The name of the only entry of a schedule that a command makes.
 const ENTRY: &str = "generate";
 
@@ -33,7 +37,12 @@ impl RunArgs {
             ("interval", self.interval.is_some()),
         ];
         refuse(&of_demo, "it only in the demo", "a command of your own")?;
-        Ok(Some(WorkSettings { handler, source, results: self.results.map(|time| time.0) }))
+        let results = self.results.map(|time| time.0);
+        if let Some(time) = results.filter(|time| time.is_zero() || *time > LONGEST_RESULT) {
+            let got = format!("'{}'", crate::duration::HumanDuration(time));
+            return Err(wrong("results", "1ms to 10 years", &got));
+        }
+        Ok(Some(WorkSettings { handler, source, results }))
     }
 
     fn handler(&self) -> Result<Option<HandlerCommand>> {

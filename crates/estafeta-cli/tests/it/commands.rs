@@ -168,6 +168,22 @@ fn a_command_learns_everything_about_its_message_and_stdout_is_its_result() {
 }
 
 #[test]
+fn a_command_that_publishes_reaches_the_redis_and_the_ring_of_its_node() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    let publish = env!("CARGO_BIN_EXE_estafeta");
+    let handler = shop.sh("handle", &format!("n=$(cat); [ \"$n\" = 0 ] || {publish} publish $((n - 1))"));
+    // The node knows its Redis from a flag, which its command does not see.
+    let elsewhere =
+        [("REDIS_URL", "redis://127.0.0.1:1"), ("ESTAFETA_HOST", "127.0.0.1"), ("ESTAFETA_PORT", "1")];
+    let url = ring.redis.url();
+    let node = crate::support::start(&["run", "--redis", &url, "--handle", &handler], &elsewhere);
+    ring.submit(&["3"]);
+    ring.eventually(SOON, "the chain is done", |status| status["done"] == 4);
+    node.signal(Signal::SIGTERM);
+    assert!(node.wait(SOON).success());
+}
+
+#[test]
 fn a_reply_on_descriptor_3_says_more_than_an_exit_code() {
     let (ring, shop) = (ProgramRing::new(), Workshop::new());
     let handler = shop.sh(
@@ -261,7 +277,8 @@ fn wrong_options_are_refused_with_one_clear_line_each() {
     let plain = shop.path("plain");
     std::fs::write(&plain, "").unwrap();
     let plain = plain.to_str().unwrap();
-    let cases: [(&[&str], String); 17] = [
+    let cases: [(&[&str], String); 18] = [
+        (&["--handle", "true", "--results", "0"], "--results: expected 1ms to 10 years, got '0s'".into()),
         (
             &["--handle", "no-such-program-here"],
             "--handle: expected a program that can be started: there is no \
