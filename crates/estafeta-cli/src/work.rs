@@ -1,12 +1,12 @@
 //! A node whose work is done by commands of the user.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use estafeta::{Config, Node};
+use estafeta::{Config, Node, RingName};
 use estafeta_exec::{
-    CommandLine, FeedCommand, Guard, LineCommand, LineForm, MessageCommand, REDIS, Relay, TickCommand,
+    CommandContext, CommandLine, FeedCommand, Guard, LineCommand, LineForm, MessageCommand, Relay,
+    TickCommand,
 };
 
 use crate::cli::RunArgs;
@@ -50,9 +50,8 @@ pub enum SourceCommand {
 /// The commands that run beside a node.
 pub struct RunningWork {
     lines: Option<LineCommand>,
-    relay: Relay,
-    /// Kills what is left, if this process cannot.
-    _guard: Arc<Guard>,
+    /// Its guard kills what is left, if this process cannot.
+    context: CommandContext,
 }
 
 impl WorkSettings {
@@ -82,10 +81,8 @@ impl WorkSettings {
 
     /// A node that runs these commands. Needs a tokio runtime.
     pub fn node(self, mut config: Config) -> Result<(Node, RunningWork)> {
-        let (guard, relay) = (start_guard()?, Relay::to_stderr());
-        let (ring, limit) = (config.ring.clone(), config.time_limit);
-        let url = config.redis.secret_url();
-        let with_redis = |command: CommandLine| command.with_variable(REDIS, &url);
+        let context = command_context(config.ring.clone())?.with_redis(config.redis.secret_url());
+        let limit = config.time_limit;
         // The commands watch over their time limit themselves, because they need time to end.
         config.time_limit = limit.saturating_add(MessageCommand::GRACE);
         let processes = config.concurrency;
@@ -93,28 +90,16 @@ impl WorkSettings {
             config.concurrency = processes.saturating_mul(*in_hand);
             config.validate()?;
         }
-        let mut running = RunningWork { lines: None, relay: relay.clone(), _guard: Arc::clone(&guard) };
+        let mut running = RunningWork { lines: None, context: context.clone() };
         let mut node = Node::with(config);
         match self.handler {
             None => {}
             Some(HandlerCommand::PerMessage(command)) => {
-                let (guard, relay) = (Arc::clone(&guard), relay.clone());
-                let command =
-                    MessageCommand::new(with_redis(command), &ring, guard, relay, limit, self.results);
+                let command = MessageCommand::new(command, &context, limit, self.results);
                 node = node.handle_with(command, MessageCommand::handle);
             }
             Some(HandlerCommand::Lines { command, in_hand }) => {
-                let (guard, relay) = (Arc::clone(&guard), relay.clone());
-                let lines = LineCommand::start(
-                    with_redis(command),
-                    &ring,
-                    guard,
-                    relay,
-                    processes,
-                    in_hand,
-                    limit,
-                    self.results,
-                );
+                let lines = LineCommand::start(command, &context, processes, in_hand, limit, self.results);
                 running.lines = Some(lines.clone());
                 node = node.handle_with(lines, LineCommand::handle);
             }
@@ -122,28 +107,22 @@ impl WorkSettings {
         match self.source {
             None => {}
             Some(SourceCommand::Tick { command, form, times }) => {
-                let command = TickCommand::new(with_redis(command), &ring, guard, relay, limit, form);
+                let command = TickCommand::new(command, &context, limit, form);
                 node = node.generate(times.entry()?.run(move |tick, from| command.clone().run(tick, from)));
             }
             Some(SourceCommand::Feed { command, has_checkpoints }) => {
-                node = node.generate(FeedCommand::new(
-                    with_redis(command),
-                    &ring,
-                    guard,
-                    relay,
-                    has_checkpoints,
-                ));
+                node = node.generate(FeedCommand::new(command, &context, has_checkpoints));
             }
         }
         Ok((node, running))
     }
 }
 
-/// Starts this program as a guard.
-pub fn start_guard() -> Result<Arc<Guard>> {
+/// What all commands in a ring have in common. Their guard is this program again.
+pub fn command_context(ring: RingName) -> Result<CommandContext> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let guard = Guard::start(&program, &[GUARD]).context("cannot start the guard of the commands")?;
-    Ok(Arc::new(guard))
+    Ok(CommandContext::new(ring, guard, Relay::to_stderr()))
 }
 
 impl RunningWork {
@@ -152,6 +131,6 @@ impl RunningWork {
         if let Some(lines) = &self.lines {
             lines.stop().await;
         }
-        self.relay.finish();
+        self.context.finish();
     }
 }

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 pub struct CommandLine {
     text: String,
     words: Vec<CString>,
-    variables: Vec<(String, String)>,
 }
 
 impl fmt::Debug for CommandLine {
@@ -32,22 +31,9 @@ impl CommandLine {
         let words: Result<Vec<_>, _> = words.into_iter().map(CString::new).collect();
         let words = words.map_err(|_| "a command without NUL bytes".to_owned())?;
         match words.first() {
-            Some(program) if !program.is_empty() => {
-                Ok(Self { text: text.to_owned(), words, variables: Vec::new() })
-            }
+            Some(program) if !program.is_empty() => Ok(Self { text: text.to_owned(), words }),
             _ => Err("a command such as 'python3 worker.py'".to_owned()),
         }
-    }
-
-    /// The same command with a variable in its environment. No text about the command shows it.
-    #[must_use]
-    pub fn with_variable(mut self, name: &str, value: &str) -> Self {
-        self.variables.push((name.to_owned(), value.to_owned()));
-        self
-    }
-
-    pub(crate) fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.variables.iter().map(|(name, value)| (&**name, &**value))
     }
 
     /// The words, the program first.

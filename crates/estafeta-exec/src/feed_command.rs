@@ -10,11 +10,10 @@
 //! If the process exits with code 0 after its last checkpoint, the feed is over until the next term. Everything else is a
 //! failure: the feed is opened again after a pause, from the checkpoint that Redis has.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use estafeta::{Batch, Failure, Feed, Headers, RingName};
+use estafeta::{Batch, Failure, Feed, Headers};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -22,10 +21,10 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::task::JoinHandle;
 
 use crate::command_line::CommandLine;
-use crate::guard::Guard;
-use crate::new_message::NewMessage;
+use crate::context::CommandContext;
 use crate::output::Relay;
-use crate::process::{Ended, PATIENCE, Pipes, Process, Spawner};
+use crate::printed_message::PrintedMessage;
+use crate::process::{CommandProcess, Ended, LINGERING, PATIENCE, Pipes, Spawner};
 use crate::reply::quoted;
 
 /// How long the first write to the feed may take.
@@ -43,7 +42,7 @@ pub struct FeedCommand {
 /// The process of one term.
 #[derive(Debug)]
 struct FeedRun {
-    process: Process,
+    process: CommandProcess,
     stdin: Sender,
     stdout: Receiver,
     stderr: JoinHandle<Vec<u8>>,
@@ -62,7 +61,7 @@ struct FeedRun {
 #[serde(untagged)]
 enum FeedLine {
     Checkpoint(CheckpointLine),
-    Message(NewMessage),
+    Message(PrintedMessage),
 }
 
 #[derive(Deserialize)]
@@ -72,15 +71,10 @@ struct CheckpointLine {
 }
 
 impl FeedCommand {
-    /// A feed for this ring. A feed without checkpoints is plain: each of its lines is a body.
-    pub fn new(
-        command: CommandLine,
-        ring: &RingName,
-        guard: Arc<Guard>,
-        relay: Relay,
-        has_checkpoints: bool,
-    ) -> Self {
-        Self { spawner: Spawner::new(command, ring.as_str(), guard), relay, has_checkpoints, run: None }
+    /// A feed. One without checkpoints is plain: each of its lines is a body.
+    pub fn new(command: CommandLine, context: &CommandContext, has_checkpoints: bool) -> Self {
+        let (spawner, relay) = (Spawner::new(command, context), context.relay.clone());
+        Self { spawner, relay, has_checkpoints, run: None }
     }
 
     async fn read(run: &mut FeedRun, has_checkpoints: bool) -> Result<Batch<Bytes, Bytes>, Failure> {
@@ -193,10 +187,9 @@ impl FeedRun {
             }
             return Ok(());
         }
-        let tail = tokio::time::timeout(Duration::from_millis(200), &mut self.stderr).await;
+        let tail = tokio::time::timeout(LINGERING, &mut self.stderr).await;
         let tail = tail.ok().and_then(Result::ok).unwrap_or_default();
-        let text = String::from_utf8_lossy(&tail);
-        Err(Failure::new(format!("the feed ended with {ended}: {}", text.trim_end()).trim_end_matches(": ")))
+        Err(Failure::new(format_args!("the feed ended with {}", ended.because(&tail))))
     }
 
     /// Writes the first line, which the process waits for.
@@ -237,10 +230,7 @@ impl Feed for FeedCommand {
             })?),
             _ => None,
         };
-        let started = self.spawner.start(&self.spawner.environment);
-        let (process, pipes) = started.map_err(|error| {
-            Failure::new(format_args!("cannot start '{}': {error}", self.spawner.command))
-        })?;
+        let (process, pipes) = self.spawner.start(&self.spawner.environment)?;
         let Pipes { stdin, stdout, stderr, reply: _ } = pipes;
         let stderr = tokio::spawn(self.relay.clone().all(stderr));
         let mut run = FeedRun {

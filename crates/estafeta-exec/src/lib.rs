@@ -21,24 +21,25 @@
 #![warn(missing_debug_implementations)]
 
 mod command_line;
+mod context;
 mod environment;
 mod feed_command;
 pub mod guard;
 mod line_command;
 mod message_command;
-mod new_message;
 mod output;
+mod printed_message;
 mod process;
 mod reply;
 mod rests;
 mod tick_command;
 
 pub use command_line::CommandLine;
+pub use context::CommandContext;
 pub use feed_command::FeedCommand;
 pub use guard::Guard;
 pub use line_command::LineCommand;
 pub use message_command::MessageCommand;
-pub use new_message::LineForm;
 pub use output::Relay;
-pub use process::REDIS;
+pub use printed_message::LineForm;
 pub use tick_command::TickCommand;

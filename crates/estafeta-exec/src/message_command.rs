@@ -4,20 +4,19 @@
 //! message: 0 done, 65 and 100 fail, every other code another attempt. A signal is a death. One JSON object on descriptor
 //! 3 says more than a code can. It counts unless it says `done` and the exit code does not.
 
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use estafeta::{Failure, Job, Outcome, RingName};
+use estafeta::{Failure, Job, Outcome};
 use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinHandle;
 
 use crate::command_line::CommandLine;
-use crate::guard::Guard;
+use crate::context::CommandContext;
 use crate::output::{Kept, Relay};
-use crate::process::{Ended, PATIENCE, Pipes, Spawner};
-use crate::reply::{DEFAULT_TTL, Reply};
+use crate::process::{Ended, LINGERING, PATIENCE, Pipes, Spawner, timed_out};
+use crate::reply::{CommandReply, DEFAULT_TTL};
 use crate::rests::Rests;
 
 /// The exit codes that no further attempt would mend: EX_DATAERR, and qmail's.
@@ -26,8 +25,6 @@ const FATAL: [i32; 2] = [65, 100];
 const MOST_BYTES: usize = 256 * 1024;
 /// How long a lane rests whose command cannot be started: the first time, and at most.
 const REST: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
-/// How long the outputs may stay open after the process has exited, because a process that left its group holds them.
-const LINGERING: Duration = Duration::from_millis(200);
 
 /// A command that handles one message per process. Clones share their processes.
 #[derive(Clone, Debug)]
@@ -44,18 +41,21 @@ impl MessageCommand {
     /// How much longer than the command the node has to wait: a command that is over its time limit is asked to end first.
     pub const GRACE: Duration = Duration::from_secs(6);
 
-    /// A command for messages of this ring. `results` is how long the stdout of a message that is done is kept as its
+    /// A command that handles messages. `results` is how long the stdout of a message that is done is kept as its
     /// result. If it is None, stdout is relayed like stderr.
     pub fn new(
         command: CommandLine,
-        ring: &RingName,
-        guard: Arc<Guard>,
-        relay: Relay,
+        context: &CommandContext,
         time_limit: Duration,
         results: Option<Duration>,
     ) -> Self {
-        let spawner = Spawner::new(command, ring.as_str(), guard);
-        Self { spawner, relay, time_limit, results, rests: Rests::new(REST[0], REST[1]).into() }
+        Self {
+            spawner: Spawner::new(command, context),
+            relay: context.relay.clone(),
+            time_limit,
+            results,
+            rests: Rests::new(REST[0], REST[1]).into(),
+        }
     }
 
     /// Handles one message.
@@ -64,7 +64,8 @@ impl MessageCommand {
         let environment = self.spawner.environment.with_message(&job, deadline);
         let (mut process, pipes) = match self.spawner.start(&environment) {
             Ok(started) => started,
-            Err(error) => return Err(self.broken(&error)),
+            // That is no fault of the message.
+            Err(error) => return Err(Failure::broken(self.rests.next(Instant::now()), error)),
         };
         self.rests.end();
         let outputs = Outputs::read(pipes, &job.body, &self);
@@ -73,8 +74,7 @@ impl MessageCommand {
             () = tokio::time::sleep_until(deadline.into()) => {
                 process.terminate(PATIENCE).await?;
                 outputs.end().await;
-                let limit = humantime::format_duration(self.time_limit);
-                return Err(Failure::new(format_args!("the command took longer than its time limit of {limit}")));
+                return Err(timed_out(self.time_limit));
             }
             // The ring has given this node up. Another node handles the message, and nobody waits for this one.
             () = job.cancelled() => {
@@ -85,24 +85,12 @@ impl MessageCommand {
         self.answer(ended, outputs.end().await)
     }
 
-    /// No process can be started. That is no fault of the message.
-    fn broken(&self, error: &io::Error) -> Failure {
-        let command = &self.spawner.command;
-        Failure::broken(self.rests.next(Instant::now()), format_args!("cannot start '{command}': {error}"))
-    }
-
-    fn answer(&self, ended: Ended, output: Output) -> Result<Outcome, Failure> {
-        let Output { stdout, reply, stderr } = output;
-        let because = || {
-            let text = String::from_utf8_lossy(&stderr);
-            match text.trim_end() {
-                "" => ended.to_string(),
-                text => format!("{ended}: {text}"),
-            }
-        };
+    fn answer(&self, ended: Ended, output: CommandOutput) -> Result<Outcome, Failure> {
+        let CommandOutput { stdout, reply, stderr } = output;
+        let because = || ended.because(&stderr);
         let reply = match (reply.0.trim_ascii().is_empty(), reply.1) {
             (true, _) => None,
-            (false, false) => Some(Reply::parse(&reply.0)),
+            (false, false) => Some(CommandReply::parse(&reply.0)),
             (false, true) => {
                 Some(Err(Failure::new(format_args!("reply: expected at most {MOST_BYTES} bytes, got more"))))
             }
@@ -142,7 +130,7 @@ struct Outputs {
 }
 
 /// What a process has written.
-struct Output {
+struct CommandOutput {
     /// The result, and whether it was too long.
     stdout: (Vec<u8>, bool),
     reply: (Vec<u8>, bool),
@@ -181,12 +169,12 @@ impl Outputs {
 
     /// What the process has written, after it has exited. A process that left its group may hold the outputs open. What
     /// it writes from now on does not count.
-    async fn end(mut self) -> Output {
+    async fn end(mut self) -> CommandOutput {
         let until = tokio::time::Instant::now() + LINGERING;
         for reader in &mut self.readers {
             let _ = tokio::time::timeout_at(until, reader).await;
         }
-        Output { stdout: self.stdout.take(), reply: self.reply.take(), stderr: self.stderr.take().0 }
+        CommandOutput { stdout: self.stdout.take(), reply: self.reply.take(), stderr: self.stderr.take().0 }
     }
 }
 

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use estafeta::Failure;
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn};
 use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -15,12 +16,11 @@ use nix::unistd::Pid;
 use tokio::net::unix::pipe::{Receiver, Sender};
 
 use crate::command_line::CommandLine;
+use crate::context::CommandContext;
 use crate::environment::Environment;
 use crate::guard::{Guard, TOKEN};
 
-/// The variable with the address of Redis, for commands that call `estafeta` themselves.
-pub const REDIS: &str = "ESTAFETA_REDIS";
-/// The variables with parts of an address, which would contradict it.
+/// The variables with parts of an address of Redis, which would contradict a whole one.
 const PARTS_OF_REDIS: [&str; 6] = [
     "ESTAFETA_HOST",
     "ESTAFETA_PORT",
@@ -31,31 +31,39 @@ const PARTS_OF_REDIS: [&str; 6] = [
 ];
 /// How long a process may go on after SIGTERM.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the outputs of a process may stay open after its exit, because a process that left its group holds them.
+pub(crate) const LINGERING: Duration = Duration::from_millis(200);
 
 /// Starts the processes of one command.
 #[derive(Clone, Debug)]
 pub(crate) struct Spawner {
-    pub command: Arc<CommandLine>,
+    command: Arc<CommandLine>,
     pub environment: Arc<Environment>,
     guard: Arc<Guard>,
 }
 
 impl Spawner {
-    pub fn new(command: CommandLine, ring: &str, guard: Arc<Guard>) -> Self {
+    pub fn new(command: CommandLine, context: &CommandContext) -> Self {
         let mut environment = Environment::inherited();
-        environment.set("ESTAFETA_RING", ring);
-        for (name, value) in command.variables() {
-            environment.set(name, value);
-            if name == REDIS {
-                PARTS_OF_REDIS.into_iter().for_each(|name| environment.remove(name));
-            }
+        environment.set("ESTAFETA_RING", &context.ring);
+        if let Some(url) = &context.redis {
+            PARTS_OF_REDIS.into_iter().for_each(|name| environment.remove(name));
+            environment.set("ESTAFETA_REDIS", url);
         }
-        environment.set(TOKEN, guard.token());
+        environment.set(TOKEN, context.guard.token());
+        let guard = Arc::clone(&context.guard);
         Self { command: command.into(), environment: environment.into(), guard }
     }
 
-    /// Starts a process in a group of its own, with pipes at its descriptors 0 to 3. Needs a tokio runtime.
-    pub fn start(&self, environment: &Environment) -> io::Result<(Process, Pipes)> {
+    /// Starts a process in a separate group, with pipes at its descriptors 0 to 3. Needs a tokio runtime. The error names
+    /// the command.
+    pub fn start(&self, environment: &Environment) -> io::Result<(CommandProcess, Pipes)> {
+        self.try_start(environment).map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot start '{}': {error}", self.command))
+        })
+    }
+
+    fn try_start(&self, environment: &Environment) -> io::Result<(CommandProcess, Pipes)> {
         // The file is looked for each time, because a deployment may have moved it.
         let file = self.command.find().map_err(|reason| io::Error::new(io::ErrorKind::NotFound, reason))?;
         let file = CString::new(file.as_os_str().as_bytes())?;
@@ -82,7 +90,7 @@ impl Spawner {
         let pid = posix_spawn(&*file, &actions, &attributes, self.command.words(), environment.as_slice())?;
         self.guard.add(pid);
         drop(ends);
-        let process = Process(Some(RunningProcess::new(pid, Arc::clone(&self.guard))?));
+        let process = CommandProcess(Some(RunningProcess::new(pid, Arc::clone(&self.guard))?));
         let pipes = Pipes {
             stdin: Sender::from_owned_fd(stdin.into())?,
             stdout: Receiver::from_owned_fd(stdout.into())?,
@@ -119,11 +127,27 @@ impl fmt::Display for Ended {
     }
 }
 
+impl Ended {
+    /// Why a message or a run failed: how the process ended, and the end of its stderr.
+    pub fn because(self, stderr: &[u8]) -> String {
+        match String::from_utf8_lossy(stderr).trim_end() {
+            "" => self.to_string(),
+            text => format!("{self}: {text}"),
+        }
+    }
+}
+
+/// The failure of a command that took too long.
+pub(crate) fn timed_out(limit: Duration) -> Failure {
+    let limit = humantime::format_duration(limit);
+    Failure::new(format_args!("the command took longer than its time limit of {limit}"))
+}
+
 /// A process and its group. If it is dropped before it has ended, it gets SIGTERM, and SIGKILL after a while.
 #[derive(Debug)]
-pub(crate) struct Process(Option<RunningProcess>);
+pub(crate) struct CommandProcess(Option<RunningProcess>);
 
-impl Process {
+impl CommandProcess {
     /// Waits until the process has exited, then kills the rest of its group.
     pub async fn wait(&mut self) -> io::Result<Ended> {
         let Some(running) = &self.0 else { return Err(io::Error::other("it has been waited for")) };
@@ -141,7 +165,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for CommandProcess {
     fn drop(&mut self) {
         if let Some(running) = self.0.take() {
             match tokio::runtime::Handle::try_current() {

@@ -18,7 +18,7 @@ pub(crate) const DEFAULT_TTL: Duration = Duration::from_secs(3600);
 /// A reply. Only replies to lines have an id.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Reply {
+pub(crate) struct CommandReply {
     #[serde(default)]
     outcome: String,
     reason: Option<String>,
@@ -31,7 +31,7 @@ pub(crate) struct Reply {
     effects: Vec<Map<String, Value>>,
 }
 
-impl Reply {
+impl CommandReply {
     /// Reads one JSON object.
     pub fn parse(bytes: &[u8]) -> Result<Self, Failure> {
         serde_json::from_slice(bytes).map_err(|error| {
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     fn answer(text: &str) -> Result<Outcome, Failure> {
-        Reply::parse(text.as_bytes())?.answer(DEFAULT_TTL)
+        CommandReply::parse(text.as_bytes())?.answer(DEFAULT_TTL)
     }
 
     #[test]

@@ -4,21 +4,17 @@
 //! 3 is the new checkpoint. Only if it exits with code 0, the messages, the checkpoint and the tick go to Redis, in one
 //! step. Otherwise the tick stays due, and the command runs again after a pause.
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use estafeta::{Batch, Failure, RingName, Tick};
+use estafeta::{Batch, Failure, Tick};
 use tokio::io::AsyncWriteExt as _;
 
 use crate::command_line::CommandLine;
-use crate::guard::Guard;
-use crate::new_message::LineForm;
+use crate::context::CommandContext;
 use crate::output::{Relay, read_bounded};
-use crate::process::{Ended, PATIENCE, Pipes, Spawner};
-
-/// How long the outputs may stay open after the process has exited.
-const LINGERING: Duration = Duration::from_millis(200);
+use crate::printed_message::LineForm;
+use crate::process::{Ended, LINGERING, PATIENCE, Pipes, Spawner, timed_out};
 
 /// A command that makes the messages of a tick. Clones are the same command.
 #[derive(Clone, Debug)]
@@ -30,16 +26,10 @@ pub struct TickCommand {
 }
 
 impl TickCommand {
-    /// A command for this ring, and the form of the lines that it prints.
-    pub fn new(
-        command: CommandLine,
-        ring: &RingName,
-        guard: Arc<Guard>,
-        relay: Relay,
-        time_limit: Duration,
-        form: LineForm,
-    ) -> Self {
-        Self { spawner: Spawner::new(command, ring.as_str(), guard), relay, time_limit, form }
+    /// A command, and the form of the lines that it prints.
+    pub fn new(command: CommandLine, context: &CommandContext, time_limit: Duration, form: LineForm) -> Self {
+        let (spawner, relay) = (Spawner::new(command, context), context.relay.clone());
+        Self { spawner, relay, time_limit, form }
     }
 
     /// Runs the command for one tick, with the last checkpoint.
@@ -47,10 +37,7 @@ impl TickCommand {
         let ms = tick.time().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
         let mut environment = (*self.spawner.environment).clone();
         environment.set("ESTAFETA_TICK_MS", ms);
-        let started = self.spawner.start(&environment);
-        let (mut process, pipes) = started.map_err(|error| {
-            Failure::new(format_args!("cannot start '{}': {error}", self.spawner.command))
-        })?;
+        let (mut process, pipes) = self.spawner.start(&environment)?;
         let Pipes { mut stdin, stdout, stderr, reply } = pipes;
         let writing = async move {
             // A command need not read its checkpoint.
@@ -73,9 +60,7 @@ impl TickCommand {
                 all = &mut outputs, if read.is_none() => read = Some(all),
                 () = tokio::time::sleep_until(until) => {
                     process.terminate(PATIENCE).await?;
-                    let limit = humantime::format_duration(self.time_limit);
-                    let reason = format_args!("the command took longer than its time limit of {limit}");
-                    return Err(Failure::new(reason));
+                    return Err(timed_out(self.time_limit));
                 }
             }
         };
@@ -86,8 +71,7 @@ impl TickCommand {
             })?,
         };
         if ended != Ended::Code(0) {
-            let text = String::from_utf8_lossy(&stderr);
-            return Err(Failure::new(format!("{ended}: {}", text.trim_end()).trim_end_matches(": ")));
+            return Err(Failure::new(ended.because(&stderr)));
         }
         self.batch(stdout, reply)
     }

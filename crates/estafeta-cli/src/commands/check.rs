@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use estafeta::{Bytes, Failure, FailureKind, Job, Message, Outcome};
-use estafeta_exec::{LineCommand, MessageCommand, Relay};
+use estafeta_exec::{LineCommand, MessageCommand};
 use estafeta_lab::escape::escape;
 use serde_json::json;
 
@@ -15,7 +15,7 @@ use crate::cli::RunArgs;
 use crate::duration::HumanDuration;
 use crate::failure::usage;
 use crate::settings::Reach;
-use crate::work::{HandlerCommand, start_guard};
+use crate::work::{HandlerCommand, command_context};
 
 pub fn run(reach: &Reach, body: &std::ffi::OsStr, args: &RunArgs) -> Result<ExitCode> {
     let config = args.config("redis://127.0.0.1".parse()?, reach.ring.clone())?;
@@ -33,21 +33,20 @@ pub fn run(reach: &Reach, body: &std::ffi::OsStr, args: &RunArgs) -> Result<Exit
     let message = Message::sample(reach.ring.as_str(), 1, body.clone());
     let attempts = args.retry.unwrap_or_default().attempts();
     let job = Job::sample(Bytes::from(body)).with_message(message).with_attempt(1, attempts);
-    let (guard, relay) = (start_guard()?, Relay::to_stderr());
+    let context = command_context(reach.ring.clone())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let started = Instant::now();
-    let (ring, limit, results) = (&reach.ring, config.time_limit, work.results);
+    let (limit, results) = (config.time_limit, work.results);
     let (command, answer) = runtime.block_on(async {
         match work.handler.expect("checked above") {
             HandlerCommand::PerMessage(command) => {
                 let name = command.to_string();
-                let handler = MessageCommand::new(command, ring, guard, relay.clone(), limit, results);
+                let handler = MessageCommand::new(command, &context, limit, results);
                 (name, handler.handle(job).await)
             }
             HandlerCommand::Lines { command, in_hand } => {
                 let name = command.to_string();
-                let lines =
-                    LineCommand::start(command, ring, guard, relay.clone(), 1, in_hand, limit, results);
+                let lines = LineCommand::start(command, &context, 1, in_hand, limit, results);
                 let answer = lines.clone().handle(job).await;
                 lines.stop().await;
                 (name, answer)
@@ -55,7 +54,7 @@ pub fn run(reach: &Reach, body: &std::ffi::OsStr, args: &RunArgs) -> Result<Exit
         }
     });
     let took = started.elapsed();
-    relay.finish();
+    context.finish();
     let is_good = answer.is_ok();
     let outcome = words(&answer);
     if args.json == Some(true) {

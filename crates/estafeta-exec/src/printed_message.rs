@@ -20,7 +20,7 @@ pub enum LineForm {
 /// A message as a JSON object.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct NewMessage {
+pub(crate) struct PrintedMessage {
     body: Option<Value>,
     body_base64: Option<String>,
     #[serde(default)]
@@ -32,7 +32,7 @@ impl LineForm {
         match self {
             Self::Plain => Ok((Bytes::copy_from_slice(line), Headers::new())),
             Self::Json => {
-                let read: Result<NewMessage, _> = serde_json::from_slice(line);
+                let read: Result<PrintedMessage, _> = serde_json::from_slice(line);
                 let read = read.map_err(|error| {
                     Failure::new(format_args!(
                         "line: expected a JSON object with body and headers ({error}), got {}",
@@ -45,7 +45,7 @@ impl LineForm {
     }
 }
 
-impl NewMessage {
+impl PrintedMessage {
     /// The body and the headers. A body that is no string is written as JSON.
     pub fn read(self) -> Result<(Bytes, Headers), Failure> {
         let body = match (self.body, self.body_base64) {
