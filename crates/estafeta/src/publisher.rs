@@ -327,11 +327,14 @@ impl<T> Publisher<T> {
 
 /// Whether Redis may stop refusing for this reason by itself. The reason begins with the code of the error.
 fn passes(reason: &str) -> bool {
-    const PASSING: [&str; 9] = [
+    const PASSING: [&str; 12] = [
         "BUSY",
         "LOADING",
         "READONLY",
         "MASTERDOWN",
+        "UNBLOCKED",
+        "MOVED",
+        "ASK",
         "NOREPLICAS",
         "OOM",
         "MISCONF",

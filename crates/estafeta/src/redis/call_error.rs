@@ -7,6 +7,9 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 pub(crate) enum CallError {
     /// The connection is gone or silent. The caller cannot know whether Redis carried out the call.
     Broken(String),
+    /// This server does not keep the ring, or no longer: it is a replica, or another node of its cluster owns the slot.
+    /// Redis did not carry out the call.
+    Elsewhere(String),
     /// Redis does not know the script, or has forgotten it.
     NoScript,
     /// A key of the ring holds a value of another type, or one that a script cannot use. The text is what Redis or the
@@ -22,6 +25,9 @@ impl From<RedisError> for CallError {
         match (error.kind(), error.code()) {
             (ErrorKind::Server(ServerErrorKind::NoScript), _) => Self::NoScript,
             (_, Some("WRONGTYPE")) => Self::WrongType(without_place(&detail()).to_owned()),
+            (_, Some(code @ ("READONLY" | "MOVED" | "MASTERDOWN" | "UNBLOCKED"))) => {
+                Self::Elsewhere(format!("{code} {}", without_place(&detail())))
+            }
             (ErrorKind::Io, _) => Self::Broken(error.to_string()),
             (ErrorKind::Parse, _) => {
                 Self::Broken("it does not speak the Redis protocol, so this is probably no Redis".into())
@@ -42,10 +48,20 @@ fn without_place(error: &str) -> &str {
     error.rsplit_once(" script: ").map_or(error, |(error, _)| error)
 }
 
+impl CallError {
+    /// Whether only a new connection can help.
+    pub fn ends_session(&self) -> bool {
+        matches!(self, Self::Broken(_) | Self::Elsewhere(_))
+    }
+}
+
 impl std::fmt::Display for CallError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Broken(reason) | Self::WrongType(reason) | Self::Refused(reason) => f.write_str(reason),
+            Self::Broken(reason)
+            | Self::Elsewhere(reason)
+            | Self::WrongType(reason)
+            | Self::Refused(reason) => f.write_str(reason),
             Self::NoScript => f.write_str("it does not keep our scripts"),
         }
     }
@@ -90,5 +106,35 @@ mod tests {
         let wrong = RedisError::from((ErrorKind::AuthenticationFailed, "wrong", "user or password".into()));
         assert_eq!(reason(wrong.into()), "authentication failed: user or password");
         assert_eq!(reason(refusal("-OOM command not allowed\r\n")), "OOM command not allowed");
+    }
+
+    #[test]
+    fn a_server_that_does_not_keep_the_ring_ends_the_session_and_one_that_only_pauses_does_not() {
+        let elsewhere = [
+            "READONLY You can't write against a read only replica.",
+            "MOVED 3999 127.0.0.1:6381",
+            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+            "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+        ];
+        for line in elsewhere {
+            let error = refusal(&format!("-{line} script: 0123456789abcdef, on @user_script:17.\r\n"));
+            assert!(matches!(&error, CallError::Elsewhere(reason) if reason == line), "{error:?}");
+            assert!(error.ends_session());
+        }
+        let waits = [
+            "ASK 3999 127.0.0.1:6381",
+            "TRYAGAIN x",
+            "CLUSTERDOWN x",
+            "LOADING x",
+            "NOREPLICAS x",
+            "BUSY x",
+            "OOM x",
+        ];
+        for line in waits {
+            let error = refusal(&format!("-{line}\r\n"));
+            assert!(matches!(&error, CallError::Refused(reason) if reason == line), "{error:?}");
+            assert!(!error.ends_session(), "{line}");
+        }
+        assert!(CallError::Broken("gone".into()).ends_session());
     }
 }

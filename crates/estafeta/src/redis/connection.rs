@@ -222,19 +222,22 @@ impl ManagedConnection {
         self.session.borrow().clone()
     }
 
-    /// The current session, or the next one.
-    pub async fn session(&self) -> Session {
+    /// The current session, or the next one. The session with the generation `left` does not count.
+    pub async fn session(&self, left: Option<u64>) -> Session {
         let mut session = self.session.subscribe();
-        let ready = session.wait_for(Option::is_some).await.expect("the sender lives as long as self");
+        let is_ready = |session: &Option<Session>| {
+            session.as_ref().is_some_and(|session| Some(session.generation) != left)
+        };
+        let ready = session.wait_for(is_ready).await.expect("the sender lives as long as self");
         ready.clone().expect("just waited for it")
     }
 
     /// The current session, or the next one, or the reason why the last attempt to reconnect failed.
-    pub async fn session_or_error(&self) -> Result<Session> {
+    pub async fn session_or_error(&self, left: Option<u64>) -> Result<Session> {
         let mut outage = self.outage();
         tokio::select! {
             biased;
-            session = self.session() => Ok(session),
+            session = self.session(left) => Ok(session),
             error = async {
                 let error = outage.wait_for(Option::is_some).await.ok().and_then(|error| error.clone());
                 // The error may be from before this call. The keeper tries again within this time.
@@ -281,7 +284,7 @@ impl ManagedConnection {
                 }
                 Ok(true)
             }
-            Err(error @ CallError::Broken(_)) => Err(error),
+            Err(error) if error.ends_session() => Err(error),
             Err(_) => Ok(false),
         }
     }

@@ -73,7 +73,7 @@ impl Session {
     }
 
     fn report(&self, error: CallError) -> CallError {
-        if matches!(error, CallError::Broken(_)) {
+        if error.ends_session() {
             let _ = self.reports.send(self.generation);
         }
         error

@@ -5,6 +5,8 @@
 //! rights. It gives up only when its owner does. A command uses a plain store. That one waits for a reconnect, and fails
 //! as soon as an attempt to reconnect fails. A node that starts tries a little longer, because many nodes may start at
 //! once on a busy machine.
+//!
+//! If a server does not keep the ring any more, no store sends a second try on the same session.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -218,10 +220,13 @@ impl Store {
     {
         let mut pauses = pauses();
         let mut waiting = None;
+        // The session of the last try, if its server does not keep the ring.
+        let mut left = None;
         loop {
-            let session = match (&self.patient_until, self.connection.current()) {
+            let current = self.connection.current().filter(|session| Some(session.generation) != left);
+            let session = match (&self.patient_until, current) {
                 (_, Some(session)) => session,
-                (None, None) => match self.connection.session_or_error().await {
+                (None, None) => match self.connection.session_or_error(left).await {
                     Err(Error::Unreachable { .. }) if self.may_try_again() => continue,
                     session => session?,
                 },
@@ -229,21 +234,26 @@ impl Store {
                     waiting.get_or_insert_with(|| self.main.wait_along());
                     tokio::select! {
                         () = end.cancelled() => return Err(Error::Stopped),
-                        session = self.connection.session() => session,
+                        session = self.connection.session(left) => session,
                     }
                 }
             };
+            let generation = session.generation;
             let error = match send(session).await {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
             let Some(end) = &self.patient_until else {
-                if !self.may_try_again() || !matches!(error, CallError::Broken(_)) {
+                // A new session may lead to the server that keeps the ring now.
+                let is_first = matches!(error, CallError::Elsewhere(_)) && left.is_none();
+                if !is_first && !(self.may_try_again() && error.ends_session()) {
                     return Err(self.explain(error).await);
                 }
+                left = matches!(error, CallError::Elsewhere(_)).then_some(generation);
                 tokio::time::sleep(pauses.next().unwrap_or_default()).await;
                 continue;
             };
+            left = matches!(error, CallError::Elsewhere(_)).then_some(generation);
             waiting.get_or_insert_with(|| self.main.wait_along());
             self.main.report_outage(error);
             tokio::select! {

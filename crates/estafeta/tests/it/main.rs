@@ -7,6 +7,7 @@ mod support;
 mod batches;
 mod bodies;
 mod checkpoints;
+mod demotions;
 mod duties;
 mod effects;
 mod examples;

@@ -39,10 +39,10 @@ async fn kept_connection(bench: &TestBench) -> (Arc<ManagedConnection>, Cancella
 
 /// Breaks the session of a connection and waits until the keeper has replaced it.
 async fn reconnect(bench: &TestBench, connection: &Arc<ManagedConnection>) {
-    let generation = connection.session().await.generation;
+    let generation = connection.session(None).await.generation;
     let id = connection_of(&Store::new(Arc::clone(connection), RingName::sample())).await;
     bench.ask::<u64>(&["CLIENT", "KILL", "ID", &id.to_string()]);
-    until("a new connection", async || connection.session().await.generation > generation).await;
+    until("a new connection", async || connection.session(None).await.generation > generation).await;
 }
 
 const SETTLING: Duration = Duration::from_millis(900);

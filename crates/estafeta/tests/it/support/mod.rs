@@ -1,6 +1,7 @@
 //! Nodes that run inside the test, and the notices that they send.
 
 mod faults;
+mod moving_address;
 mod spans;
 
 use std::sync::{Arc, Mutex};
@@ -17,6 +18,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub use faults::{Gate, Hang, delete_member_hash};
+pub use moving_address::MovingAddress;
 pub use spans::{SeenSpan, Spans};
 
 /// A generous limit for events that must happen, if the test does not check how fast they are.

@@ -1,0 +1,144 @@
+//! A server is demoted to a replica under clients that stay connected to it, as after a failover behind one address.
+
+use std::time::Duration;
+
+use estafeta::{Config, DeadLetterReader, Publisher, Ring};
+use estafeta_testbed::RedisServer;
+
+use crate::support::{
+    Counter, Keep, ListedBodies, MovingAddress, RunningNode, SOON, TestHandler, changed, config, eventually,
+    ring,
+};
+
+/// A master and its replica behind one address.
+struct Pair {
+    master: RedisServer,
+    replica: RedisServer,
+    address: MovingAddress,
+}
+
+impl Pair {
+    async fn start() -> Self {
+        let master = RedisServer::builder().tcp().start();
+        let replica = RedisServer::builder().tcp().start();
+        replicate(&replica, &master);
+        let address = MovingAddress::of(&master).await;
+        Self { master, replica, address }
+    }
+
+    fn config(&self) -> Config {
+        changed(config(&self.master), |config| config.redis = self.address.url().parse().unwrap())
+    }
+
+    /// Swaps the roles without loss, and lets the address lead to the new master. Nothing is disconnected.
+    fn switch(&self) {
+        tell(&self.master, &["CLIENT", "PAUSE", "60000", "WRITE"]);
+        let offset = |server: &RedisServer| {
+            let info: String = redis::cmd("INFO").arg("replication").query(&mut server.connect()).unwrap();
+            let field = |line: &str| line.strip_prefix("master_repl_offset:")?.trim().parse::<u64>().ok();
+            info.lines().find_map(field).unwrap()
+        };
+        let all = offset(&self.master);
+        estafeta_testbed::eventually(SOON, "the replica has all", || {
+            (offset(&self.replica) >= all).then_some(())
+        });
+        tell(&self.replica, &["REPLICAOF", "NO", "ONE"]);
+        self.address.move_to(&self.replica);
+        replicate(&self.master, &self.replica);
+        tell(&self.master, &["CLIENT", "UNPAUSE"]);
+    }
+}
+
+fn tell(server: &RedisServer, words: &[&str]) {
+    redis::cmd(words[0]).arg(&words[1..]).exec(&mut server.connect()).unwrap();
+}
+
+fn replicate(replica: &RedisServer, master: &RedisServer) {
+    tell(replica, &["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+    estafeta_testbed::eventually(SOON, "the replica follows", || {
+        let info: String = redis::cmd("INFO").arg("replication").query(&mut replica.connect()).unwrap();
+        info.contains("master_link_status:up").then_some(())
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_leave_a_server_that_was_demoted_and_come_back_when_it_is_promoted_again() {
+    let mut pair = Pair::start().await;
+    let settings = pair.config();
+    let nodes = [0, 1, 2].map(|_| RunningNode::start(settings.clone(), Counter(0), Keep::default()));
+    eventually(&ring(&pair.master).await, "three members", |ring| ring.members.len() == 3).await;
+    for _ in 0..2 {
+        let before = ring(&pair.master).await.snapshot(0).await.unwrap();
+        pair.switch();
+        std::mem::swap(&mut pair.master, &mut pair.replica);
+        let after = eventually(&ring(&pair.master).await, "messages at the new master", |ring| {
+            ring.done > before.done + 20
+        })
+        .await;
+        assert_eq!((after.members.len(), after.buried, after.lost), (3, 0, 0), "{after:?}");
+    }
+    for node in nodes {
+        node.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_handler_shows_its_presence_at_the_new_server() {
+    let pair = Pair::start().await;
+    let idle = changed(pair.config(), |config| {
+        (config.never_generate, config.lease) = (true, Duration::from_secs(60));
+    });
+    let nodes = [0, 1].map(|_| RunningNode::start(idle.clone(), Counter(0), Keep::default()));
+    eventually(&ring(&pair.master).await, "two members", |ring| ring.members.len() == 2).await;
+    pair.switch();
+    let presences = || {
+        let mut connection = pair.replica.connect();
+        let channels: Vec<String> =
+            redis::cmd("PUBSUB").arg("CHANNELS").arg("{estafeta}:alive:*").query(&mut connection).unwrap();
+        channels.len()
+    };
+    estafeta_testbed::eventually(SOON, "both show their presence", || (presences() == 2).then_some(()));
+    let after = ring(&pair.replica).await.snapshot(0).await.unwrap();
+    assert_eq!((after.members.len(), after.buried), (2, 0), "{after:?}");
+    for node in nodes {
+        node.stop().await.unwrap();
+    }
+}
+
+/// Fails every message for good.
+struct Refuse;
+
+impl TestHandler for Refuse {
+    async fn handle(&self, _: &estafeta::Message) -> Result<(), estafeta::Failure> {
+        Err(estafeta::Failure::fatal("on purpose"))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn publishers_readers_and_rings_work_at_the_new_server() {
+    let pair = Pair::start().await;
+    let settings = changed(pair.config(), |config| config.limit = Some(5));
+    let node = RunningNode::start(settings.clone(), ListedBodies(vec![b"x".to_vec()]), Refuse);
+    let other = RunningNode::start(settings.clone(), ListedBodies(vec![b"x".to_vec()]), Refuse);
+    let outside = Ring::connect(settings.redis.clone(), settings.ring.clone()).await.unwrap();
+    eventually(&outside, "five errors", |ring| ring.errors_kept == 5).await;
+    let publisher: Publisher = Publisher::of(&settings).await.unwrap();
+    publisher.publish("one").await.unwrap();
+    let mut reader = DeadLetterReader::join(settings.clone()).await.unwrap();
+    let shown = reader.next().await.unwrap().len() as u64;
+    assert!(shown > 0);
+
+    pair.switch();
+    assert_eq!(publisher.publish("two").await.unwrap().id, 7);
+    reader.release().await.unwrap();
+    outside.limit_in_flight(Some(100)).await.unwrap();
+    let after = eventually(&ring(&pair.replica).await, "all have outcomes", |ring| {
+        ring.errors_kept + ring.errors_taken == 7
+    })
+    .await;
+    assert_eq!((after.errors_taken, after.in_flight_limit), (shown, Some(100)), "{after:?}");
+    reader.leave().await.unwrap();
+    for node in [node, other] {
+        node.stop().await.unwrap();
+    }
+}
