@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
+use tracing::Dispatch;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
@@ -39,6 +40,10 @@ impl Visit for SeenSpan {
     }
 }
 
+/// While only one subscriber exists, `tracing` asks the thread that first reaches a span whether anyone wants it. That
+/// thread may belong to another test, and its answer then counts for all. With two more subscribers, all are asked.
+static OTHER_SUBSCRIBERS: OnceLock<[Dispatch; 2]> = OnceLock::new();
+
 /// All spans of estafeta that were opened on this thread since the test began, in their order.
 #[derive(Clone, Default)]
 pub struct Spans(Arc<Mutex<Vec<SeenSpan>>>);
@@ -46,6 +51,7 @@ pub struct Spans(Arc<Mutex<Vec<SeenSpan>>>);
 impl Spans {
     /// Watches this thread until the guard is dropped.
     pub fn watch() -> (Self, DefaultGuard) {
+        OTHER_SUBSCRIBERS.get_or_init(|| [(); 2].map(|()| Dispatch::new(Registry::default())));
         let spans = Self::default();
         let guard = tracing::subscriber::set_default(Registry::default().with(spans.clone()));
         (spans, guard)
