@@ -5,6 +5,8 @@
 //! server and each process has its own directory, so tests run in parallel and share nothing.
 //!
 //! - [`RedisServer`]: a private `redis-server` that a test can kill, restart and freeze.
+//! - [`RedisSentinels`], [`RedisCluster`]: a master with replicas and sentinels, and a cluster. [`TlsFiles`] has
+//!   certificates for them.
 //! - [`Process`]: a running program whose output is kept, as lines and as bytes.
 //! - [`Terminal`]: a program on a private terminal. A test can read its screen and type keys.
 //! - [`DataDir`]: the directory of the user's data. Several nodes can share one.
@@ -30,11 +32,15 @@ mod data_dir;
 mod eventually;
 mod owned_child;
 mod process;
+mod question;
+mod redis_cluster;
+mod redis_sentinels;
 mod redis_server;
 #[cfg(target_os = "linux")]
 mod small_disk;
 mod spawner;
 mod terminal;
+mod tls_files;
 
 pub use capture::OutputLine;
 pub use clock::Clock;
@@ -42,7 +48,10 @@ pub use data_dir::DataDir;
 pub use eventually::eventually;
 pub use nix::sys::signal::Signal;
 pub use process::{NO_ENV, Output, Process};
+pub use redis_cluster::{ClusterBuilder, RedisCluster, SlotMigration};
+pub use redis_sentinels::{RedisSentinels, SentinelsBuilder};
 pub use redis_server::{Builder, Fsync, RedisServer};
 #[cfg(target_os = "linux")]
 pub use small_disk::SmallDisk;
 pub use terminal::{Terminal, vt100};
+pub use tls_files::TlsFiles;

@@ -2,6 +2,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::RedisServer;
+use crate::TlsFiles;
 
 /// How often the append-only file reaches the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,11 +17,25 @@ pub enum Fsync {
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     pub(super) tcp: bool,
+    pub(super) kind: ServerKind,
     append_only: Option<Fsync>,
     password: Option<String>,
+    tls: Option<TlsFiles>,
+    users: Vec<Vec<String>>,
     extra: Vec<(String, String)>,
     pub(super) data: Option<PathBuf>,
     pub(super) envs: Vec<(String, OsString)>,
+}
+
+/// What a server is to others.
+#[derive(Clone, Debug, Default)]
+pub(super) enum ServerKind {
+    #[default]
+    Plain,
+    /// A sentinel, and the lines of its configuration file that name the master.
+    Sentinel(String),
+    /// A node of a cluster, which has a second port for the other nodes.
+    ClusterNode,
 }
 
 impl Builder {
@@ -39,6 +54,22 @@ impl Builder {
     /// Requires a password.
     pub fn password(mut self, password: &str) -> Self {
         self.password = Some(password.into());
+        self
+    }
+
+    /// Speaks only TLS on its TCP port, to clients and to other servers. Implies [`tcp`](Self::tcp). The URLs then name
+    /// the host `localhost`. The socket stays without TLS.
+    pub fn tls(mut self, files: &TlsFiles) -> Self {
+        self.tcp = true;
+        self.tls = Some(files.clone());
+        self
+    }
+
+    /// Adds a user with a password and with access rules: `.user("app", "secret", "~{ring}:* +@all")`.
+    pub fn user(mut self, name: &str, password: &str, rules: &str) -> Self {
+        let mut words = vec![name.to_owned(), "on".to_owned(), format!(">{password}")];
+        words.extend(rules.split_whitespace().map(str::to_owned));
+        self.users.push(words);
         self
     }
 
@@ -66,19 +97,62 @@ impl Builder {
         RedisServer::start_with(self)
     }
 
+    pub(crate) fn into_sentinel(mut self, monitor: String) -> Self {
+        self.kind = ServerKind::Sentinel(monitor);
+        self.tcp()
+    }
+
+    pub(crate) fn into_cluster_node(mut self) -> Self {
+        self.kind = ServerKind::ClusterNode;
+        self.tcp()
+    }
+
+    pub(crate) fn secret(&self) -> Option<&str> {
+        self.password.as_deref()
+    }
+
+    pub(crate) fn tls_files(&self) -> Option<&TlsFiles> {
+        self.tls.as_ref()
+    }
+
+    /// The host of the URLs. A certificate is valid for a name, not for an address.
+    pub(crate) fn host(&self) -> &'static str {
+        if self.tls.is_some() { "localhost" } else { "127.0.0.1" }
+    }
+
     /// The settings in the order in which the server reads them. Those of the test come last and override the others.
-    pub(super) fn settings(&self) -> Vec<(String, String)> {
-        let mut settings: Vec<(&str, &str)> = Vec::new();
-        match self.append_only {
-            None => settings.push(("--appendonly", "no")),
-            Some(Fsync::Always) => settings.extend([("--appendonly", "yes"), ("--appendfsync", "always")]),
-            Some(Fsync::EverySec) => {
-                settings.extend([("--appendonly", "yes"), ("--appendfsync", "everysec")])
+    pub(super) fn settings(&self, port: Option<u16>, bus: Option<u16>) -> Vec<(String, Vec<String>)> {
+        let mut settings: Vec<(String, Vec<String>)> = Vec::new();
+        let mut add = |name: &str, value: &str| settings.push((name.to_owned(), vec![value.to_owned()]));
+        let port = port.unwrap_or(0).to_string();
+        match &self.tls {
+            None => add("--port", &port),
+            Some(files) => {
+                for (name, value) in files.settings() {
+                    add(name, &value);
+                }
+                add("--port", "0");
+                add("--tls-port", &port);
             }
         }
-        settings.extend(self.password.as_deref().map(|password| ("--requirepass", password)));
-        let defaults = settings.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
-        defaults.chain(self.extra.iter().cloned()).collect()
+        match self.append_only {
+            None => add("--appendonly", "no"),
+            Some(fsync) => {
+                add("--appendonly", "yes");
+                add("--appendfsync", if fsync == Fsync::Always { "always" } else { "everysec" });
+            }
+        }
+        if let Some(password) = &self.password {
+            add("--requirepass", password);
+            add("--masterauth", password);
+        }
+        if let Some(bus) = bus {
+            add("--cluster-enabled", "yes");
+            add("--cluster-port", &bus.to_string());
+        }
+        settings.extend(self.users.iter().map(|words| ("--user".to_owned(), words.clone())));
+        settings.extend(self.extra.iter().map(|(name, value)| (name.clone(), vec![value.clone()])));
+        settings
     }
 
     pub(super) fn socket_url(&self, socket: &Path) -> String {
@@ -90,14 +164,25 @@ impl Builder {
     }
 
     pub(super) fn tcp_url(&self, port: u16) -> String {
-        match &self.password {
-            Some(password) => format!("redis://:{}@127.0.0.1:{port}", percent_encoded(password)),
-            None => format!("redis://127.0.0.1:{port}"),
-        }
+        format!("{}://{}{}:{port}", self.scheme(), self.credentials(), self.host())
+    }
+
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "rediss" } else { "redis" }
+    }
+
+    /// The part of a URL before the host.
+    pub(crate) fn credentials(&self) -> String {
+        self.password.as_deref().map(|password| credentials("", password)).unwrap_or_default()
     }
 }
 
-fn percent_encoded(text: &str) -> String {
+/// The part of a URL before the host, for a user with a password.
+pub(crate) fn credentials(user: &str, password: &str) -> String {
+    format!("{}:{}@", percent_encoded(user), percent_encoded(password))
+}
+
+pub(crate) fn percent_encoded(text: &str) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() {

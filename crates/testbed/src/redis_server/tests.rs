@@ -1,3 +1,4 @@
+use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
@@ -76,7 +77,8 @@ fn a_start_reports_that_its_port_is_taken() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let dir = tempfile::tempdir().unwrap();
     let options = RedisServer::builder().tcp();
-    let mut child = launch(dir.path(), &options, Some(taken.local_addr().unwrap().port()));
+    let ports = Ports { client: Some(taken.local_addr().unwrap().port()), bus: None };
+    let mut child = launch(dir.path(), &options, ports);
     assert!(matches!(wait_until_up(dir.path(), &options, &mut child), Startup::PortTaken));
 }
 
@@ -89,6 +91,25 @@ fn settings_of_the_test_override_the_defaults() {
     };
     assert_eq!(get(&mut connection, "maxmemory")[1], "5242880");
     assert_eq!(get(&mut connection, "appendonly")[1], "yes");
+}
+
+#[test]
+fn users_have_the_rights_that_the_test_gave_them() {
+    let server = RedisServer::builder().tcp().user("app", "p@ss", "~a* +get +set").start();
+    let mut connection = redis::Client::open(server.url_as("app", "p@ss")).unwrap().get_connection().unwrap();
+    let () = connection.set("a", "value").unwrap();
+    let refused: RedisResult<()> = connection.set("b", "value");
+    assert_eq!(refused.unwrap_err().code(), Some("NOPERM"));
+}
+
+#[test]
+fn a_variable_chooses_the_server_program() {
+    let name = "redis_server::tests::a_variable_chooses_the_server_program";
+    if crate::again::with_environment(name, &[("ESTAFETA_TEST_REDIS", "/no/such/redis")]) {
+        let start = std::panic::catch_unwind(RedisServer::start);
+        let message = *start.unwrap_err().downcast::<String>().unwrap();
+        assert!(message.contains("/no/such/redis"), "{message}");
+    }
 }
 
 #[test]
