@@ -106,7 +106,7 @@ impl<T> Job<T> {
 
     /// Waits until the work has become useless: the time limit is over, or the ring has declared this node dead and
     /// given the message to another node. The ring then ignores what this attempt returns. Only a blocking function
-    /// still has a tenth of the limit, or 100 ms, to return.
+    /// still has a tenth of the limit, or a second if that is longer, to return.
     pub async fn cancelled(&self) {
         tokio::select! {
             () = self.membership.cancelled() => {}

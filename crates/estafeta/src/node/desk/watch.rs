@@ -14,7 +14,7 @@ use crate::message::Message;
 const SLOW: f64 = 0.8;
 /// How long a lane has to drop a handler whose time limit is over, as a share of the limit, and at least.
 const DROPPING: f64 = 0.1;
-const DROPPING_LEAST: Duration = Duration::from_millis(100);
+const DROPPING_LEAST: Duration = Duration::from_secs(1);
 
 /// The handlers that take too long.
 #[derive(Debug, Default)]
