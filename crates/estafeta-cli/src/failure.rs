@@ -113,7 +113,7 @@ fn general_exit_code(failure: &anyhow::Error) -> u8 {
         }
         match cause.downcast_ref::<Error>()? {
             Error::Expected { .. } => Some(USAGE),
-            Error::Unreachable { .. } | Error::Refused { .. } => Some(REDIS),
+            Error::Unreachable { .. } | Error::Unconfirmed { .. } | Error::Refused { .. } => Some(REDIS),
             _ => Some(FAILED),
         }
     });

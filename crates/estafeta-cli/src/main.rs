@@ -23,7 +23,9 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 use call::{is_given, names_redis};
-use cli::{Cli, Command, JsonArg, LogFormat, MonitorArgs, RedisCommand, RunArgs};
+use cli::{
+    Cli, Command, DurabilityArg, GetErrorsArgs, JsonArg, LogFormat, MonitorArgs, RedisCommand, RunArgs,
+};
 use settings::{File, Origins, Place, Reach};
 
 fn main() -> ExitCode {
@@ -51,9 +53,14 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
             command
         }
         None if cli.get_errors || cli.clean_temp => {
-            refuse_run_options_but(&["json"], matches)?;
+            let allowed = if cli.get_errors { &["json", "durability"][..] } else { &["json"] };
+            refuse_run_options_but(allowed, matches)?;
             let output = JsonArg { json: cli.run.json == Some(true) };
-            if cli.get_errors { Command::GetErrors(output) } else { Command::CleanTemp(output) }
+            let stored = DurabilityArg { durability: cli.run.durability.unwrap_or_default() };
+            match cli.get_errors {
+                true => Command::GetErrors(GetErrorsArgs { output, stored }),
+                false => Command::CleanTemp(output),
+            }
         }
         None => Command::Run(Box::new(cli.run)),
     };
@@ -116,7 +123,7 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         Command::Check(args) => commands::check::run(&reach, &args.body, &origins.run_options()?),
         Command::Publish(args) => commands::publish::run(&reach, &args),
         Command::Cancel(args) => commands::cancel::run(&reach, &args),
-        Command::GetErrors(output) => commands::get_errors::run(&reach, output.json),
+        Command::GetErrors(args) => commands::get_errors::run(&reach, args),
         Command::Errors { action } => commands::errors::run(&reach, &action),
         Command::Results(args) => commands::results::run(&reach, &args),
         Command::Status(args) => commands::status::run(&reach, &args),

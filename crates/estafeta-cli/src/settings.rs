@@ -88,6 +88,7 @@ impl RunArgs {
         config.time_limit = self.time_limit.map_or(config.time_limit, |time| time.0);
         config.max_body = self.max_body.unwrap_or(config.max_body);
         config.lease = self.lease.map_or(config.lease, |time| time.0);
+        config.durability = self.durability.unwrap_or(config.durability);
         config.catch_up = self.missed.map_or(config.catch_up, |missed| missed.catches_up());
         config.journal = self.journal.unwrap_or(config.journal);
         config.validate()?;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::durability::Durability;
 use crate::error::Error;
 use crate::keys::RingName;
 use crate::node::batch_size::MOST;
@@ -59,6 +60,8 @@ pub struct Config {
     pub time_limit: Duration,
     /// How long a node that cannot be heard still counts as alive. Default: 2 s.
     pub lease: Duration,
+    /// Where Redis must have stored a change before this node reports it. Default: [`Durability::Memory`].
+    pub durability: Durability,
     /// Make up for ticks that were missed because there was no generator, no Redis or no room. Otherwise the generator
     /// skips them, and the rhythm keeps its phase. Default: false.
     pub catch_up: bool,
@@ -109,6 +112,7 @@ impl Config {
             retry: Retry::default(),
             time_limit: Duration::from_secs(600),
             lease: Duration::from_secs(2),
+            durability: Durability::Memory,
             catch_up: false,
             journal: false,
             max_body: 1024 * 1024,
@@ -139,6 +143,7 @@ impl Config {
         if !(ms(200)..=ms(3_600_000)).contains(&self.lease) {
             return Err(Error::expected("lease", "200ms to 1h", shown(self.lease)));
         }
+        self.durability.validate()?;
         if !(1..=100).contains(&self.application.len()) {
             return Err(Error::expected("application", "1 to 100 bytes", &self.application));
         }

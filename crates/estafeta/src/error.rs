@@ -35,6 +35,14 @@ pub enum Error {
         /// The reason that Redis returned.
         reason: String,
     },
+    /// Redis has the change, but not yet where [`Durability`](crate::Durability) wants it: try again later.
+    #[error("Redis at {address} has it, but does not confirm it: {reason}")]
+    Unconfirmed {
+        /// Where, without secrets.
+        address: String,
+        /// Who lacks the change.
+        reason: String,
+    },
     /// Another version of estafeta created the ring: use that version.
     #[error("ring {ring} has layout {found}, this program knows {known}: {}", known.remedy(found))]
     Layout {

@@ -104,6 +104,8 @@ pub(crate) struct Keys {
     pub ledger: String,
     pub events: String,
     pub journal: String,
+    /// What a step is confirmed by. It is there only for a while.
+    pub confirmed: String,
     /// The prefix of member channels. With a member's incarnation appended, it names the channel that the member
     /// subscribes to while it lives.
     pub channels: String,
@@ -135,6 +137,7 @@ impl Keys {
             ledger: key("ledger"),
             events: key("events"),
             journal: key("journal"),
+            confirmed: key("confirmed"),
             channels: key("alive:"),
             wakeups: key("wakeup:"),
             prefix,
@@ -198,7 +201,8 @@ impl Keys {
     pub fn is_temporary(&self, key: &str) -> bool {
         let rest = key.strip_prefix(&self.prefix).unwrap_or_default();
         let publisher = rest.strip_prefix("publisher:");
-        rest.strip_prefix("key:").is_some_and(|name| !name.is_empty())
+        key == self.confirmed
+            || rest.strip_prefix("key:").is_some_and(|name| !name.is_empty())
             || self.id_of_result(key).is_some()
             || publisher.is_some_and(|id| id.parse::<Incarnation>().is_ok())
     }
@@ -320,6 +324,7 @@ mod tests {
         assert!(keys.owns(&keys.publisher(member)) && keys.is_temporary(&keys.publisher(member)));
         assert!(keys.owns(&keys.message_key("a:{b}")) && keys.is_temporary(&keys.message_key("a:{b}")));
         assert!(!keys.is_temporary(&keys.ready) && !keys.is_temporary(&keys.member(member)));
+        assert!(keys.owns(&keys.confirmed) && keys.is_temporary(&keys.confirmed));
         assert!(keys.owns(&keys.result(17)) && keys.is_temporary(&keys.result(17)));
         assert_eq!(keys.id_of_result("{estafeta}:result:17"), Some(17));
         assert_eq!(keys.pattern(), "{estafeta}:*");

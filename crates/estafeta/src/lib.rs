@@ -75,6 +75,7 @@ mod pages {
 mod body;
 mod config;
 mod draft;
+mod durability;
 mod effects;
 mod error;
 mod failure;
@@ -103,6 +104,7 @@ mod trace;
 
 // Running a node.
 pub use config::Config;
+pub use durability::Durability;
 pub use node::{Generate, Node};
 pub use observer::{Notice, Postponed};
 pub use retry::Retry;

@@ -119,8 +119,8 @@ impl<T> Publisher<T> {
         Self::of(&Config::on(redis, ring)?).await
     }
 
-    /// Connects like [`on`](Self::on), with the Redis, the ring, the application, `max_waiting` and `max_body`
-    /// of these settings.
+    /// Connects like [`on`](Self::on), with the Redis, the ring, the application, `durability`, `max_waiting` and
+    /// `max_body` of these settings.
     pub async fn of(config: &Config) -> Result<Self> {
         config.validate()?;
         Self::open(config.clone(), config.application.clone()).await
@@ -134,6 +134,8 @@ impl<T> Publisher<T> {
 
     async fn open(config: Config, application: String) -> Result<Self> {
         let (store, open) = Store::open(config.redis, config.ring, PATIENCE).await?;
+        let store = store.confirming(config.durability);
+        store.check_durability().await?;
         let (max_waiting, max_body) = (config.max_waiting, config.max_body);
         Ok(Self {
             store,
@@ -251,12 +253,16 @@ impl<T> Publisher<T> {
             let outcome = self.try_once(&submission).await;
             // This try may have arrived, even if Redis refused its repeat. The ring recognises a repeat only for a
             // while.
-            if matches!(outcome, Err(Error::Unreachable { .. } | Error::Refused { .. })) {
+            let may_have_arrived = |error: &Error| {
+                matches!(error, Error::Unreachable { .. } | Error::Unconfirmed { .. } | Error::Refused { .. })
+            };
+            if outcome.as_ref().is_err_and(may_have_arrived) {
                 patience = patience.min(REPEATS);
             }
             let left = patience.saturating_sub(started.elapsed());
             let may_pass = match &outcome {
-                Err(Error::Full { .. } | Error::Paused { .. } | Error::Unreachable { .. }) => true,
+                Err(Error::Full { .. } | Error::Paused { .. }) => true,
+                Err(Error::Unreachable { .. } | Error::Unconfirmed { .. }) => true,
                 Err(Error::Refused { reason, .. }) => passes(reason),
                 _ => false,
             };

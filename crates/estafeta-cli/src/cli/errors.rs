@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::{JsonArg, YesArg};
+use super::{DurabilityArg, JsonArg, YesArg};
 
 #[derive(Debug, Subcommand)]
 pub enum ErrorsCommand {
@@ -39,6 +39,9 @@ pub struct SelectArgs {
     /// All errors
     #[arg(long)]
     pub all: bool,
+
+    #[command(flatten)]
+    pub stored: DurabilityArg,
 
     #[command(flatten)]
     pub output: JsonArg,

@@ -21,6 +21,7 @@ use std::fmt::Display;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use estafeta::Durability;
 
 pub use bench::{BenchArgs, BenchWorkerArgs};
 pub use cancel::CancelArgs;
@@ -153,7 +154,7 @@ Examples:
   estafeta getErrors > errors.txt
   estafeta getErrors --json | jq .reason"
     )]
-    GetErrors(JsonArg),
+    GetErrors(GetErrorsArgs),
     /// List, count, retry or drop errors without taking them out
     #[command(after_help = "\
 Examples:
@@ -325,6 +326,22 @@ pub struct JsonArg {
     /// Print JSON, one object per line
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub struct GetErrorsArgs {
+    #[command(flatten)]
+    pub output: JsonArg,
+
+    #[command(flatten)]
+    pub stored: DurabilityArg,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub struct DurabilityArg {
+    /// Where Redis must have stored a change before it is reported: memory, replicas=N, replicas=all or disk
+    #[arg(long, value_name = "LEVEL", env = "ESTAFETA_DURABILITY", default_value_t)]
+    pub durability: Durability,
 }
 
 #[derive(Clone, Copy, Debug, Args)]

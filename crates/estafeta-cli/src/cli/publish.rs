@@ -4,8 +4,8 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use super::ShowDefault as _;
 use super::run::library;
+use super::{DurabilityArg, ShowDefault as _};
 use crate::duration::HumanDuration;
 
 /// How long a key is taken, if `--window` is not given.
@@ -52,4 +52,7 @@ pub struct PublishArgs {
     /// The largest body, in bytes
     #[arg(long, value_name = "BYTES", show_default = library().max_body)]
     pub max_body: Option<usize>,
+
+    #[command(flatten)]
+    pub stored: DurabilityArg,
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
-use estafeta::{Config, Endpoint};
+use estafeta::{Config, Durability, Endpoint};
 use serde::{Deserialize, Serialize};
 
 use super::ShowDefault as _;
@@ -128,6 +128,10 @@ pub struct RunArgs {
     #[arg(long, env = "ESTAFETA_UNTIL_DONE", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_parser = BoolishValueParser::new(), value_name = "BOOL")]
     pub until_done: Option<bool>,
+
+    /// Where Redis must have stored a change before it is reported: memory, replicas=N, replicas=all or disk
+    #[arg(long, value_name = "LEVEL", env = "ESTAFETA_DURABILITY", show_default = library().durability)]
+    pub durability: Option<Durability>,
 
     /// Simulated work for each character of a message
     #[arg(long, value_name = "TIME", env = "ESTAFETA_WORK_PER_CHAR", allow_hyphen_values = true,

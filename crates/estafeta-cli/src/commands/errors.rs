@@ -35,6 +35,7 @@ pub fn run(reach: &Reach, action: &ErrorsCommand) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         ErrorsCommand::Retry(which) => with_existing_ring(reach, async |ring| {
+            let ring = ring.with_durability(which.stored.durability);
             let missing = missing(&ring, which).await?;
             report(which, "retried", ring.retry_errors(&selection(which)).await?, &missing)
         }),
@@ -45,6 +46,7 @@ pub fn run(reach: &Reach, action: &ErrorsCommand) -> Result<ExitCode> {
                     bail!("nothing was deleted");
                 }
             }
+            let ring = ring.with_durability(which.stored.durability);
             let missing = missing(&ring, which).await?;
             report(which, "dropped", ring.drop_errors(&selection(which)).await?, &missing)
         }),

@@ -25,6 +25,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::is_closed_pipe;
+use crate::cli::GetErrorsArgs;
 use crate::find_redis;
 use crate::output::write_error;
 use crate::settings::Reach;
@@ -33,12 +34,13 @@ use crate::signals;
 /// How long the current chunk may take to be printed after a signal.
 const PRINT_TIMEOUT: Duration = Duration::from_secs(1);
 
-pub fn run(reach: &Reach, as_json: bool) -> Result<ExitCode> {
+pub fn run(reach: &Reach, args: GetErrorsArgs) -> Result<ExitCode> {
     if stdout_was_closed()? {
         bail!("stdout is closed: expected a place to print the errors to; they stay in Redis");
     }
     let endpoint = find_redis::existing(&reach.redis)?;
-    let config = Config::new(endpoint, reach.ring.clone());
+    let mut config = Config::new(endpoint, reach.ring.clone());
+    config.durability = args.stored.durability;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome = runtime.block_on(async {
         // A reader that joined would create the ring, and a mistyped name would look like a ring without errors.
@@ -50,7 +52,7 @@ pub fn run(reach: &Reach, as_json: bool) -> Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         let mut reader = DeadLetterReader::join(config).await?;
-        let printed = print_all(&mut reader, as_json).await;
+        let printed = print_all(&mut reader, args.output.json).await;
         let left = reader.leave().await;
         match printed {
             Err(error) if error.downcast_ref().is_some_and(is_closed_pipe) => Ok(ExitCode::SUCCESS),

@@ -31,6 +31,7 @@ pub fn run(reach: &Reach, args: &PublishArgs) -> Result<ExitCode> {
     let mut config = Config::new(endpoint, reach.ring.clone());
     config.max_waiting = args.max_waiting.unwrap_or(config.max_waiting);
     config.max_body = args.max_body.unwrap_or(config.max_body);
+    config.durability = args.stored.durability;
     config.validate()?;
     let patience = args.patient.map_or(Duration::ZERO, |time| time.0);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use estafeta::{Event, EventKind, GeneratorView, Health, MemberView, Ring, Role, Snapshot};
+use estafeta::{Durability, Event, EventKind, GeneratorView, Health, MemberView, Ring, Role, Snapshot};
+use serde::Serialize;
 
 use super::{is_closed_pipe, no_such_ring, with_ring};
 use crate::cli::StatusArgs;
@@ -28,9 +29,9 @@ pub fn run(reach: &Reach, args: &StatusArgs) -> Result<ExitCode> {
         if !args.watch && !ring.exists().await? {
             return Err(no_such_ring(&ring));
         }
-        let snapshot = ring.snapshot(EVENTS).await?;
-        let mut balanced = snapshot.balanced;
-        let shown = show(&ring, &snapshot, args);
+        let status = Status::read(&ring).await?;
+        let mut balanced = status.snapshot.balanced;
+        let shown = show(&ring, &status, args);
         if !reader_is_gone(shown)? && args.watch {
             tokio::select! {
                 watched = watch(ring, args) => balanced &= watched?,
@@ -41,17 +42,51 @@ pub fn run(reach: &Reach, args: &StatusArgs) -> Result<ExitCode> {
     })
 }
 
+/// What the command shows.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    #[serde(flatten)]
+    snapshot: Snapshot,
+    /// The levels that members ask for, except `memory`.
+    durability: Vec<AskedDurability>,
+}
+
+/// A level of durability that members ask for.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AskedDurability {
+    level: Durability,
+    /// Why Redis cannot store changes there at the moment.
+    shortfall: Option<String>,
+}
+
+impl Status {
+    async fn read(ring: &Ring) -> estafeta::Result<Self> {
+        let snapshot = ring.snapshot(EVENTS).await?;
+        let levels: BTreeSet<&str> =
+            snapshot.members.iter().map(|member| member.durability.as_str()).collect();
+        let mut durability = Vec::new();
+        for level in levels.into_iter().filter_map(|level| level.parse().ok()) {
+            if level != Durability::Memory {
+                durability.push(AskedDurability { level, shortfall: ring.shortfall(level).await? });
+            }
+        }
+        Ok(Self { snapshot, durability })
+    }
+}
+
 /// Shows the ring once per second until the reader of the output ends, through any trouble with Redis. Returns whether
 /// the balance added up every time.
 async fn watch(ring: Ring, args: &StatusArgs) -> Result<bool> {
     let (mut balanced, mut complained) = (true, false);
     loop {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        match ring.snapshot(EVENTS).await {
-            Ok(snapshot) => {
+        match Status::read(&ring).await {
+            Ok(status) => {
                 complained = false;
-                balanced &= snapshot.balanced;
-                if reader_is_gone(show(&ring, &snapshot, args))? {
+                balanced &= status.snapshot.balanced;
+                if reader_is_gone(show(&ring, &status, args))? {
                     return Ok(balanced);
                 }
             }
@@ -74,14 +109,14 @@ fn reader_is_gone(shown: io::Result<()>) -> Result<bool> {
     }
 }
 
-fn show(ring: &Ring, snapshot: &Snapshot, args: &StatusArgs) -> io::Result<()> {
+fn show(ring: &Ring, status: &Status, args: &StatusArgs) -> io::Result<()> {
     let stdout = io::stdout();
     let screen = args.watch && stdout.is_terminal();
     let mut text = Vec::new();
     if args.output.json {
-        writeln!(text, "{}", json_line(snapshot))?;
+        writeln!(text, "{}", json_line(status))?;
     } else {
-        draw(&mut text, ring, snapshot, Paint(colour_for(&stdout)))?;
+        draw(&mut text, ring, status, Paint(colour_for(&stdout)))?;
         if screen {
             text = in_place(&text);
         }
@@ -118,7 +153,8 @@ fn cut(line: &str, columns: usize) -> &str {
     line
 }
 
-fn draw(out: &mut impl Write, ring: &Ring, snapshot: &Snapshot, paint: Paint) -> io::Result<()> {
+fn draw(out: &mut impl Write, ring: &Ring, status: &Status, paint: Paint) -> io::Result<()> {
+    let snapshot = &status.snapshot;
     let redis = escape(ring.endpoint().to_string().as_bytes());
     writeln!(out, "ring {} at {redis}, {}", snapshot.ring, moment(snapshot.time_ms))?;
     let application =
@@ -141,6 +177,15 @@ fn draw(out: &mut impl Write, ring: &Ring, snapshot: &Snapshot, paint: Paint) ->
     }
     if let Some(limits) = limits(snapshot) {
         writeln!(out, "{limits}")?;
+    }
+    for AskedDurability { level, shortfall } in &status.durability {
+        match shortfall {
+            None => writeln!(out, "durability {level}: reached")?,
+            Some(reason) => {
+                let reason = escape(reason.as_bytes());
+                writeln!(out, "durability {level}: {}", paint.paint(BAD, &format!("not reached, {reason}")))?;
+            }
+        }
     }
     writeln!(out)?;
     draw_members(out, &snapshot.members, paint)?;

@@ -99,7 +99,7 @@ impl DeadLetterReader {
     /// again.
     async fn take(&mut self, want: usize) -> Result<Option<Vec<DeadLetter>>> {
         let shown = ShownLetters { cursor: self.cursor, count: self.shown, want };
-        match self.store.take(self.me, &shown).await? {
+        match self.store.confirming(self.config.durability).take(self.me, &shown).await? {
             Take::Holds { cursor, held } => {
                 self.cursor = cursor;
                 self.shown = 0;

@@ -14,6 +14,7 @@ use super::snapshot::{self, Snapshot};
 use bytes::Bytes;
 
 use crate::config::Config;
+use crate::durability::Durability;
 use crate::error::Result;
 use crate::keys::RingName;
 use crate::layout::Layouts;
@@ -37,6 +38,7 @@ pub struct Ring {
     name: RingName,
     endpoint: Endpoint,
     store: Store,
+    durability: Durability,
     /// Ends the task that reconnects, once the last clone is gone.
     _open: Arc<DropGuard>,
 }
@@ -65,12 +67,24 @@ impl Ring {
     /// Like [`connect`](Self::connect). A call fails if Redis does not answer for `patience`.
     pub async fn connect_with(endpoint: Endpoint, name: RingName, patience: Duration) -> Result<Self> {
         let (store, open) = Store::open(endpoint.clone(), name.clone(), patience).await?;
-        Ok(Self { name, endpoint, store, _open: open.into() })
+        let durability = Durability::default();
+        Ok(Self { name, endpoint, store, durability, _open: open.into() })
+    }
+
+    /// Returns the same ring, except that dead letters count as retried or dropped only when Redis has stored that at this
+    /// level.
+    pub fn with_durability(self, durability: Durability) -> Self {
+        Self { durability, ..self }
     }
 
     #[cfg(feature = "testing")]
     pub(crate) fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// Returns why this Redis cannot store changes at this level at the moment. None if it can.
+    pub async fn shortfall(&self, level: Durability) -> Result<Option<String>> {
+        self.store.confirming(level).shortfall().await
     }
 
     /// The Redis that the ring is in.
@@ -126,6 +140,7 @@ impl Ring {
 
     async fn resolve(&self, verb: &str, which: &Selection) -> Result<u64> {
         self.store.check_layout().await?;
+        let store = self.store.confirming(self.durability);
         let (mut from, mut resolved) = (0, 0);
         // The loop handles at most as many dead letters as there were at the start. Those that fail again meanwhile
         // stay untouched.
@@ -138,7 +153,7 @@ impl Ring {
             left -= chunk.len() as u64;
             let chosen = (from..).zip(&chunk).filter(|(_, error)| which.has(error.message.id));
             let chosen = chosen.map(|(place, error)| (place, error.element())).collect();
-            let gone = self.store.resolve_nearby(verb, chosen, CHUNK).await?;
+            let gone = store.resolve_nearby(verb, chosen, CHUNK).await?;
             resolved += gone;
             from += chunk.len() as u64 - gone;
         }

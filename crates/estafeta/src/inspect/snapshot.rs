@@ -190,6 +190,10 @@ pub struct MemberView {
     /// Lanes whose handler blocks its thread beyond the time limit.
     #[serde(default)]
     pub stuck: u64,
+    /// Where Redis must have stored a change before this member reports it, as [`Durability`](crate::Durability) is
+    /// written.
+    #[serde(default)]
+    pub durability: String,
 }
 
 impl Snapshot {
@@ -322,7 +326,7 @@ fn parse_member(mut row: Reply, time_ms: u64) -> Result<(String, MemberView)> {
     let (generated, processed, failed) = (row.number()?, row.number()?, row.number()?);
     let duties = Duties::from_word(&row.text()?);
     let duties = (role != Role::Reader).then_some(duties);
-    let stuck = row.number()?;
+    let (stuck, durability) = (row.number()?, row.text()?);
     let age_ms = time_ms.saturating_sub(started);
     let member = MemberView {
         id,
@@ -339,6 +343,7 @@ fn parse_member(mut row: Reply, time_ms: u64) -> Result<(String, MemberView)> {
         processed,
         failed,
         stuck,
+        durability,
     };
     Ok((incarnation, member))
 }

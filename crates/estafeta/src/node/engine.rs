@@ -76,13 +76,15 @@ impl Engine {
         let (work_connection, work_keeper) = open(work_home, &config).await?;
         let work_keeper = work_keeper.beside(&connection);
         let store = Store::new(Arc::clone(&connection), config.ring.clone());
+        let work_store = store.through(Arc::clone(&work_connection)).confirming(config.durability);
+        work_store.trying_for(FIRST).check_durability().await?;
         let me = join(&store.trying_for(FIRST), &config, MemberKind::Node).await?;
         observers.notice(Notice::Joined { member: me.number });
 
         let (state_sender, state) = watch::channel(MemberState::Handler(me));
         let shared = Shared {
             store: store.patient(end.clone()),
-            work_store: store.patient(end.clone()).through(Arc::clone(&work_connection)),
+            work_store: work_store.patient(end.clone()),
             config: Arc::clone(&config),
             observers: Arc::clone(&observers),
             state: state.clone(),
@@ -108,7 +110,7 @@ impl Engine {
 
         let failed = tokio::select! {
             () = stop => None,
-            () = done.cancelled() => None,
+            confirmed = shared.confirmed(&done) => confirmed.err(),
             failed = control_tasks.first_to_end() => Some(failed),
             failed = work_link.first_to_end() => Some(failed),
             failed = workers.first_to_end() => Some(failed),
@@ -136,7 +138,7 @@ impl Engine {
 /// What the parts of one node share.
 struct Shared {
     store: Store,
-    /// The same ring through the work connection.
+    /// The same ring through the work connection, which confirms its steps.
     work_store: Store,
     config: Arc<Config>,
     observers: Arc<Observers>,
@@ -149,6 +151,12 @@ struct Shared {
 }
 
 impl Shared {
+    /// Waits until all work is done, and confirmed as far as this node can know.
+    async fn confirmed(&self, done: &CancellationToken) -> Result<()> {
+        done.cancelled().await;
+        self.work_store.confirm_all().await
+    }
+
     fn start_control(
         &self,
         parts: &mut Parts,

@@ -227,6 +227,7 @@ pub(crate) async fn join(store: &Store, config: &Config, kind: MemberKind) -> Re
         max_deaths: config.max_deaths,
         journal: config.journal,
         duties: config.duties(),
+        durability: config.durability,
     };
     let number: MemberId = store.join(&introduction).await?;
     Ok(Identity { number, incarnation })

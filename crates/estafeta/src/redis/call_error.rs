@@ -10,6 +10,8 @@ pub(crate) enum CallError {
     /// This server does not keep the ring, or no longer: it is a replica, or another node of its cluster owns the slot.
     /// Redis did not carry out the call.
     Elsewhere(String),
+    /// Redis carried out the call, but too few replicas, or not the disk, have confirmed it in time.
+    Unconfirmed(String),
     /// Redis does not know the script, or has forgotten it.
     NoScript,
     /// A key of the ring holds a value of another type, or one that a script cannot use. The text is what Redis or the
@@ -60,6 +62,7 @@ impl std::fmt::Display for CallError {
         match self {
             Self::Broken(reason)
             | Self::Elsewhere(reason)
+            | Self::Unconfirmed(reason)
             | Self::WrongType(reason)
             | Self::Refused(reason) => f.write_str(reason),
             Self::NoScript => f.write_str("it does not keep our scripts"),

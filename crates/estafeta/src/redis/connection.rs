@@ -269,6 +269,29 @@ impl ManagedConnection {
         Ok((next()?, next()?))
     }
 
+    /// Sends several commands in one round trip. If one fails, the first error is returned.
+    pub async fn send_all<const N: usize>(
+        &self,
+        session: &Session,
+        commands: [Cmd; N],
+    ) -> Result<[Value; N], CallError> {
+        let mut pipeline = redis::Pipeline::with_capacity(N);
+        for command in commands {
+            pipeline.add_command(command);
+        }
+        let mut connection = session.connection.clone();
+        let sending = connection.send_packed_commands(&pipeline, 0, N);
+        let answers = session.answer(sending, self.response_timeout).await?;
+        let answers: Result<Vec<_>, _> = answers.into_iter().map(|answer| session.checked(answer)).collect();
+        let short = |_| CallError::Broken("the answer to several commands is too short".into());
+        answers?.try_into().map_err(short)
+    }
+
+    /// How long a call waits for its answer.
+    pub fn response_timeout(&self) -> Duration {
+        self.response_timeout
+    }
+
     /// Subscribes to `channel`, and no other, now and after every reconnect. Returns false if this server does not
     /// support that.
     pub async fn subscribe(&self, session: &Session, channel: &str) -> Result<bool, CallError> {
@@ -366,6 +389,7 @@ impl ManagedConnection {
         let address = self.endpoint.to_string();
         match error {
             CallError::Broken(reason) => Error::Unreachable { address, reason },
+            CallError::Unconfirmed(reason) => Error::Unconfirmed { address, reason },
             other => Error::Refused { address, reason: other.to_string() },
         }
     }

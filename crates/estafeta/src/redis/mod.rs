@@ -5,6 +5,7 @@
 //! [`steps`](crate::steps) defines the arguments and the answer of each step.
 
 mod call_error;
+mod confirmation;
 mod connection;
 mod endpoint;
 mod reply;

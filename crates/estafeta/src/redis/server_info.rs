@@ -26,10 +26,19 @@ impl ServerInfo {
         }
     }
 
-    pub fn check_version(&self) -> Result<(), CallError> {
+    /// Major and minor version.
+    fn release(&self) -> (u32, u32) {
         let mut parts = self.version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-        let found = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
-        if found >= OLDEST {
+        (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+    }
+
+    /// Whether it can confirm that its disk has a change.
+    pub fn has_waitaof(&self) -> bool {
+        self.release() >= (7, 2)
+    }
+
+    pub fn check_version(&self) -> Result<(), CallError> {
+        if self.release() >= OLDEST {
             return Ok(());
         }
         let (major, minor) = OLDEST;

@@ -1,5 +1,6 @@
 //! One session of a connection, from connect to disconnect, and the rules for sending on it.
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
@@ -8,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::call_error::CallError;
+use super::confirmation::ReplicationInfo;
 use super::server_info::ServerInfo;
 
 /// How long to look for an answer once more after its time is over, because the thread may have been held up, not
@@ -23,6 +25,8 @@ pub(crate) struct Session {
     pub since: Instant,
     pub server: ServerInfo,
     pub speaks_resp3: bool,
+    /// The server's replication, as a store that confirms its steps last saw it.
+    pub replication: Arc<Mutex<Option<ReplicationInfo>>>,
     /// Reports to the keeper that this session broke.
     reports: mpsc::UnboundedSender<u64>,
     /// Without RESP3, Redis never pushes anything. The channel stays open all the same, because its end means a
@@ -45,6 +49,7 @@ impl Session {
             since: Instant::now(),
             server,
             speaks_resp3: silent.is_none(),
+            replication: Arc::default(),
             reports,
             _silent: silent,
         }
@@ -70,6 +75,11 @@ impl Session {
     /// Turns an answer that contains an error into a call error.
     pub fn checked(&self, answer: Value) -> Result<Value, CallError> {
         answer.extract_error().map_err(|error| self.report(error.into()))
+    }
+
+    /// Ends this session, because its server does not keep the ring for this reason.
+    pub fn leave(&self, reason: &str) -> CallError {
+        self.report(CallError::Elsewhere(reason.to_owned()))
     }
 
     fn report(&self, error: CallError) -> CallError {

@@ -19,6 +19,7 @@ use super::connection::{ManagedConnection, pauses};
 use super::endpoint::Endpoint;
 use super::reply::Reply;
 use super::session::Session;
+use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::identity::Incarnation;
 use crate::keys::{Keys, RedisType, RingName};
@@ -36,12 +37,22 @@ pub(crate) struct Store {
     patient_until: Option<CancellationToken>,
     /// Until then, a plain store repeats calls that Redis does not answer.
     tries_until: Option<Instant>,
+    /// Where a step must be stored before it counts as answered.
+    pub(super) durability: Durability,
 }
 
 impl Store {
     pub fn new(connection: Arc<ManagedConnection>, ring: RingName) -> Self {
         let keys = Arc::new(Keys::new(&ring));
-        Self { main: Arc::clone(&connection), connection, ring, keys, patient_until: None, tries_until: None }
+        Self {
+            main: Arc::clone(&connection),
+            connection,
+            ring,
+            keys,
+            patient_until: None,
+            tries_until: None,
+            durability: Durability::Memory,
+        }
     }
 
     /// Connects to Redis, and reconnects on the current runtime whenever the connection breaks, until the guard is gone.
@@ -67,6 +78,11 @@ impl Store {
     /// Returns the same store, except that it sends on another connection. It still reports outages on its first one.
     pub fn through(&self, connection: Arc<ManagedConnection>) -> Self {
         Self { connection, ..self.clone() }
+    }
+
+    /// Returns the same store, except that a step counts as answered only when it is confirmed at this level.
+    pub fn confirming(&self, level: Durability) -> Self {
+        Self { durability: level, ..self.clone() }
     }
 
     pub fn connection(&self) -> &ManagedConnection {
@@ -158,13 +174,17 @@ impl Store {
         tracing::trace!(step = script.name);
         let send = &send;
         self.try_until_answered(|session| async move {
-            match send(session.clone()).await {
+            let before = self.before_step(&session).await?;
+            let answer = match send(session.clone()).await {
                 Err(CallError::NoScript) => {
                     self.load(&session, script).await?;
-                    send(session).await
+                    send(session.clone()).await
                 }
                 other => other,
-            }
+            };
+            let answer = answer?;
+            self.confirm(&session, before).await?;
+            Ok(answer)
         })
         .await
     }
@@ -180,19 +200,23 @@ impl Store {
         let build = &build;
         let (answer, value) = self
             .try_until_answered(|session| async move {
-                match self.connection.send_both(&session, build().command, read).await {
+                let before = self.before_step(&session).await?;
+                let answers = match self.connection.send_both(&session, build().command, read).await {
                     Err(CallError::NoScript) => {
                         self.load(&session, script).await?;
                         self.connection.send_both(&session, build().command, read).await
                     }
                     other => other,
-                }
+                };
+                let answers = answers?;
+                self.confirm(&session, before).await?;
+                Ok(answers)
             })
             .await?;
         Ok((Reply::new(script.name, answer)?, value))
     }
 
-    async fn load(&self, session: &Session, script: &Script) -> Result<(), CallError> {
+    pub(super) async fn load(&self, session: &Session, script: &Script) -> Result<(), CallError> {
         self.connection.send(session, redis::cmd("SCRIPT").arg("LOAD").arg(script.code())).await.map(drop)
     }
 
@@ -214,7 +238,7 @@ impl Store {
         .await
     }
 
-    async fn try_until_answered<T, F>(&self, send: impl Fn(Session) -> F) -> Result<T>
+    pub(super) async fn try_until_answered<T, F>(&self, send: impl Fn(Session) -> F) -> Result<T>
     where
         F: Future<Output = Result<T, CallError>>,
     {
@@ -246,7 +270,8 @@ impl Store {
             let Some(end) = &self.patient_until else {
                 // A new session may lead to the server that keeps the ring now.
                 let is_first = matches!(error, CallError::Elsewhere(_)) && left.is_none();
-                if !is_first && !(self.may_try_again() && error.ends_session()) {
+                let may_pass = error.ends_session() || matches!(error, CallError::Unconfirmed(_));
+                if !(is_first || self.may_try_again() && may_pass) {
                     return Err(self.explain(error).await);
                 }
                 left = matches!(error, CallError::Elsewhere(_)).then_some(generation);

@@ -2,10 +2,10 @@
 -- KEYS   schema requires application members succession member ledger events epoch ready errors journal later delayed
 -- KEYS   ticks checkpoint singles open schedule
 -- ARGV   oldest newest known-words application incarnation kind lanes host pid lease-ms presence max-deaths journal
--- ARGV   duties
+-- ARGV   duties durability
 --        oldest, newest: the layouts that the caller knows. known-words: those of `requires`, with spaces between them.
 --        kind: node or reader. presence, journal: 0 or 1. duties: both, generate or handle. A node that only handles is
---        not in the line of succession.
+--        not in the line of succession. durability: only shown to users.
 -- Answer {'joined', number, now} · {'schema', theirs} · {'requires', word} · {'application', theirs}
 -- Invariant: a ring with a layout that the caller does not know, with a requirement that it does not know, of another
 -- application or with foreign data stays untouched. A new ring gets the newest layout that the caller knows. The same
@@ -55,7 +55,8 @@ end
 local number = redis.call('HINCRBY', ledger, 'joined', 1)
 redis.call('HSET', member, 'number', number, 'kind', kind, 'lanes', ARGV[7], 'host', ARGV[8], 'pid', ARGV[9],
   'lease', ARGV[10], 'presence', ARGV[11], 'max-deaths', ARGV[12], 'journal', ARGV[13], 'started', text(now),
-  'layouts', ARGV[1] .. ' ' .. ARGV[2], 'duties', ARGV[14])
+  'layouts', ARGV[1] .. ' ' .. ARGV[2], 'duties', ARGV[14],
+  'durability', ARGV[15])
 redis.call('ZADD', members, text(now + lease), incarnation)
 if kind == 'node' and ARGV[14] ~= 'handle' then
   -- A member that gave way stands behind all others, perhaps with a place higher than any number.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Call, flag, millis, script};
+use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::identity::{Incarnation, MemberId};
 use crate::keys::Keys;
@@ -27,6 +28,7 @@ pub(crate) struct Introduction<'a> {
     pub max_deaths: u32,
     pub journal: bool,
     pub duties: Duties,
+    pub durability: Durability,
 }
 
 /// What a node does in its ring.
@@ -106,7 +108,8 @@ pub(super) fn call(keys: &Keys, me: &Introduction<'_>) -> Call {
         .arg("presence", flag(me.presence))
         .arg("max-deaths", me.max_deaths)
         .arg("journal", flag(me.journal))
-        .arg("duties", me.duties.word());
+        .arg("duties", me.duties.word())
+        .arg("durability", me.durability.to_string());
     call
 }
 

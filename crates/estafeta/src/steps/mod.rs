@@ -15,6 +15,7 @@ mod brakes;
 mod bury;
 mod cancel;
 mod checkpoint;
+mod confirm;
 mod effect_targets;
 mod join;
 mod known;
@@ -44,6 +45,7 @@ pub use brakes::Rate;
 pub(crate) use brakes::{Brakes, NEVER};
 pub(crate) use bury::{Bury, Facts};
 pub(crate) use cancel::{Cancellation, MessageRef};
+pub(crate) use confirm::{CONFIRM, call as confirm_call};
 pub(crate) use effect_targets::{BadEffects, MessageEffects};
 pub use join::Duties;
 pub(crate) use join::{Introduction, MemberKind};
@@ -68,7 +70,7 @@ use script::script;
 
 /// All scripts, for tests that load or inspect each of them.
 #[cfg(test)]
-static SCRIPTS: [&Script; 20] = [
+static SCRIPTS: [&Script; 21] = [
     &join::SCRIPT,
     &beat::SCRIPT,
     &lead::SCRIPT,
@@ -89,6 +91,7 @@ static SCRIPTS: [&Script; 20] = [
     &checkpoint::SCRIPT,
     &resolve::SCRIPT,
     &snapshot::SCRIPT,
+    &confirm::SCRIPT,
 ];
 
 /// Converts a duration to the form that scripts expect.

@@ -6,7 +6,7 @@
 --        {'changed'}
 --        layout, application: empty if the ring has none yet.
 --        a member: incarnation number kind host pid started lease-left state rank held generated processed failed
---        duties stuck
+--        duties stuck durability
 local members, succession, ledger = KEYS[3], KEYS[4], KEYS[8]
 
 if redis.call('ZCARD', members) ~= tonumber(ARGV[3]) then
@@ -21,7 +21,7 @@ for i = 4, #ARGV do
     return { 'changed' }
   end
   local facts = redis.call('HMGET', KEYS[key], 'number', 'kind', 'host', 'pid', 'started', 'lease', 'presence',
-    'generated', 'cursor', 'failed', 'held', 'back', 'duties', 'stuck')
+    'generated', 'cursor', 'failed', 'held', 'back', 'duties', 'stuck', 'durability')
   -- A member whose registration was deleted has only its name left.
   if facts[1] then
     local held = facts[2] == 'reader' and redis.call('LLEN', KEYS[key + 1]) or tonumber(facts[11]) or 0
@@ -31,7 +31,8 @@ for i = 4, #ARGV do
     local rank = redis.call('ZRANK', succession, incarnation) or -1
     local lease_left = tonumber(deadline) - now
     list[#list + 1] = { incarnation, facts[1], facts[2], facts[3], facts[4], facts[5], lease_left, state, rank, held,
-      tonumber(facts[8]) or 0, processed, tonumber(facts[10]) or 0, facts[13] or '', tonumber(facts[14]) or 0 }
+      tonumber(facts[8]) or 0, processed, tonumber(facts[10]) or 0, facts[13] or '', tonumber(facts[14]) or 0,
+      facts[15] or '' }
   end
   key = key + 2
 end

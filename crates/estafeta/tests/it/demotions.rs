@@ -2,64 +2,11 @@
 
 use std::time::Duration;
 
-use estafeta::{Config, DeadLetterReader, Publisher, Ring};
-use estafeta_testbed::RedisServer;
+use estafeta::{DeadLetterReader, Publisher, Ring};
 
 use crate::support::{
-    Counter, Keep, ListedBodies, MovingAddress, RunningNode, SOON, TestHandler, changed, config, eventually,
-    ring,
+    Counter, Keep, ListedBodies, Pair, RunningNode, SOON, TestHandler, changed, eventually, ring,
 };
-
-/// A master and its replica behind one address.
-struct Pair {
-    master: RedisServer,
-    replica: RedisServer,
-    address: MovingAddress,
-}
-
-impl Pair {
-    async fn start() -> Self {
-        let master = RedisServer::builder().tcp().start();
-        let replica = RedisServer::builder().tcp().start();
-        replicate(&replica, &master);
-        let address = MovingAddress::of(&master).await;
-        Self { master, replica, address }
-    }
-
-    fn config(&self) -> Config {
-        changed(config(&self.master), |config| config.redis = self.address.url().parse().unwrap())
-    }
-
-    /// Swaps the roles without loss, and lets the address lead to the new master. Nothing is disconnected.
-    fn switch(&self) {
-        tell(&self.master, &["CLIENT", "PAUSE", "60000", "WRITE"]);
-        let offset = |server: &RedisServer| {
-            let info: String = redis::cmd("INFO").arg("replication").query(&mut server.connect()).unwrap();
-            let field = |line: &str| line.strip_prefix("master_repl_offset:")?.trim().parse::<u64>().ok();
-            info.lines().find_map(field).unwrap()
-        };
-        let all = offset(&self.master);
-        estafeta_testbed::eventually(SOON, "the replica has all", || {
-            (offset(&self.replica) >= all).then_some(())
-        });
-        tell(&self.replica, &["REPLICAOF", "NO", "ONE"]);
-        self.address.move_to(&self.replica);
-        replicate(&self.master, &self.replica);
-        tell(&self.master, &["CLIENT", "UNPAUSE"]);
-    }
-}
-
-fn tell(server: &RedisServer, words: &[&str]) {
-    redis::cmd(words[0]).arg(&words[1..]).exec(&mut server.connect()).unwrap();
-}
-
-fn replicate(replica: &RedisServer, master: &RedisServer) {
-    tell(replica, &["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
-    estafeta_testbed::eventually(SOON, "the replica follows", || {
-        let info: String = redis::cmd("INFO").arg("replication").query(&mut replica.connect()).unwrap();
-        info.contains("master_link_status:up").then_some(())
-    });
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_leave_a_server_that_was_demoted_and_come_back_when_it_is_promoted_again() {

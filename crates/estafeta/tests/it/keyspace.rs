@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use estafeta::{
-    Activity, Batch, Config, DeadLetterReader, Failure, Feed, Message, Node, Outcome, Overlap, Publisher,
-    Ring, Schedule, Selection,
+    Activity, Batch, Config, DeadLetterReader, Durability, Failure, Feed, Message, Node, Outcome, Overlap,
+    Publisher, Ring, Schedule, Selection,
 };
-use estafeta_testbed::RedisServer;
+use estafeta_testbed::{Fsync, RedisServer};
 
 use crate::support::{Counter, Keep, Notices, RunningNode, TestHandler, config, endpoint, eventually, ring};
 
@@ -43,7 +43,7 @@ fn name_of(key: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_key_of_a_live_ring_is_on_the_page_and_every_key_of_the_page_is_used() {
-    let redis = RedisServer::start();
+    let redis = RedisServer::builder().append_only(Fsync::Always).start();
     let mut settings = config(&redis);
     settings.journal = true;
     let documented = documented();
@@ -80,8 +80,9 @@ async fn every_key_of_a_live_ring_is_on_the_page_and_every_key_of_the_page_is_us
     // What a reader prints stays in its list until it is released.
     let mut reader = DeadLetterReader::join(settings).await.unwrap();
     assert!(!reader.next().await.unwrap().is_empty());
-    let publisher: Publisher =
-        Publisher::of(&Config::new(endpoint(&redis), "estafeta".parse().unwrap())).await.unwrap();
+    let mut settings = Config::new(endpoint(&redis), "estafeta".parse().unwrap());
+    settings.durability = Durability::Disk;
+    let publisher: Publisher = Publisher::of(&settings).await.unwrap();
     publisher.publish("x").key("k").await.unwrap();
     // A single name is taken only for a moment, so it is taken again and again.
     let single = tokio::spawn(async move {

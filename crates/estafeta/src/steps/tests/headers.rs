@@ -76,6 +76,7 @@ fn every_call(keys: &Keys) -> Vec<(&'static Script, Call)> {
         (&checkpoint::SCRIPT, checkpoint::call(keys, Some(b"here"))),
         (&resolve::SCRIPT, resolve::call(keys, "retry", &[(0, b"element")])),
         (&snapshot::SCRIPT, snapshot::call(keys, &Roll::new(1, &[incarnation]), 1)),
+        (&confirm::SCRIPT, confirm::call(keys)),
     ]
 }
 

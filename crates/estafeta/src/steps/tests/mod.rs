@@ -14,6 +14,7 @@ use redis::FromRedisValue;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::durability::Durability;
 use crate::effects::{Effect, Effects};
 use crate::error::{Error, Result};
 use crate::headers::Headers;
@@ -415,6 +416,7 @@ fn introduction(
         max_deaths: 3,
         journal: true,
         duties: Duties::Both,
+        durability: Durability::Memory,
     }
 }
 

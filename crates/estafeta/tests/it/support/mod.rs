@@ -2,6 +2,7 @@
 
 mod faults;
 mod moving_address;
+mod pair;
 mod spans;
 
 use std::sync::{Arc, Mutex};
@@ -19,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use faults::{Gate, Hang, delete_member_hash};
 pub use moving_address::MovingAddress;
+pub use pair::{Pair, replicate, tell};
 pub use spans::{SeenSpan, Spans};
 
 /// A generous limit for events that must happen, if the test does not check how fast they are.

@@ -202,6 +202,7 @@ impl StoryCall {
                     max_deaths: me.max_deaths,
                     journal: me.journal,
                     duties: me.duties,
+                    durability: Durability::Memory,
                 };
                 join::call(keys, &introduction)
             }

@@ -167,6 +167,7 @@ impl Member {
             ("max-deaths", me.max_deaths.to_string()),
             ("journal", u8::from(me.journal).to_string()),
             ("duties", me.duties.word().to_owned()),
+            ("durability", "memory".to_owned()),
             ("started", self.started.to_string()),
             ("layouts", format!("{0} {0}", ModelRing::LAYOUT)),
         ]
