@@ -58,6 +58,9 @@ impl Environment {
         all.add("ESTAFETA_MESSAGE_PUBLISHED_MS", message.published_ms);
         all.add("ESTAFETA_DEADLINE_MS", deadline_ms(deadline));
         all.add("ESTAFETA_HEADERS", headers(job.headers()));
+        if let Some(key) = job.publish_key() {
+            all.add("ESTAFETA_MESSAGE_KEY", key);
+        }
         if let Some(tick) = tick_ms(job) {
             all.add("ESTAFETA_MESSAGE_TICK", tick);
         }
@@ -87,6 +90,7 @@ pub(crate) fn line(job: &Job<Bytes>, deadline: Instant) -> Vec<u8> {
         "epoch": message.epoch.0,
         "publishedMs": message.published_ms,
         "deadlineMs": deadline_ms(deadline),
+        "key": job.publish_key(),
         "tick": tick_ms(job),
         "carry": job.carry(),
         "headers": headers(job.headers()),
@@ -135,6 +139,7 @@ mod tests {
             (&text["attempt"], &text["attempts"], &text["headers"]),
             (&json!(1), &json!(8), &json!({}))
         );
+        assert_eq!((&text["key"], &text["tick"]), (&Value::Null, &Value::Null));
         let bytes = read(b"\xff\x00");
         assert_eq!((bytes.get("body"), &bytes["bodyBase64"]), (None, &json!("/wA=")));
     }
@@ -143,7 +148,7 @@ mod tests {
     fn a_variable_of_a_message_replaces_an_inherited_one() {
         let mut all = Environment(vec![c"PATH=/bin".into(), c"ESTAFETA_RING=old".into()]);
         all.set("ESTAFETA_RING", "orders");
-        let job = Job::sample(Bytes::new()).with_carry("page 3");
+        let job = Job::sample(Bytes::new()).with_carry("page 3").with_publish_key("order-17");
         let all = all.with_message(&job, Instant::now());
         let find = |name: &str| {
             let pairs = all.as_slice().iter().map(|pair| pair.to_str().unwrap());
@@ -155,5 +160,6 @@ mod tests {
             (vec!["1"], vec!["page 3"])
         );
         assert_eq!((find("ESTAFETA_HEADERS"), find("ESTAFETA_MESSAGE_TICK")), (vec!["{}"], vec![]));
+        assert_eq!(find("ESTAFETA_MESSAGE_KEY"), ["order-17"]);
     }
 }

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::headers::Headers;
 use crate::identity::Epoch;
 use crate::keys::RingName;
-use crate::message::{Message, SINGLE};
+use crate::message::{KEY, Message, SINGLE};
 use crate::publisher::Publisher;
 use crate::steps::{MessageKey, NewMessage};
 use crate::trace::{TRACEPARENT, TRACESTATE, TraceContext};
@@ -80,6 +80,9 @@ impl<T> Draft<T> {
     /// the first publish, or from the end of its [delay](Self::delay). An equal message gets the id of the first one. A
     /// different message with the same key is refused with [`Error::KeyReused`]. Messages are equal if their bodies and
     /// headers are. The headers `traceparent` and `tracestate` do not matter, and neither does the delay.
+    ///
+    /// The handler gets the key from [`Job::publish_key`](crate::Job::publish_key). The ring stores it as a header, so a
+    /// message with a key has at most 63 others.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         let key = key.into();
@@ -183,10 +186,14 @@ impl<T> Draft<T> {
                 headers.insert(name, value)?;
             }
         }
-        let fingerprint = self.key.as_ref().map(|_| fingerprint(&headers, &self.body));
-        let key = self.key.zip(fingerprint);
         let window = self.window.unwrap_or(WINDOW);
-        let key = key.map(|(name, fingerprint)| MessageKey { name, window, fingerprint });
+        let key = self.key.map(|name| {
+            let fingerprint = fingerprint(&headers, &self.body);
+            MessageKey { name, window, fingerprint }
+        });
+        if let Some(key) = &key {
+            headers.insert(KEY, &*key.name)?;
+        }
         let message = Message::new(ring, 0, Epoch(0), 0, self.body).with_headers(headers);
         Ok(NewMessage { message, key, delay: self.delay })
     }
@@ -365,6 +372,21 @@ mod tests {
         assert_eq!(traceparent(Draft::new("x").header("traceparent", "ours")).as_deref(), Some("ours"));
         let full = (0..64).fold(Draft::new("x"), |draft, name| draft.header(name.to_string(), ""));
         assert_eq!(traceparent(full), None);
+    }
+
+    #[test]
+    fn a_key_is_a_header_of_the_message_and_no_part_of_its_fingerprint() {
+        let build = |draft: Draft| draft.build(&RingName::sample()).unwrap();
+        let sent = build(Draft::new("x").header("a", "1").key("k"));
+        assert_eq!(sent.message.publish_key(), Some("k"));
+        let another = build(Draft::new("x").key("another").header("a", "1"));
+        assert_eq!(sent.key.unwrap().fingerprint, another.key.unwrap().fingerprint);
+        assert_eq!(build(Draft::new("x")).message.publish_key(), None);
+        let with =
+            |count: u32| (0..count).fold(Draft::new("x"), |draft, name| draft.header(name.to_string(), ""));
+        build(with(63).key("k"));
+        let refused = with(64).key("k").build(&RingName::sample()).unwrap_err().to_string();
+        assert_eq!(refused, "headers: expected at most 64, got 'more'");
     }
 
     /// The scripts look for it only there.

@@ -7,10 +7,11 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use crate::body;
+use crate::draft::check_key;
 use crate::failure::Failure;
 use crate::headers::Headers;
 use crate::keys::RingName;
-use crate::message::{CARRY, Message, TICK};
+use crate::message::{CARRY, KEY, Message, TICK};
 
 /// One message, as a handler gets it. The handler owns it.
 ///
@@ -89,6 +90,11 @@ impl<T> Job<T> {
         self.message.carry()
     }
 
+    /// The [key](crate::Draft::key) with which the message was published, if it has one.
+    pub fn publish_key(&self) -> Option<&str> {
+        self.message.publish_key()
+    }
+
     /// The time for which a [`Schedule`](crate::Schedule) made this message. Other messages have none.
     pub fn tick(&self) -> Option<SystemTime> {
         self.message.tick_ms().map(|ms| SystemTime::UNIX_EPOCH + Duration::from_millis(ms))
@@ -158,6 +164,19 @@ impl<T> Job<T> {
     pub fn with_tick(mut self, tick: SystemTime) -> Self {
         let ms = tick.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
         self.message = self.message.with_header(TICK, ms.to_string());
+        self
+    }
+
+    /// The same job, published with this [key](crate::Draft::key). For tests of handlers.
+    ///
+    /// # Panics
+    ///
+    /// If no message can have this key.
+    #[must_use]
+    pub fn with_publish_key(mut self, key: impl Into<String>) -> Self {
+        let key = key.into();
+        check_key(&key).unwrap_or_else(|error| panic!("{error}"));
+        self.message = self.message.with_header(KEY, key);
         self
     }
 
@@ -235,5 +254,9 @@ mod tests {
         let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_794_938_130_000);
         let job = Job::sample(()).with_tick(time).with_carry("page 3");
         assert_eq!((job.tick(), job.carry(), job.snoozes()), (Some(time), Some("page 3"), 1));
+        assert_eq!(
+            (job.publish_key(), Job::sample(()).with_publish_key("k").publish_key()),
+            (None, Some("k"))
+        );
     }
 }

@@ -24,6 +24,8 @@ pub(crate) const TICK: &str = "estafeta-tick";
 pub(crate) const ENTRY: &str = "estafeta-entry";
 /// The header of a message that was published with a single name. The scripts read it, so it must be the first one.
 pub(crate) const SINGLE: &str = "estafeta-single";
+/// The header of a message that was published with a key.
+pub(crate) const KEY: &str = "estafeta-key";
 
 /// One message, as a ring delivers it. A handler gets it as a [`Job`](crate::Job). [`key`](Self::key) is the same for all deliveries of a message, so work
 /// outside Redis can use it to be idempotent.
@@ -77,6 +79,12 @@ impl Message {
     /// What the last snooze of this message [carried](crate::Outcome::carry), if any did.
     pub fn carry(&self) -> Option<&str> {
         self.headers.get(CARRY)
+    }
+
+    /// The [key](crate::Draft::key) with which it was published, if it has one. It is not the [name](Self::key) of the
+    /// message.
+    pub fn publish_key(&self) -> Option<&str> {
+        self.headers.get(KEY)
     }
 
     /// The header that names the trace to which this message belongs.

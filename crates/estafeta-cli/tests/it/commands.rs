@@ -152,7 +152,7 @@ fn a_command_learns_everything_about_its_message_and_stdout_is_its_result() {
     let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let args =
         ["publish", "--header", "shop=berlin", "--header", &format!("traceparent={trace}"), "two\npizzas"];
-    ring.success(&args);
+    ring.success(&[&args[..], &["--key", "order-17"]].concat());
     ring.eventually(SOON, "it is done", |status| status["done"] == 1);
     assert_eq!(std::fs::read(shop.path("body")).unwrap(), b"two\npizzas");
     let found = shop.lines("env");
@@ -161,7 +161,7 @@ fn a_command_learns_everything_about_its_message_and_stdout_is_its_result() {
     assert_eq!((value("ESTAFETA_MESSAGE_ATTEMPT"), value("ESTAFETA_MESSAGE_ATTEMPTS")), ("1", "8"));
     let epoch = value("ESTAFETA_MESSAGE_EPOCH");
     assert_eq!(value("ESTAFETA_MESSAGE_NAME"), format!("estafeta/{epoch}/1"));
-    assert_eq!(value("TRACEPARENT"), trace);
+    assert_eq!((value("ESTAFETA_MESSAGE_KEY"), value("TRACEPARENT")), ("order-17", trace));
     let headers: Value = serde_json::from_str(value("ESTAFETA_HEADERS")).unwrap();
     assert_eq!(headers, json!({ "shop": "berlin", "traceparent": trace }));
     assert!(ring.success(&["results", "1"]).contains("to the result"));
