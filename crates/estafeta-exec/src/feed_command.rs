@@ -1,6 +1,7 @@
 //! A command that publishes as long as its node is in office.
 //!
-//! The process lives from the beginning of a term to its end. Its first line of input has the last checkpoint of the ring.
+//! The process lives from the beginning of a term to its end. Its first line of input has the last checkpoint of the ring
+//! and the epoch of the term.
 //! It prints one message per line. A line with a checkpoint closes a batch: all messages since the checkpoint before, and
 //! the new checkpoint, go to Redis in one step. When Redis has them, the process gets a line that says so. So a feed
 //! continues where the last one stopped, and each message is published once, whatever dies.
@@ -13,7 +14,7 @@
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use estafeta::{Batch, Failure, Feed, Headers};
+use estafeta::{Batch, Epoch, Failure, Feed, Headers};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -36,6 +37,8 @@ pub struct FeedCommand {
     spawner: Spawner,
     relay: Relay,
     has_checkpoints: bool,
+    /// The term in which it runs.
+    epoch: Epoch,
     run: Option<FeedRun>,
 }
 
@@ -74,7 +77,7 @@ impl FeedCommand {
     /// A feed. One without checkpoints is plain: each of its lines is a body.
     pub fn new(command: CommandLine, context: &CommandContext, has_checkpoints: bool) -> Self {
         let (spawner, relay) = (Spawner::new(command, context), context.relay.clone());
-        Self { spawner, relay, has_checkpoints, run: None }
+        Self { spawner, relay, has_checkpoints, epoch: Epoch(0), run: None }
     }
 
     async fn read(run: &mut FeedRun, has_checkpoints: bool) -> Result<Batch<Bytes, Bytes>, Failure> {
@@ -220,6 +223,10 @@ impl Feed for FeedCommand {
     type Body = Bytes;
     type Checkpoint = Bytes;
 
+    fn begin(&mut self, epoch: Epoch) {
+        self.epoch = epoch;
+    }
+
     async fn open(&mut self, from: Option<Bytes>) -> Result<(), Failure> {
         self.close().await;
         let from: Option<Value> = match &from {
@@ -245,7 +252,7 @@ impl Feed for FeedCommand {
             failure: None,
         };
         if self.has_checkpoints {
-            run.write(&json!({ "checkpoint": from })).await?;
+            run.write(&json!({ "checkpoint": from, "epoch": self.epoch.0 })).await?;
         }
         self.run = Some(run);
         Ok(())

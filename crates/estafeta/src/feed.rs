@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use crate::body;
 use crate::failure::Failure;
 use crate::headers::Headers;
+use crate::identity::Epoch;
 use crate::node::RingView;
 use crate::source::{
     MAX_BYTES, MAX_CHECKPOINT, MAX_MESSAGES, Made, Progress, RawBatch, Source, SourceMessage,
@@ -67,6 +68,13 @@ pub trait Feed: Send + 'static {
     type Body: Serialize + Send + 'static;
     /// Where it continues: JSON, or [`Bytes`] as they are. At most 64 KiB.
     type Checkpoint: Serialize + DeserializeOwned + Send + 'static;
+
+    /// Names the term that the next call of [`open`](Self::open) belongs to. The generator calls it before each `open`. The
+    /// epoch grows from term to term. So a system outside Redis can use it as a fencing token: it refuses the writes of a
+    /// feed whose epoch is lower than one that it has seen.
+    fn begin(&mut self, epoch: Epoch) {
+        let _ = epoch;
+    }
 
     /// Prepares the feed. The generator calls it when it has taken office, and again after each failure. `from` is the
     /// last checkpoint that any node of the ring has published. If the checkpoint in Redis does not parse, that is a
@@ -171,6 +179,7 @@ impl<F: Feed> Source for FeedSource<F> {
             })
         };
         let checkpoint = from.checkpoint.as_ref().map(read).transpose()?;
+        self.feed.begin(from.epoch);
         self.feed.open(checkpoint).await
     }
 
