@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use estafeta::{Batch, Epoch, Failure, Feed, Headers};
+use estafeta::{Batch, Draft, Epoch, Failure, Feed};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -106,8 +106,8 @@ impl FeedCommand {
                 NextLine::End if count > 0 => return Ok(batch),
                 NextLine::End => return std::future::pending().await,
             };
-            let (body, headers) = match has_checkpoints {
-                false => (line, Headers::new()),
+            let (body, draft) = match has_checkpoints {
+                false => (line, Draft::new("")),
                 true => match serde_json::from_slice(&line) {
                     Ok(FeedLine::Checkpoint(CheckpointLine { checkpoint })) => {
                         return Ok(batch.checkpoint(checkpoint.to_string().into()));
@@ -129,7 +129,7 @@ impl FeedCommand {
                     "batch: expected a checkpoint after at most {messages} messages and {bytes} bytes, got none"
                 )));
             }
-            batch = batch.with_message(body, headers);
+            batch = batch.with_draft(draft.body(body));
             // A line of a plain feed may be as large as one body. Of two, both must fit.
             if !has_checkpoints && (count == Batch::MAX_MESSAGES || bytes >= Batch::MAX_BYTES / 2) {
                 return Ok(batch);

@@ -1,11 +1,11 @@
-//! A message as a command prints it: a line of text, or a JSON object with headers.
+//! A message as a command prints it: a line of text, or a JSON object with headers, a key and a delay.
 
 use bytes::Bytes;
-use estafeta::{Failure, Headers};
+use estafeta::{Draft, Failure};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::reply::{base64, quoted};
+use crate::reply::{base64, duration, quoted};
 
 /// What a line of output means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub enum LineForm {
     /// The line is the body.
     #[default]
     Plain,
-    /// The line is a JSON object with a `body` or a `bodyBase64`, and perhaps `headers`.
+    /// The line is a JSON object with a `body` or a `bodyBase64`, and perhaps `headers`, a `key` and a `delay`.
     Json,
 }
 
@@ -25,29 +25,33 @@ pub(crate) struct PrintedMessage {
     body_base64: Option<String>,
     #[serde(default)]
     headers: Map<String, Value>,
+    key: Option<String>,
+    delay: Option<Value>,
 }
 
 impl LineForm {
-    pub(crate) fn read(self, line: &[u8]) -> Result<(Bytes, Headers), Failure> {
+    pub(crate) fn read(self, line: &[u8]) -> Result<Draft, Failure> {
         match self {
-            Self::Plain => Ok((Bytes::copy_from_slice(line), Headers::new())),
+            Self::Plain => Ok(Draft::new(line)),
             Self::Json => {
                 let read: Result<PrintedMessage, _> = serde_json::from_slice(line);
                 let read = read.map_err(|error| {
                     Failure::new(format_args!(
-                        "line: expected a JSON object with body and headers ({error}), got {}",
+                        "line: expected a JSON object with body, headers, key and delay ({error}), got {}",
                         quoted(line)
                     ))
                 });
-                read?.read()
+                let (body, draft) = read?.read()?;
+                Ok(draft.body(body))
             }
         }
     }
 }
 
 impl PrintedMessage {
-    /// The body and the headers. A body that is no string is written as JSON.
-    pub fn read(self) -> Result<(Bytes, Headers), Failure> {
+    /// The body, and the message without it. A body that is no string is written as JSON. What is wrong with a header or
+    /// a key is known when the message is published.
+    pub fn read(self) -> Result<(Bytes, Draft), Failure> {
         let body = match (self.body, self.body_base64) {
             (Some(Value::String(text)), None) => text.into(),
             (Some(value), None) => value.to_string().into(),
@@ -57,29 +61,61 @@ impl PrintedMessage {
                 return Err(Failure::new("line: expected a body or a bodyBase64, got both"));
             }
         };
-        let mut headers = Headers::new();
+        let mut draft = Draft::new("");
         for (name, value) in self.headers {
             let text = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
-            headers.insert(name, text)?;
+            draft = draft.header(name, text);
         }
-        Ok((body, headers))
+        if let Some(key) = self.key {
+            draft = draft.key(key);
+        }
+        if let Some(delay) = &self.delay {
+            draft = draft.delay(duration("delay", delay)?);
+        }
+        Ok((body, draft))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use estafeta::Batch;
 
     #[test]
     fn a_line_is_a_body_or_an_object_with_one() {
-        assert_eq!(LineForm::Plain.read(b"{\"body\":1}").unwrap(), ("{\"body\":1}".into(), Headers::new()));
-        let read = |line: &str| LineForm::Json.read(line.as_bytes());
-        assert_eq!(read(r#"{"body":"text"}"#).unwrap().0, "text");
-        assert_eq!(read(r#"{"body":{"a":[1]}}"#).unwrap().0, r#"{"a":[1]}"#);
-        assert_eq!(&read(r#"{"bodyBase64":"/wA="}"#).unwrap().0[..], b"\xff\0");
-        let (_, headers) = read(r#"{"body":"","headers":{"shop":"berlin","n":7}}"#).unwrap();
-        assert_eq!((headers.get("shop"), headers.get("n")), (Some("berlin"), Some("7")));
-        for bad in ["", "text", "{}", "[]", r#"{"body":"","bodyBase64":""}"#, r#"{"body":"","key":"k"}"#] {
+        let batch = |draft: Draft| -> Batch<Bytes> { Batch::empty().with_draft(draft) };
+        let read = |line: &str| LineForm::Json.read(line.as_bytes()).map(batch);
+        assert_eq!(batch(LineForm::Plain.read(b"{\"body\":1}").unwrap()), batch(Draft::new("{\"body\":1}")));
+        let second = std::time::Duration::from_secs(1);
+        let cases = [
+            (r#"{"body":"text"}"#, Draft::new("text")),
+            (r#"{"body":{"a":[1]}}"#, Draft::new(r#"{"a":[1]}"#)),
+            (r#"{"bodyBase64":"/wA="}"#, Draft::new(&b"\xff\0"[..])),
+            (
+                r#"{"body":"","headers":{"n":7,"shop":"berlin"}}"#,
+                Draft::new("").header("n", "7").header("shop", "berlin"),
+            ),
+            (
+                r#"{"body":"x","key":"k","delay":"90s","headers":{"a":"b"}}"#,
+                Draft::new("x").key("k").delay(90 * second).header("a", "b"),
+            ),
+            (r#"{"body":"x","delay":1}"#, Draft::new("x").delay(second)),
+            (r#"{"body":"x","key":null,"delay":null}"#, Draft::new("x")),
+        ];
+        for (line, draft) in cases {
+            assert_eq!(read(line).unwrap(), batch(draft), "{line}");
+        }
+        let refused = [
+            "",
+            "text",
+            "{}",
+            "[]",
+            r#"{"body":"","bodyBase64":""}"#,
+            r#"{"body":"","kee":"k"}"#,
+            r#"{"body":"","key":7}"#,
+            r#"{"body":"","delay":"soon"}"#,
+        ];
+        for bad in refused {
             assert!(read(bad).is_err(), "{bad}");
         }
     }

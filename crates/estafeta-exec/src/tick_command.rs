@@ -88,8 +88,7 @@ impl TickCommand {
         }
         let mut batch = Batch::empty();
         for line in lines(&stdout.0) {
-            let (body, headers) = self.form.read(line)?;
-            batch = batch.with_message(body, headers);
+            batch = batch.with_draft(self.form.read(line)?);
         }
         Ok(if reply.0.is_empty() { batch } else { batch.checkpoint(reply.0.into()) })
     }

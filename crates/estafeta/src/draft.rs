@@ -15,7 +15,8 @@ use crate::identity::Epoch;
 use crate::keys::RingName;
 use crate::message::{KEY, Message, SINGLE};
 use crate::publisher::Publisher;
-use crate::steps::{MessageKey, NewMessage};
+use crate::source::SourceMessage;
+use crate::steps::{MessageKey, NewMessage, PublishTerms};
 use crate::trace::{TRACEPARENT, TRACESTATE, TraceContext};
 
 /// How long a key is taken by default.
@@ -168,6 +169,20 @@ impl<T> Draft<T> {
 
     /// The message as it is sent. The ring decides about id, epoch and time.
     pub(crate) fn build(self, ring: &RingName) -> Result<NewMessage> {
+        let (headers, body, terms) = self.into_parts()?;
+        Ok(NewMessage { message: Message::new(ring, 0, Epoch(0), 0, body).with_headers(headers), terms })
+    }
+
+    /// The message as a part of a batch.
+    pub(crate) fn into_source(self) -> Result<SourceMessage> {
+        if self.single.is_some() {
+            return Err(Error::expected("single", "no single name in a batch", "one"));
+        }
+        let (headers, body, terms) = self.into_parts()?;
+        Ok(SourceMessage { headers, terms, ..body.into() })
+    }
+
+    fn into_parts(self) -> Result<(Headers, Bytes, PublishTerms)> {
         if let Some(error) = self.error {
             return Err(error);
         }
@@ -180,11 +195,7 @@ impl<T> Draft<T> {
                 let other = if self.key.is_some() { "a key" } else { "a delay" };
                 return Err(Error::expected("single", "neither a key nor a delay with it", other));
             }
-            let others = std::mem::take(&mut headers);
-            headers.insert(SINGLE, name)?;
-            for (name, value) in others.iter().filter(|(name, _)| *name != SINGLE) {
-                headers.insert(name, value)?;
-            }
+            headers.insert_first(SINGLE, name)?;
         }
         let window = self.window.unwrap_or(WINDOW);
         let key = self.key.map(|name| {
@@ -194,8 +205,7 @@ impl<T> Draft<T> {
         if let Some(key) = &key {
             headers.insert(KEY, &*key.name)?;
         }
-        let message = Message::new(ring, 0, Epoch(0), 0, self.body).with_headers(headers);
-        Ok(NewMessage { message, key, delay: self.delay })
+        Ok((headers, self.body, PublishTerms { key, delay: self.delay }))
     }
 }
 
@@ -279,7 +289,7 @@ mod tests {
     use super::*;
 
     fn print(draft: Draft) -> String {
-        let key = draft.key("k").build(&RingName::sample()).unwrap().key;
+        let key = draft.key("k").build(&RingName::sample()).unwrap().terms.key;
         key.unwrap().fingerprint
     }
 
@@ -380,7 +390,7 @@ mod tests {
         let sent = build(Draft::new("x").header("a", "1").key("k"));
         assert_eq!(sent.message.publish_key(), Some("k"));
         let another = build(Draft::new("x").key("another").header("a", "1"));
-        assert_eq!(sent.key.unwrap().fingerprint, another.key.unwrap().fingerprint);
+        assert_eq!(sent.terms.key.unwrap().fingerprint, another.terms.key.unwrap().fingerprint);
         assert_eq!(build(Draft::new("x")).message.publish_key(), None);
         let with =
             |count: u32| (0..count).fold(Draft::new("x"), |draft, name| draft.header(name.to_string(), ""));

@@ -15,6 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::body;
+use crate::draft::Draft;
 use crate::failure::Failure;
 use crate::headers::Headers;
 use crate::identity::Epoch;
@@ -111,8 +112,28 @@ pub trait Feed: Send + 'static {
 /// A batch over one of the limits is a failure of its feed. It is never split.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch<B, C = ()> {
-    pub(crate) messages: Vec<(B, Headers)>,
+    pub(crate) messages: Vec<BatchMessage<B>>,
     pub(crate) checkpoint: Option<C>,
+}
+
+/// One message of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum BatchMessage<B> {
+    Body(B, Headers),
+    /// What a draft has become, or what was wrong with it.
+    Draft(Result<SourceMessage, Failure>),
+}
+
+impl<B: Serialize + 'static> BatchMessage<B> {
+    pub(crate) fn into_source(self) -> Result<SourceMessage, Failure> {
+        match self {
+            Self::Body(body, headers) => {
+                headers.check_names()?;
+                Ok(SourceMessage { headers, ..body::encode(&body)?.into() })
+            }
+            Self::Draft(message) => message,
+        }
+    }
 }
 
 impl Batch<()> {
@@ -127,7 +148,7 @@ impl Batch<()> {
 impl<B, C> Batch<B, C> {
     /// Messages with these bodies. The checkpoint stays where it is.
     pub fn new(messages: impl IntoIterator<Item = B>) -> Self {
-        let messages = messages.into_iter().map(|body| (body, Headers::new())).collect();
+        let messages = messages.into_iter().map(|body| BatchMessage::Body(body, Headers::new())).collect();
         Self { messages, checkpoint: None }
     }
 
@@ -145,7 +166,27 @@ impl<B, C> Batch<B, C> {
     /// of its feed, because such names belong to the ring.
     #[must_use]
     pub fn with_message(mut self, body: B, headers: Headers) -> Self {
-        self.messages.push((body, headers));
+        self.messages.push(BatchMessage::Body(body, headers));
+        self
+    }
+
+    /// Adds a message that may have headers, a [key](Draft::key) and a [delay](Draft::delay). A draft with an error makes
+    /// the batch a failure of its feed, and so does one with a [single name](Draft::single).
+    ///
+    /// If an equal message has the key, this message is a duplicate: it is not published, and everything else of the
+    /// batch is. If another message has the key, this message becomes a dead letter, and the feed goes on.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use estafeta::{Batch, Draft};
+    ///
+    /// let reminder = Draft::new(&"pay your order 17").key("reminder-17").delay(Duration::from_secs(24 * 3600));
+    /// let batch: Batch<&str, u64> = Batch::one("two pizzas").with_draft(reminder).checkpoint(17);
+    /// ```
+    #[must_use]
+    pub fn with_draft(mut self, draft: impl Into<Draft<B>>) -> Self {
+        let message = draft.into().into_source().map_err(Failure::from);
+        self.messages.push(BatchMessage::Draft(message));
         self
     }
 
@@ -185,12 +226,8 @@ impl<F: Feed> Source for FeedSource<F> {
 
     async fn next(&mut self, _: &mut RingView) -> Result<Made, Failure> {
         let Batch { messages, checkpoint } = self.feed.next().await?;
-        let write = |(body, headers): (F::Body, Headers)| -> Result<SourceMessage, Failure> {
-            headers.check_names()?;
-            Ok(SourceMessage { headers, ..body::encode(&body)?.into() })
-        };
         let raw = RawBatch {
-            messages: messages.into_iter().map(write).collect::<Result<_, _>>()?,
+            messages: messages.into_iter().map(BatchMessage::into_source).collect::<Result<_, _>>()?,
             checkpoint: checkpoint.as_ref().map(body::encode).transpose()?,
             ..RawBatch::default()
         };
@@ -345,7 +382,7 @@ where
             match next {
                 Ok((body, after)) if batch.messages.is_empty() || bytes + body.len() <= MAX_BYTES => {
                     bytes += body.len();
-                    batch.messages.push((body, Headers::new()));
+                    batch.messages.push(BatchMessage::Body(body, Headers::new()));
                     checkpoint = Some(after);
                 }
                 Err(failure) if batch.messages.is_empty() => return Err(failure),

@@ -66,6 +66,14 @@ impl Headers {
         Ok(())
     }
 
+    /// Adds a header in front of all others. The scripts look for some headers of the ring only there.
+    pub(crate) fn insert_first(&mut self, name: &str, value: impl Into<String>) -> Result<()> {
+        self.insert(name, value)?;
+        let at = self.entries.iter().position(|(other, _)| other == name).expect("it was inserted");
+        self.entries[..=at].rotate_right(1);
+        Ok(())
+    }
+
     /// Refuses a name that belongs to the ring.
     pub(crate) fn check_name(name: &str) -> Result<()> {
         match name.starts_with(Self::RESERVED) {

@@ -180,10 +180,28 @@ impl Message {
         self
     }
 
-    /// Why no handler can handle this message, if its body was too large to be published.
-    pub(crate) fn oversized(&self) -> Option<String> {
-        let size = self.headers.get(OVERSIZED)?;
-        Some(format!("body: expected at most {} bytes, got {size}", self.body.len()))
+    /// Returns the same message with a mark that it has the key of another message. It is published without its key.
+    pub(crate) fn reused(self) -> Self {
+        let (mut headers, mut few) = (Headers::new(), Headers::new());
+        let mut fit = true;
+        for (name, value) in self.headers.iter() {
+            let name = if name == KEY { REUSED } else { name };
+            fit &= headers.insert(name, value).is_ok();
+            if name == REUSED || name == ENTRY {
+                fit &= few.insert(name, value).is_ok();
+            }
+        }
+        // No handler gets the message, so this header and that of its entry matter more than the others.
+        self.with_headers(if fit { headers } else { few })
+    }
+
+    /// Why no handler can handle this message: its body was too large, or another message has its key.
+    pub(crate) fn unfit(&self) -> Option<String> {
+        if let Some(size) = self.headers.get(OVERSIZED) {
+            return Some(format!("body: expected at most {} bytes, got {size}", self.body.len()));
+        }
+        let key = self.headers.get(REUSED)?;
+        Some(format!("key: expected one that no other message has, got '{key}'"))
     }
 
     /// Writes the element that Redis stores for a message that was not delivered before.
@@ -231,6 +249,8 @@ impl Message {
 /// The header of a message whose body was cut: the size that the body had. The generator sets it, and no handler gets
 /// the message.
 const OVERSIZED: &str = "estafeta-oversized";
+/// The header of a message of a generator that had the key of another message: the key. No handler gets the message.
+const REUSED: &str = "estafeta-reused";
 
 /// Writes a number and what follows it.
 pub(crate) fn write_number(element: &mut Vec<u8>, number: u64, end: u8) {
@@ -422,20 +442,20 @@ mod tests {
     #[test]
     fn only_a_body_over_the_limit_is_cut_and_the_message_says_so() {
         let fits = Message::sample("orders", 1, "abc").cut(3);
-        assert_eq!((fits.body(), fits.oversized()), (&b"abc"[..], None));
+        assert_eq!((fits.body(), fits.unfit()), (&b"abc"[..], None));
         let cut = Message::sample("orders", 1, "abcd").cut(3);
         let reason = "body: expected at most 3 bytes, got 4";
-        assert_eq!((cut.body(), cut.oversized().as_deref()), (&b"abc"[..], Some(reason)));
+        assert_eq!((cut.body(), cut.unfit().as_deref()), (&b"abc"[..], Some(reason)));
         let full = (0..64).fold(Headers::new(), |mut headers, name| {
             headers.insert(name.to_string(), "").unwrap();
             headers
         });
         let crowded = Message::sample("orders", 1, "abcd").with_headers(full).cut(3);
-        assert_eq!((crowded.oversized().as_deref(), crowded.headers().len()), (Some(reason), 1));
+        assert_eq!((crowded.unfit().as_deref(), crowded.headers().len()), (Some(reason), 1));
         let mut element = Vec::new();
         cut.write(&mut element);
         assert_eq!(
-            Message::parse(&"orders".parse().unwrap(), element.into()).oversized().as_deref(),
+            Message::parse(&"orders".parse().unwrap(), element.into()).unfit().as_deref(),
             Some(reason)
         );
     }

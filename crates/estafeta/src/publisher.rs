@@ -283,7 +283,7 @@ impl<T> Publisher<T> {
                 Ok(ids.iter().map(receipt).collect())
             }
             Submit::Reused(position) => {
-                let key = submission.messages.get(position).and_then(|new| new.key.as_ref());
+                let key = submission.messages.get(position).and_then(|new| new.terms.key.as_ref());
                 Err(Error::KeyReused { key: key.map(|key| key.name.clone()).unwrap_or_default() })
             }
             Submit::Paused(left) => Err(Error::Paused { ring: self.store.ring().to_string(), left }),

@@ -27,12 +27,10 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
-use crate::body;
 use crate::error::{Error, Result};
 use crate::failure::Failure;
-use crate::feed::Batch;
+use crate::feed::{Batch, BatchMessage};
 use crate::handler::catch;
-use crate::headers::Headers;
 use crate::message::{ENTRY, TICK};
 use crate::node::RingView;
 use crate::source::{MAX_TICKS, Made, Plan, Progress, RawBatch, Source, SourceMessage};
@@ -380,21 +378,22 @@ impl<T: Serialize + 'static> Entry<T> {
             Make::Batch(make) => catch("function", || make(tick, checkpoint)).await,
         };
         let Batch { messages, checkpoint } = made.map_err(|failure| failed(failure.reason()))?;
-        let message = |(body, mut headers): (T, Headers)| {
-            headers.check_names()?;
-            if self.timing.definition.overlap == Overlap::Skip {
-                headers.insert(ENTRY, &*name)?;
+        let skips = self.skips();
+        let message = |message: BatchMessage<T>| {
+            let mut message = message.into_source()?;
+            if skips {
+                message.headers.insert_first(ENTRY, &*name)?;
             }
-            headers.insert(TICK, ms.to_string())?;
-            let body = body::encode(&body).map_err(|error| failed(&error.to_string()))?;
-            Ok(SourceMessage { headers, body, not_before_ms: ms })
+            message.headers.insert(TICK, ms.to_string())?;
+            Ok(SourceMessage { not_before_ms: ms, ..message })
         };
-        let messages = messages.into_iter().map(message).collect::<Result<_, Failure>>()?;
+        let messages = messages.into_iter().map(message).collect::<Result<_, Failure>>();
+        let messages = messages.map_err(|failure| failed(failure.reason()))?;
         let batch = RawBatch {
             messages,
             checkpoint,
             ticks: vec![(name.to_string(), ms)],
-            entry: self.skips().then(|| name.to_string()),
+            entry: skips.then(|| name.to_string()),
             ..RawBatch::default()
         };
         batch.check(usize::MAX, max_waiting).map_err(|failure| failed(failure.reason()))?;

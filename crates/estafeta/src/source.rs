@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::headers::Headers;
 use crate::identity::Epoch;
 use crate::node::{Generator, GeneratorStart, RingView};
-use crate::steps::Fields;
+use crate::steps::{Fields, PublishTerms};
 
 /// The most messages of one batch.
 pub(crate) const MAX_MESSAGES: usize = 1000;
@@ -78,13 +78,14 @@ pub(crate) enum Made {
 pub(crate) struct SourceMessage {
     pub headers: Headers,
     pub body: Bytes,
+    pub terms: PublishTerms,
     /// The message was not made before this time of Redis' clock, whatever the generator believes.
     pub not_before_ms: u64,
 }
 
 impl From<Bytes> for SourceMessage {
     fn from(body: Bytes) -> Self {
-        Self { headers: Headers::new(), body, not_before_ms: 0 }
+        Self { body, ..Self::default() }
     }
 }
 

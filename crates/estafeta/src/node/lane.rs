@@ -160,7 +160,7 @@ impl LaneTask<'_> {
         if message.id == 0 {
             return Err(Failure::fatal("not a message of estafeta: foreign data in the queue"));
         }
-        if let Some(reason) = message.oversized() {
+        if let Some(reason) = message.unfit() {
             return Err(Failure::fatal(reason));
         }
         let (size, limit) = (message.body().len(), config.max_body);

@@ -1,12 +1,13 @@
 -- cancel: takes a message back that was published with a delay, if it has not gone to the queue yet.
--- KEYS   schema requires application ledger later delayed publisher [key]
+-- KEYS   schema requires application ledger later delayed open publisher [key]
 -- ARGV   oldest newest known-words application sequence memory-ms id
 --        application, sequence, memory-ms: as in `submit`. id: which message. It is 0 if a key names the message.
 -- Answer {'cancelled', is-cancelled(0|1)} · {'already', is-cancelled} (the first try arrived, its reply was lost) ·
 --        {'late'} · {'schema', theirs} · {'requires', word} · {'application', theirs}
--- Invariant: a message that is cancelled was in no hand and never will be. It counts as cancelled. A message that waits
--- for another delivery is not cancelled. The key by which a message was cancelled is free again.
-local ledger, later, delayed, publisher, key = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+-- Invariant: a message that is cancelled was in no hand and never will be. It counts as cancelled, and keeps no
+-- schedule entry open. A message that waits for another delivery is not cancelled. The key by which a message was
+-- cancelled is free again.
+local ledger, later, delayed, open, publisher, key = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local sequence = tonumber(ARGV[5])
 
 local layout, _, refusal = admit(KEYS[1], KEYS[2], KEYS[3], ARGV[4], ARGV[1], ARGV[2], ARGV[3])
@@ -34,11 +35,15 @@ redis.call('ZCARD', later)
 local element = redis.call('HGET', delayed, name)
 -- A message that was delivered before waits for its next attempt, or was snoozed.
 local is_cancelled = element and string.find(element, '^%d+ %d+ %d+ 0 ') and 1 or 0
+local ended = is_cancelled == 1 and entry_ids(open, { element }) or {}
 
 redis.call('SET', publisher, ARGV[5] .. ' ' .. is_cancelled .. ' ', 'PX', ARGV[6])
 if is_cancelled == 1 then
   redis.call('ZREM', later, name)
   redis.call('HDEL', delayed, name)
+  if #ended > 0 then
+    redis.call('HDEL', open, ended[1])
+  end
   if key then
     redis.call('DEL', key)
   end

@@ -8,7 +8,7 @@ use crate::keys::Keys;
 use crate::layout::{KNOWN_WORDS, Layouts};
 use crate::redis::{Reply, Store};
 
-script!("cancel" " flags=allow-oom" uses "clock" "ledger" "layout" "publishers" "later");
+script!("cancel" " flags=allow-oom" uses "clock" "ledger" "layout" "publishers" "entries" "later");
 
 /// Which message is cancelled, and by which publisher.
 pub(crate) struct Cancellation<'a> {
@@ -39,6 +39,7 @@ pub(super) fn call(keys: &Keys, cancellation: &Cancellation<'_>) -> Call {
         ("ledger", &keys.ledger),
         ("later", &keys.later),
         ("delayed", &keys.delayed),
+        ("open", &keys.open),
         ("publisher", &publisher),
     ];
     all.extend(key.as_ref().map(|key| ("key", key.as_str())));

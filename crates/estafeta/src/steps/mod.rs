@@ -59,7 +59,7 @@ pub(crate) use roll::Roll;
 #[cfg(feature = "testing")]
 pub(crate) use script::assemble;
 pub(crate) use script::{Call, Script};
-pub(crate) use submit::{MessageKey, NewMessage, Submission, Submit, Submitted};
+pub(crate) use submit::{MessageKey, NewMessage, PublishTerms, Submission, Submit, Submitted};
 pub(crate) use suspects::Suspects;
 pub(crate) use take::{ShownLetters, Take};
 pub(crate) use turn::{Disposition, NotDone, Part, SUSPICIOUS, Settlement, Turn};

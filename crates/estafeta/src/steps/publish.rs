@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Call, flag, millis, script};
-use crate::error::Result;
+use super::submit::KeyNames;
+use super::{Call, PublishTerms, flag, millis, script};
+use crate::error::{Error, Result};
 use crate::identity::{Epoch, Incarnation};
 use crate::keys::Keys;
 use crate::message::Message;
@@ -12,7 +13,7 @@ use crate::pack;
 use crate::redis::{Reply, Store};
 use crate::source::Plan;
 
-script!("publish" "" uses "clock" "notify" "lists" "ledger" "brakes" "queue" "wakeup");
+script!("publish" "" uses "clock" "notify" "lists" "ledger" "publishers" "brakes" "queue" "later" "drafts" "wakeup");
 
 /// The messages of one call, and the conditions under which they are published.
 pub(crate) struct Dispatch<'a> {
@@ -23,6 +24,8 @@ pub(crate) struct Dispatch<'a> {
     pub first_id: u64,
     /// Their ids begin with `first_id`. Redis changes them if other messages were published since.
     pub messages: &'a [Message],
+    /// Keys and delays of the messages, one for each. Empty if no message has any.
+    pub terms: &'a [PublishTerms],
     /// The most messages that share an element.
     pub pack: usize,
     /// The checkpoint that moves with the messages.
@@ -55,7 +58,11 @@ pub(crate) enum Publish {
         first_id: u64,
         due_ms: u64,
         now_ms: u64,
+        /// Which messages were not published, because equal ones have their keys. The others have consecutive ids.
+        duplicates: Vec<usize>,
     },
+    /// These messages have the keys of other messages. Nothing was published.
+    Reused(Vec<usize>),
     /// Redis has lost messages that the caller knows to be published.
     Behind,
     Full {
@@ -77,22 +84,36 @@ pub(crate) enum Publish {
 
 pub(super) fn call(keys: &Keys, me: Incarnation, dispatch: &Dispatch<'_>) -> Call {
     let wakeups = &keys.wakeups;
-    let elements = pack::elements(dispatch.messages, dispatch.pack);
+    let Dispatch { terms, checkpoint, ticks, entry, plan, .. } = *dispatch;
+    let elements = pack::elements(dispatch.messages, if terms.is_empty() { dispatch.pack } else { 1 });
     let bytes = elements.iter().map(Vec::len).sum();
-    let Dispatch { checkpoint, ticks, entry, plan, .. } = *dispatch;
-    let moves = checkpoint.is_some() || !ticks.is_empty() || entry.is_some() || plan.is_some();
-    let keys = [
+    let has_terms = !terms.is_empty();
+    let moves = has_terms || checkpoint.is_some() || !ticks.is_empty() || entry.is_some() || plan.is_some();
+    let mut taken = KeyNames::default();
+    let numbers: Vec<usize> = terms.iter().map(|terms| taken.number(terms.key.as_ref())).collect();
+    let taken = taken.keys(keys);
+    let member = keys.member(me);
+    let mut all = vec![
         ("members", &keys.members),
-        ("member", &keys.member(me)),
+        ("member", &member),
         ("ledger", &keys.ledger),
         ("ready", &keys.ready),
         ("ticks", &keys.ticks),
         ("checkpoint", &keys.checkpoint),
         ("open", &keys.open),
         ("schedule", &keys.schedule),
+        ("later", &keys.later),
+        ("delayed", &keys.delayed),
     ];
-    let keys = if moves { &keys[..] } else { &keys[..4] };
-    let mut call = SCRIPT.call_with_room(keys, elements.len(), bytes);
+    all.truncate(if has_terms {
+        10
+    } else if moves {
+        8
+    } else {
+        4
+    });
+    all.extend(taken.iter().map(|key| ("key", key)));
+    let mut call = SCRIPT.call_with_room(&all, elements.len() * if has_terms { 5 } else { 1 }, bytes);
     call.arg("incarnation", me.to_string())
         .arg("epoch", dispatch.epoch.0)
         .arg("n", dispatch.n)
@@ -119,17 +140,37 @@ pub(super) fn call(keys: &Keys, me: Incarnation, dispatch: &Dispatch<'_>) -> Cal
             call.arg("name", name).arg("definition", definition);
         }
     }
-    for element in elements {
+    for (at, element) in elements.into_iter().enumerate() {
+        if let Some(PublishTerms { key, delay }) = terms.get(at) {
+            call.arg("key-number", numbers[at])
+                .arg("fingerprint", key.as_ref().map_or("", |key| &key.fingerprint))
+                .arg("window-ms", key.as_ref().map_or(0, |key| millis(key.window).max(1)))
+                .arg("delay-ms", millis(*delay));
+        }
         call.arg("element", element);
     }
     call
 }
 
+/// Positions that a script counts from 1, as positions from 0.
+fn positions<'a>(numbers: impl Iterator<Item = &'a str>) -> Option<Vec<usize>> {
+    numbers.map(|number| number.parse().ok().and_then(|number: usize| number.checked_sub(1))).collect()
+}
+
 fn read(mut reply: Reply) -> Result<Publish> {
     match reply.text()?.as_str() {
         "published" | "already" => {
-            let first_id = reply.number()?;
-            Ok(Publish::Published { first_id, due_ms: reply.number()?, now_ms: reply.number()? })
+            let (first_id, due_ms, now_ms) = (reply.number()?, reply.number()?, reply.number()?);
+            let text = if reply.is_empty() { String::new() } else { reply.text()? };
+            let duplicates = positions(text.split_whitespace().step_by(2));
+            let unreadable = || Error::Answer(format!("the duplicates of publish are '{text}'"));
+            let duplicates = duplicates.ok_or_else(unreadable)?;
+            Ok(Publish::Published { first_id, due_ms, now_ms, duplicates })
+        }
+        "reused" => {
+            let text = reply.text()?;
+            let unreadable = || Error::Answer(format!("the reused keys of publish are '{text}'"));
+            positions(text.split_whitespace()).map(Publish::Reused).ok_or_else(unreadable)
         }
         "behind" => Ok(Publish::Behind),
         "full" => Ok(Publish::Full { now_ms: reply.number()? }),

@@ -42,27 +42,16 @@ named = queue.length > 0 and math.max(number_of(named, ledger), 0) or 0
 
 local now = now_ms()
 born = born or text(now)
-local elements, postponed, names, taken, duplicates, keys, waiting, marks = {}, {}, {}, {}, {}, {}, {}, {}
+local draft = drafts(later, delayed, first_key, born)
+local elements, duplicates, waiting, marks = {}, {}, {}, {}
 local position, next_id = 1, published + 1
 for i = first_element, #ARGV, 6 do
   local count, number, fingerprint, after = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), ARGV[i + 2], tonumber(ARGV[i + 4])
-  local id, its_ring, its_print
+  local id
   if number > 0 then
-    local key = KEYS[first_key + number]
-    if keys[key] then
-      id, its_print = keys[key].id, keys[key].fingerprint
-    else
-      id, its_ring, its_print = read_memory(key, '^(%d+) (%d+) (%x+)$')
-      -- A ring that was deleted may leave a key behind.
-      if its_ring ~= born then
-        id = nil
-      end
-    end
-    if id and its_print ~= fingerprint then
+    id = draft.take_key(number, fingerprint, ARGV[i + 3] + after, next_id)
+    if id == false then
       return { 'reused', position }
-    elseif not id then
-      keys[key] = { id = text(next_id), fingerprint = fingerprint }
-      taken[#taken + 1] = { key = key, window = text(ARGV[i + 3] + after) }
     end
   end
   local name = number == 0 and after == 0 and single_name(ARGV[i + 5], 1)
@@ -79,8 +68,7 @@ for i = first_element, #ARGV, 6 do
   else
     local element = new_element(next_id, text(now), count, ARGV[i + 5])
     if after > 0 then
-      names[#names + 1] = later_name(next_id)
-      postponed[#postponed + 1] = { name = names[#names], element = element, after = after }
+      draft.postpone(next_id, element, after)
     else
       elements[#elements + 1] = element
     end
@@ -90,21 +78,13 @@ for i = first_element, #ARGV, 6 do
 end
 local count = next_id - published - 1
 -- What waits for a time does not wait in the queue.
-local at_once = count - #postponed
+local at_once = count - #draft.postponed
 if count > 0 and queue.producing ~= 0 then
   return { 'paused', now, queue.producing }
 elseif at_once > 0 and count_of(queue) + at_once > tonumber(ARGV[7]) then
   return { 'full' }
 end
-if #postponed > 0 then
-  redis.call('ZCARD', later)
-  for _, waits in ipairs(redis.call('HMGET', delayed, unpack(names))) do
-    -- Only a foreign client can make two messages with one id.
-    if waits then
-      error({ err = 'WRONGTYPE ' .. delayed .. ': another message with this id waits for its time' })
-    end
-  end
-end
+draft.check()
 
 if not layout then
   redis.call('SET', schema, ARGV[2])
@@ -114,10 +94,6 @@ if not theirs and ours ~= '' then
 end
 duplicates = table.concat(duplicates)
 redis.call('SET', publisher, ARGV[5] .. ' ' .. text(published + 1) .. ' ' .. duplicates, 'PX', ARGV[6])
-for _, one in ipairs(taken) do
-  local value = keys[one.key].id .. ' ' .. born .. ' ' .. keys[one.key].fingerprint
-  redis.call('SET', one.key, value, 'PX', one.window)
-end
 if #marks > 0 then
   if named == 0 then
     redis.call('DEL', singles)
@@ -127,9 +103,7 @@ if #marks > 0 then
 end
 local was_empty = queue.length == 0
 push(queue, elements, 1, at_once)
-if #postponed > 0 then
-  change_later(queue, later, delayed, nil, postponed, now)
-end
+draft.write(queue, now)
 -- If messages waited before, a member was called for them, and it calls the next one. In a pause, no member was called.
 -- The first in line must know of an earlier time.
 if was_empty or queue.ends or queue.soonest ~= queue.stored then

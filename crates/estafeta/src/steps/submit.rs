@@ -11,7 +11,7 @@ use crate::message::Message;
 use crate::pack;
 use crate::redis::{Reply, Store};
 
-script!("submit" "" uses "clock" "notify" "lists" "ledger" "layout" "publishers" "brakes" "queue" "later" "wakeup" "singles");
+script!("submit" "" uses "clock" "notify" "lists" "ledger" "layout" "publishers" "brakes" "queue" "later" "drafts" "wakeup" "singles");
 
 /// How long the ring remembers the last call of a publisher, to recognise a repeat of it.
 pub(super) const MEMORY: Duration = Duration::from_secs(600);
@@ -31,14 +31,20 @@ pub(crate) struct Submission<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct NewMessage {
     pub message: Message,
+    pub terms: PublishTerms,
+}
+
+/// Whether and when a message is published.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PublishTerms {
     pub key: Option<MessageKey>,
     /// How long it waits before it goes to the queue.
     pub delay: Duration,
 }
 
-impl NewMessage {
-    /// Whether it may share an element with others.
-    fn is_plain(&self) -> bool {
+impl PublishTerms {
+    /// Whether it is published at once and in any case. Then it may share an element with others.
+    pub fn is_plain(&self) -> bool {
         self.key.is_none() && self.delay.is_zero()
     }
 }
@@ -50,6 +56,27 @@ pub(crate) struct MessageKey {
     pub window: Duration,
     /// Equal for messages that may pass for the same one. Hexadecimal digits.
     pub fingerprint: String,
+}
+
+/// The different keys of some messages, in the order in which a script gets them.
+#[derive(Default)]
+pub(super) struct KeyNames<'a>(Vec<&'a str>);
+
+impl<'a> KeyNames<'a> {
+    /// The number of this key, counted from 1. Without a key, it is 0.
+    pub fn number(&mut self, key: Option<&'a MessageKey>) -> usize {
+        let Some(key) = key else { return 0 };
+        let names = &mut self.0;
+        names.iter().position(|name| *name == key.name).unwrap_or_else(|| {
+            names.push(&key.name);
+            names.len() - 1
+        }) + 1
+    }
+
+    /// The keys of Redis that hold them.
+    pub fn keys(&self, keys: &Keys) -> Vec<String> {
+        self.0.iter().map(|name| keys.message_key(name)).collect()
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -70,22 +97,18 @@ pub(crate) struct Submitted {
 }
 
 pub(super) fn call(keys: &Keys, submission: &Submission<'_>) -> Call {
-    let mut names: Vec<&str> = Vec::new();
+    let mut names = KeyNames::default();
     let mut groups = Vec::new();
-    for alike in submission.messages.chunk_by(|one, next| one.is_plain() && next.is_plain()) {
-        let (key, delay) = (alike[0].key.as_ref(), alike[0].delay);
-        let number = key.map_or(0, |key| {
-            names.iter().position(|name| *name == key.name).unwrap_or_else(|| {
-                names.push(&key.name);
-                names.len() - 1
-            }) + 1
-        });
+    let share = |one: &NewMessage, next: &NewMessage| one.terms.is_plain() && next.terms.is_plain();
+    for alike in submission.messages.chunk_by(share) {
+        let (key, delay) = (alike[0].terms.key.as_ref(), alike[0].terms.delay);
+        let number = names.number(key);
         let elements = pack::new_elements(&alike.iter().map(|new| &new.message).collect::<Vec<_>>());
         groups.extend(elements.into_iter().map(|(count, element)| (count, number, key, delay, element)));
     }
     let bytes = groups.iter().map(|(.., element)| element.len() + 128).sum();
     let publisher = keys.publisher(submission.publisher);
-    let taken: Vec<String> = names.iter().map(|name| keys.message_key(name)).collect();
+    let taken = names.keys(keys);
     let mut all = vec![
         ("schema", keys.schema.as_str()),
         ("requires", &keys.requires),

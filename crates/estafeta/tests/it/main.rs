@@ -8,6 +8,7 @@ mod batches;
 mod bodies;
 mod checkpoints;
 mod demotions;
+mod drafts;
 mod durability;
 mod duties;
 mod effects;

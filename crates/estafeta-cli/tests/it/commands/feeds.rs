@@ -202,3 +202,69 @@ while True: print(json.dumps({"body": "x" * 900000}), flush=True)
     assert_eq!(ring.status()["published"], 3000);
     assert!(memory(&node) < 200, "{} MiB", memory(&node));
 }
+
+#[test]
+fn lines_of_json_have_keys_delays_and_headers_and_their_messages_have_a_tick() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    // The first run is the only one with other messages than duplicates.
+    let generate = shop.sh(
+        "generate",
+        r#"echo run >> $DIR/runs
+        echo '{"body":"once","key":"k","headers":{"shop":"berlin"}}'
+        if [ ! -e $DIR/ran ]; then
+            touch $DIR/ran
+            echo '{"body":"later","delay":"1h","key":"l"}'
+            echo '{"body":"soon","delay":0.001}'
+            echo '{"body":"another","key":"k"}'
+        fi
+        wc -l < $DIR/runs >&3"#,
+    );
+    let handler = shop.python(
+        "lines",
+        "import sys, json\nfor line in sys.stdin:\n    m = json.loads(line)\n    \
+         print(json.dumps({k: m[k] for k in ('body', 'key', 'tick', 'headers')}), file=open('$DIR/seen', 'a'))\n    \
+         print(json.dumps({'id': m['id'], 'outcome': 'done'}), flush=True)",
+    );
+    let args = ["--generate", &generate, "--every", "50ms", "--lines", "json", "--handle-lines", &handler];
+    let node = ring.node(&args);
+    eventually(SOON, "many runs", || (shop.lines("runs").len() >= 10).then_some(()));
+    let fits = |status: &Value| status["done"] == 2 && status["later"] == 1 && status["errorsKept"] == 1;
+    let status = ring.eventually(SOON, "each has its outcome", fits);
+    assert_eq!(status["published"], 4, "{status}");
+    node.signal(Signal::SIGTERM);
+    assert!(node.wait(SOON).success());
+    // Messages and checkpoint moved together, and the checkpoint of runs with duplicates moved alone.
+    let checkpoint: String =
+        redis::from_redis_value(ring.redis_cli(&["GET", "{estafeta}:checkpoint"])).unwrap();
+    let runs = shop.lines("runs").len() as u64;
+    assert!((10..=runs).contains(&checkpoint.trim().parse().unwrap()), "{checkpoint} of {runs}");
+    assert_eq!(ring.failed(), [(4, "key: expected one that no other message has, got 'k'".to_owned())]);
+    let seen: Vec<Value> =
+        shop.lines("seen").iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let find = |body: &str| seen.iter().find(|message| message["body"] == body).unwrap();
+    let (once, soon) = (find("once"), find("soon"));
+    assert_eq!((&once["key"], &once["headers"]), (&json!("k"), &json!({ "shop": "berlin" })));
+    assert_eq!((&soon["key"], &soon["tick"]), (&Value::Null, &once["tick"]));
+    let tick = once["tick"].as_u64().unwrap();
+    assert!(tick > 1_700_000_000_000, "milliseconds since 1970: {tick}");
+}
+
+#[test]
+fn a_feed_may_print_keys_and_delays() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    let feed = shop.sh(
+        "feed",
+        r#"read -r first
+        echo '{"body":"one","key":"k"}'; echo '{"checkpoint":1}'
+        echo '{"body":"one","key":"k"}'; echo '{"checkpoint":2}'
+        echo '{"body":"two","key":"k"}'; echo '{"body":"later","delay":"1h"}'; echo '{"checkpoint":3}'
+        exec cat"#,
+    );
+    let handler = shop.sh("handle", r#"echo "$ESTAFETA_MESSAGE_KEY" >> $DIR/keys"#);
+    let _node = ring.node(&["--feed", &feed, "--handle", &handler]);
+    let fits = |status: &Value| status["done"] == 1 && status["later"] == 1 && status["errorsKept"] == 1;
+    let status = ring.eventually(SOON, "each has its outcome", fits);
+    assert_eq!(status["published"], 3, "{status}");
+    assert_eq!(shop.lines("keys"), ["k"]);
+    assert!(ring.success(&["checkpoint", "show"]).contains('3'));
+}

@@ -17,7 +17,7 @@ use crate::handler::catch;
 use crate::message::Message;
 use crate::node::batch_size::MOST_BYTES;
 use crate::source::{Made, RawBatch, Source, SourceMessage};
-use crate::steps::{Term, millis};
+use crate::steps::{PublishTerms, Term, millis};
 
 /// The generator waits no longer than this for a slow source, neither to fill a batch nor to get one more message.
 const GATHERING: Duration = Duration::from_millis(2);
@@ -26,6 +26,8 @@ const GATHERING: Duration = Duration::from_millis(2);
 #[derive(Default)]
 pub(super) struct Gathered {
     pub(super) messages: Vec<Message>,
+    /// Keys and delays of the messages. Empty if no message has any.
+    pub(super) terms: Vec<PublishTerms>,
     pub(super) bytes: usize,
     /// What moves with the messages, if the source made a batch. A batch is never split.
     pub(super) batch: Option<RawBatch>,
@@ -106,8 +108,12 @@ impl<S: Source> Generator<S> {
             return Gathered::failed(failure);
         }
         let mut gathered = Gathered::default();
-        for message in std::mem::take(&mut batch.messages) {
+        for mut message in std::mem::take(&mut batch.messages) {
+            gathered.terms.push(std::mem::take(&mut message.terms));
             self.add(message, &mut gathered, term, at);
+        }
+        if gathered.terms.iter().all(PublishTerms::is_plain) {
+            gathered.terms.clear();
         }
         gathered.batch = Some(batch);
         gathered

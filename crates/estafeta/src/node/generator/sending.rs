@@ -10,6 +10,8 @@
 //! - *paused*: keep the messages and try again when the pause ends. A resume may come earlier, so try every 500 ms too.
 //! - *limit*: send as many messages as the limit still allows. If it allows none, or not the whole batch, rest. The
 //!   node keeps the office.
+//! - *reused*: some messages have the keys of others. Publish them without their keys, marked so that a lane turns each
+//!   into a dead letter. Everything else of the batch goes along, so a source is never held up by a key.
 //! - *fenced*: the term is over. Drop the messages, which no other node has seen, and let the heartbeat find out more.
 
 use std::time::{Duration, Instant};
@@ -24,7 +26,7 @@ use crate::node::state::ServerClock;
 use crate::observer::Notice;
 use crate::pack;
 use crate::source::Source;
-use crate::steps::{Dispatch, Publish, Term};
+use crate::steps::{Dispatch, Publish, PublishTerms, Term};
 use crate::trace;
 
 /// The shortest and the longest pause while the queue is full.
@@ -54,9 +56,11 @@ impl<S: Source> Generator<S> {
             let answer = self.publish(me, term, at, &gathered).instrument(span.clone()).await?;
             let messages = &mut gathered.messages;
             match answer {
-                Publish::Published { first_id, due_ms, now_ms } => {
+                Publish::Published { first_id, due_ms, now_ms, duplicates } => {
                     at.n += 1;
                     at.waited = started.elapsed();
+                    let mut positions = 0..;
+                    messages.retain(|_| positions.next().is_some_and(|at| !duplicates.contains(&at)));
                     for (message, id) in messages.iter_mut().zip(first_id..) {
                         message.id = id;
                     }
@@ -71,6 +75,14 @@ impl<S: Source> Generator<S> {
                         self.observers.notice(Notice::Generated { messages });
                     }
                     return Ok(true);
+                }
+                Publish::Reused(positions) => {
+                    for (position, terms) in gathered.terms.iter_mut().enumerate() {
+                        if positions.contains(&position) {
+                            *terms = PublishTerms::default();
+                            messages[position] = messages[position].clone().reused();
+                        }
+                    }
                 }
                 // The rest of the limit has no room for this batch, and there will never be more.
                 Publish::Limit { .. } if gathered.batch.is_some() => {
@@ -120,12 +132,13 @@ impl<S: Source> Generator<S> {
         at: &TermProgress,
         gathered: &Gathered,
     ) -> Result<Publish> {
-        let Gathered { messages, batch, .. } = gathered;
+        let Gathered { messages, terms, batch, .. } = gathered;
         let dispatch = Dispatch {
             epoch: term.epoch,
             n: at.n,
             first_id: at.next_id,
             messages,
+            terms,
             pack: if at.waited < SLOW { pack::MOST } else { pack::FEW },
             checkpoint: batch.as_ref().and_then(|batch| batch.checkpoint.as_deref()),
             ticks: batch.as_ref().map_or(&[], |batch| &batch.ticks),

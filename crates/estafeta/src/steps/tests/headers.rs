@@ -21,7 +21,9 @@ fn every_call(keys: &Keys) -> Vec<(&'static Script, Call)> {
     let messages = messages(Epoch(1), 1, &["body"]);
     let ticks = [("name".to_owned(), 1)];
     let plan = Plan::from([("name".to_owned(), "definition".to_owned())]);
+    let terms = [delayed("body", Some("key"), 1).terms];
     let moving = Dispatch {
+        terms: &terms,
         checkpoint: Some(b"here"),
         ticks: &ticks,
         entry: Some("entry"),

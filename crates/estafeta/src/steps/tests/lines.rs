@@ -338,7 +338,7 @@ async fn a_step_of_a_user_without_channels_is_applied_as_a_whole_and_leaves_the_
         let Submit::Submitted(ids) = submitted else { panic!("{submitted:?}") };
         assert_eq!(ids[0].id, sequence);
     }
-    let delayed = NewMessage { delay: LEASE, ..draft("later", None) };
+    let delayed = delayed("later", None, millis(LEASE));
     poor.submit(&submission(3, &[delayed])).await.unwrap();
     bench.assert_balanced().await;
     assert_eq!((calls.all(), bench.line()), (vec![], bench.names(&[one, two])), "nobody was called");

@@ -454,7 +454,7 @@ fn draft(body: &str, key: Option<&str>) -> NewMessage {
         window: LEASE,
         fingerprint: body.bytes().map(|byte| format!("{byte:02x}")).chain(["f".into()]).collect(),
     });
-    NewMessage { message, key, delay: Duration::ZERO }
+    NewMessage { message, terms: PublishTerms { key, delay: Duration::ZERO } }
 }
 
 /// A message for `submit` with this single name.
@@ -468,7 +468,8 @@ fn single(body: &str, name: &str) -> NewMessage {
 
 /// A message for `submit` that waits for a time.
 fn delayed(body: &str, key: Option<&str>, ms: u64) -> NewMessage {
-    NewMessage { delay: Duration::from_millis(ms), ..draft(body, key) }
+    let NewMessage { message, terms } = draft(body, key);
+    NewMessage { message, terms: PublishTerms { delay: Duration::from_millis(ms), ..terms } }
 }
 
 fn submission(sequence: u64, messages: &[NewMessage]) -> Submission<'_> {
@@ -488,6 +489,7 @@ fn batch(epoch: Epoch, n: u64, messages: &[Message]) -> Dispatch<'_> {
         n,
         first_id: messages.first().map_or(0, |message| message.id),
         messages,
+        terms: &[],
         pack: crate::pack::MOST,
         checkpoint: None,
         ticks: &[],

@@ -126,8 +126,8 @@ async fn only_a_message_without_key_and_delay_takes_a_name_and_only_by_its_first
     second.insert("estafeta-single", "n").unwrap();
     let plain = draft("x", None);
     let messages = [
-        NewMessage { key: draft("k", Some("k")).key, ..single("a", "n") },
-        NewMessage { delay: LEASE, ..single("b", "n") },
+        NewMessage { terms: draft("k", Some("k")).terms, ..single("a", "n") },
+        NewMessage { terms: PublishTerms { key: None, delay: LEASE }, ..single("b", "n") },
         NewMessage { message: plain.message.with_headers(second), ..plain },
         draft("0 0 0 0 19 15:estafeta-single1:nx", None),
         draft("15:estafeta-single1:n", None),

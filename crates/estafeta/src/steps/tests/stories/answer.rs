@@ -45,10 +45,12 @@ pub(super) enum Answer {
     Published {
         first: u64,
         due: u64,
+        duplicates: String,
     },
     Already {
         first: u64,
         due: u64,
+        duplicates: String,
     },
     Behind,
     Submitted {
@@ -60,7 +62,7 @@ pub(super) enum Answer {
         duplicates: String,
     },
     Reused {
-        position: u64,
+        positions: String,
     },
     Cancelled {
         was_delayed: bool,
@@ -225,12 +227,17 @@ impl Answer {
             }
             "cancelled" => Self::Cancelled { was_delayed: flag(&mut reply)? },
             "already" if script == "cancel" => Self::AlreadyCancelled { was_delayed: flag(&mut reply)? },
-            "reused" => Self::Reused { position: count(&mut reply)? },
+            "reused" if script == "submit" => Self::Reused { positions: count(&mut reply)?.to_string() },
+            "reused" => Self::Reused { positions: reply.text()? },
             "full" if script == "submit" => Self::Full,
             word @ ("published" | "already") => {
                 let (first, due) = (count(&mut reply)?, count(&mut reply)?);
                 now = Some(count(&mut reply)?);
-                if word == "already" { Self::Already { first, due } } else { Self::Published { first, due } }
+                let duplicates = if reply.is_empty() { String::new() } else { reply.text()? };
+                match word {
+                    "already" => Self::Already { first, due, duplicates },
+                    _ => Self::Published { first, due, duplicates },
+                }
             }
             "paused" => {
                 now = Some(count(&mut reply)?);
@@ -336,8 +343,10 @@ impl Answer {
             Self::Follows => "follows",
             Self::Resigned => "resigned",
             Self::Noted => "noted",
-            Self::Published { .. } => "published",
-            Self::Already { .. } => "already",
+            Self::Published { duplicates, .. } if duplicates.is_empty() => "published",
+            Self::Published { .. } => "published, duplicates",
+            Self::Already { duplicates, .. } if duplicates.is_empty() => "already",
+            Self::Already { .. } => "already, duplicates",
             Self::Behind => "behind",
             Self::Submitted { duplicates, .. } if duplicates.is_empty() => "submitted",
             Self::Submitted { .. } => "submitted, duplicates",
@@ -456,15 +465,19 @@ impl fmt::Display for Answer {
                 write!(f, "epoch {epoch}, {sent} sent, {published} published, due {due}")?;
                 write!(f, ", after member {predecessor}, silence {silence}")
             }
-            Self::Published { first, due } => write!(f, "published from #{first}, due {due}"),
-            Self::Already { first, due } => write!(f, "already, from #{first}, due {due}"),
+            Self::Published { first, due, duplicates } => {
+                write!(f, "published from #{first}, due {due}, duplicates '{duplicates}'")
+            }
+            Self::Already { first, due, duplicates } => {
+                write!(f, "already, from #{first}, due {due}, duplicates '{duplicates}'")
+            }
             Self::Submitted { first, duplicates } => {
                 write!(f, "submitted from #{first}, duplicates '{duplicates}'")
             }
             Self::AlreadySubmitted { first, duplicates } => {
                 write!(f, "already, from #{first}, duplicates '{duplicates}'")
             }
-            Self::Reused { position } => write!(f, "the key of message {position} is reused"),
+            Self::Reused { positions } => write!(f, "the keys of messages {positions} are reused"),
             Self::Limit { published } => write!(f, "limit, {published} published"),
             Self::Paused { end } => write!(f, "paused until {end}"),
             Self::Limited { in_flight, rate } => write!(f, "limited to {in_flight} in flight, rate {rate}"),

@@ -8,7 +8,7 @@ use redis::Cmd;
 
 use super::super::*;
 use super::model::ModelRate;
-use super::simulated_publisher::{StoryCancellation, StorySubmission};
+use super::simulated_publisher::{StoryCancellation, StorySubmission, story_key};
 use crate::steps::Call;
 
 /// One identity of a simulated node, and what the node registers when it joins.
@@ -146,6 +146,8 @@ pub(super) struct Publication {
     pub n: u64,
     pub first: u64,
     pub bodies: Vec<Vec<u8>>,
+    /// The key and the delay of each message. Empty if no message has any.
+    pub terms: Vec<StoryTerms>,
     /// What moves with the messages.
     pub checkpoint: Option<String>,
     pub ticks: Vec<(String, u64)>,
@@ -158,6 +160,9 @@ pub(super) struct Publication {
     pub max_waiting: u64,
     pub limit: u64,
 }
+
+/// The key and the delay of a message.
+pub(super) type StoryTerms = (Option<&'static str>, u64);
 
 /// What a node lets go of, and what it wants.
 #[derive(Clone, Debug, Default)]
@@ -311,11 +316,17 @@ impl Publication {
             }
         };
         let messages: Vec<Message> = (self.first..).zip(&self.bodies).map(message).collect();
+        let terms = |((key, delay_ms), body): (&StoryTerms, &Vec<u8>)| PublishTerms {
+            key: key.map(|name| story_key(name, body)),
+            delay: Duration::from_millis(*delay_ms),
+        };
+        let terms: Vec<PublishTerms> = self.terms.iter().zip(&self.bodies).map(terms).collect();
         let dispatch = Dispatch {
             epoch,
             n: self.n,
             first_id: self.first,
             messages: &messages,
+            terms: &terms,
             pack: crate::pack::MOST,
             checkpoint: self.checkpoint.as_ref().map(String::as_bytes),
             ticks: &self.ticks,
@@ -354,6 +365,9 @@ impl fmt::Display for StoryCall {
                 let Publication { me, epoch, n, first, bodies, max_waiting, limit, .. } = publication;
                 let messages = several(bodies.len(), "message");
                 write!(f, "{me} sends publish(epoch {epoch}, n {n}, {messages} from #{first}")?;
+                for (position, (key, delay_ms)) in (1..).zip(&publication.terms) {
+                    write!(f, ", message {position} with key {key:?} in {delay_ms} ms")?;
+                }
                 if let Some(checkpoint) = &publication.checkpoint {
                     write!(f, ", checkpoint {checkpoint}")?;
                 }

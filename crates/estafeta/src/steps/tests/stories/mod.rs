@@ -47,7 +47,7 @@ const WORKERS: u64 = 2;
 /// How often each kind in [`ANSWERS`] must occur.
 const OFTEN: u64 = 50;
 /// Every answer that a script can give, and the effects and accidents that must occur.
-const ANSWERS: [(&str, &str); 114] = [
+const ANSWERS: [(&str, &str); 120] = [
     ("join", "joined"),
     ("join", "schema"),
     ("join", "application"),
@@ -62,7 +62,10 @@ const ANSWERS: [(&str, &str); 114] = [
     ("report", "resigned"),
     ("report", "fenced"),
     ("publish", "published"),
+    ("publish", "published, duplicates"),
     ("publish", "already"),
+    ("publish", "already, duplicates"),
+    ("publish", "reused"),
     ("publish", "behind"),
     ("publish", "full"),
     ("publish", "limit"),
@@ -125,6 +128,9 @@ const ANSWERS: [(&str, &str); 114] = [
     ("effect", "unstarted messages returned"),
     ("effect", "reserve"),
     ("effect", "numbered anew"),
+    ("effect", "duplicates left out"),
+    ("effect", "generated for later"),
+    ("effect", "open message cancelled"),
     ("effect", "checkpoint moved"),
     ("effect", "ticks moved"),
     ("effect", "published without messages"),

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use super::super::{Applied, Fate, Hand};
 use super::answer::Answer;
 use super::call::{Asks, Persona, Publication, Settles, StoryCall, ids_in};
+use super::simulated_publisher::KEYS;
 use super::step::Flaw;
 use crate::effects::Effect;
 use crate::identity::Epoch;
@@ -151,8 +152,8 @@ impl SimulatedNode {
         StoryCall::Report { me: self.persona, epoch, n, in_a_row: in_a_row.into(), reason }
     }
 
-    /// `moves` has a bit for the checkpoint, one for each tick, one for the plan, and one if the messages are those of an
-    /// entry that may be open. `is_open` is whether it is.
+    /// `moves` has a bit for the checkpoint, one for each tick, one for the plan, one if the messages are those of an entry
+    /// that may be open, and one if they have keys or delays. `is_open` is whether the entry is open.
     pub fn publish(
         &mut self,
         [count, moves, room]: [u8; 3],
@@ -167,7 +168,17 @@ impl SimulatedNode {
         if let Some(same) = self.term.as_ref().and_then(|term| term.unanswered.clone()) {
             return StoryCall::Publish(same);
         }
+        let has_terms = moves >> 5 & 1 == 1;
+        // With few keys and few bodies, most keys are taken, by equal messages in most cases.
+        let choice = |index: u8| room.wrapping_mul(31).wrapping_add(index.wrapping_mul(37)) >> 2;
+        let terms = |index: u8| {
+            let key = KEYS.get(usize::from(choice(index) & 3)).copied();
+            (key, if choice(index) >> 2 & 1 == 1 { 10_000 * u64::from(room % 4 + 1) } else { 0 })
+        };
         let body = |index: u8| {
+            if has_terms && terms(index).0.is_some() {
+                return vec![if choice(index) >> 3 & 7 == 7 { 0xb } else { 0xa }];
+            }
             let body = BODIES[usize::from(room.wrapping_add(index)) % BODIES.len()];
             [body, format!("#{}", first + u64::from(index)).as_bytes()].concat()
         };
@@ -183,12 +194,13 @@ impl SimulatedNode {
             n,
             first,
             bodies: (0..count).map(body).collect(),
+            terms: (0..count).filter(|_| has_terms).map(terms).collect(),
             // No two publishes of a story leave the same values.
             checkpoint: (moves & 1 == 1).then(|| format!("{epoch}.{n}.{first}.{count}")),
             ticks: ticks.map(|(bit, name)| (name.to_owned(), 1000 * (first + n) + bit)).collect(),
             entry: (is_of_entry && !is_open).then_some(ENTRIES[0]),
             plan: (moves >> 3 & 1 == 1).then(|| plan().collect()),
-            intervals: match moves {
+            intervals: match moves & 31 {
                 0 => count.into(),
                 8 => 0,
                 _ => 1,
@@ -344,9 +356,10 @@ impl SimulatedNode {
         let Some(term) = &mut self.term else { return };
         term.unanswered = None;
         match answer {
-            Answer::Published { first, .. } | Answer::Already { first, .. } => {
+            Answer::Published { first, duplicates, .. } | Answer::Already { first, duplicates, .. } => {
                 term.n += 1;
-                term.next_id = first + publication.bodies.len() as u64;
+                let unpublished = duplicates.split_whitespace().count() / 2;
+                term.next_id = first + (publication.bodies.len() - unpublished) as u64;
                 self.known.learn(Epoch(term.epoch), term.next_id - 1);
             }
             Answer::Limit { published } => term.next_id = published + 1,

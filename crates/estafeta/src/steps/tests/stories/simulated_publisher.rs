@@ -130,8 +130,19 @@ impl StoryDraft {
     }
 
     pub fn fingerprint(&self) -> String {
-        self.body.iter().map(|byte| format!("{byte:02x}")).collect()
+        fingerprint(&self.body)
     }
+}
+
+/// A body that occurs once has a fingerprint of its own.
+pub(super) fn fingerprint(body: &[u8]) -> String {
+    body.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A key of a message with this body.
+pub(super) fn story_key(name: &str, body: &[u8]) -> MessageKey {
+    let (name, window) = (name.to_owned(), Duration::from_secs(24 * 3600));
+    MessageKey { name, window, fingerprint: fingerprint(body) }
 }
 
 impl StorySubmission {
@@ -142,13 +153,12 @@ impl StorySubmission {
     pub fn build(&self, keys: &Keys) -> Call {
         let message = |draft: &StoryDraft| {
             let message = Message::new(&RingName::sample(), 0, Epoch(0), 0, draft.body.clone());
-            let key = draft.key.map(|name| MessageKey {
-                name: name.to_owned(),
-                window: Duration::from_secs(24 * 3600),
-                fingerprint: draft.fingerprint(),
-            });
+            let key = draft.key.map(|name| story_key(name, &draft.body));
             let delay = Duration::from_millis(draft.delay_ms);
-            NewMessage { message: message.with_headers(draft.headers.clone()), key, delay }
+            NewMessage {
+                message: message.with_headers(draft.headers.clone()),
+                terms: PublishTerms { key, delay },
+            }
         };
         let messages: Vec<_> = self.messages.iter().map(message).collect();
         let submission = Submission {

@@ -53,8 +53,8 @@ pub(super) enum StoryStep {
     Publish {
         node: u8,
         count: u8,
-        /// What moves with the messages: one bit for the checkpoint, one for each tick, one for the plan, and one if they
-        /// are open messages of an entry.
+        /// What moves with the messages: one bit for the checkpoint, one for each tick, one for the plan, one if they are
+        /// open messages of an entry, and one if they have keys or delays.
         moves: u8,
         room: u8,
         flaw: Flaw,
@@ -278,7 +278,7 @@ fn step() -> impl Strategy<Value = StoryStep> {
 
 /// Most publishes move nothing besides their messages.
 fn moves() -> impl Strategy<Value = u8> {
-    prop_oneof![2 => Just(0), 1 => 0..32_u8, 1 => 16..20_u8]
+    prop_oneof![2 => Just(0), 1 => 0..64_u8, 1 => 16..20_u8, 1 => 32..34_u8, 1 => 48..50_u8]
 }
 
 fn missed() -> impl Strategy<Value = SeenAbsent> {

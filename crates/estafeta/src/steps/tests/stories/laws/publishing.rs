@@ -26,12 +26,14 @@ pub(in super::super) fn moved_apart(
     };
     let (mut expected_ticks, mut expected_checkpoint) = (ticks(before), checkpoint(before));
     let mut broken = Vec::new();
-    if let (StoryCall::Publish(publication), Answer::Published { first, .. }) = (call, answer) {
+    if let (StoryCall::Publish(publication), Answer::Published { first, duplicates, .. }) = (call, answer) {
         expected_ticks.extend(publication.ticks.iter().map(|(name, ms)| (name.clone(), ms.to_string())));
         expected_checkpoint = publication.checkpoint.clone().or(expected_checkpoint);
+        let delayed = delayed_in(keys, after);
         let waiting: BTreeSet<u64> =
-            list(after, &keys.ready).iter().flat_map(|element| ids_in(element)).collect();
-        let ids = *first..first + publication.bodies.len() as u64;
+            list(after, &keys.ready).iter().chain(&delayed).flat_map(|element| ids_in(element)).collect();
+        let count = publication.bodies.len() - duplicates.split_whitespace().count() / 2;
+        let ids = *first..first + count as u64;
         if !ids.clone().all(|id| waiting.contains(&id)) {
             broken.push(format!("the messages {ids:?} of a publish wait: {waiting:?}"));
         }
@@ -97,28 +99,39 @@ impl Receipts {
 
     /// Reports if a publish was applied twice, or if two messages were published with one key.
     pub fn broken(&mut self, call: &StoryCall, answer: &Answer) -> Vec<String> {
-        let (StoryCall::Submit(call), Answer::Submitted { first, duplicates }) = (call, answer) else {
-            return Vec::new();
-        };
         let mut broken = Vec::new();
-        let former = self.publishes.insert((call.publisher, call.sequence), *first);
-        if let Some(former) = former {
-            broken.push(format!("a publish was applied twice, from #{former} and from #{first}"));
-        }
+        // Whether each message has a single name, and its key.
+        let drafts: Vec<(bool, Option<&'static str>)> = match (call, answer) {
+            (StoryCall::Submit(call), Answer::Submitted { first, .. }) => {
+                let former = self.publishes.insert((call.publisher, call.sequence), *first);
+                if let Some(former) = former {
+                    broken.push(format!("a publish was applied twice, from #{former} and from #{first}"));
+                }
+                call.messages.iter().map(|draft| (draft.single.is_some(), draft.key)).collect()
+            }
+            (StoryCall::Publish(call), Answer::Published { .. }) => {
+                call.terms.iter().map(|(key, _)| (false, *key)).collect()
+            }
+            _ => return broken,
+        };
+        let (Answer::Submitted { first, duplicates } | Answer::Published { first, duplicates, .. }) = answer
+        else {
+            return broken;
+        };
         let duplicates: Vec<u64> =
             duplicates.split_whitespace().filter_map(|number| number.parse().ok()).collect();
         let mut next_id = *first;
-        for (position, draft) in (1..).zip(&call.messages) {
+        for (position, (is_single, key)) in (1..).zip(drafts) {
             let duplicate = duplicates.chunks(2).find(|pair| pair[0] == position).map(|pair| pair[1]);
             let id = duplicate.unwrap_or(next_id);
             next_id += u64::from(duplicate.is_none());
-            if let Some(key) = draft.key {
+            if let Some(key) = key {
                 let known = *self.keys.entry(key).or_insert(id);
                 if known != id {
                     broken
                         .push(format!("two messages have the key '{key}' in its window: #{known} and #{id}"));
                 }
-            } else if duplicate.is_some() && draft.single.is_none() {
+            } else if duplicate.is_some() && !is_single {
                 broken.push(format!("message {position} has no key and is a duplicate of #{id}"));
             }
         }

@@ -144,7 +144,10 @@ impl ModelRing {
         let yielded = office.yielded.map(|index| format!("{index:016x}"));
         fields.extend(yielded.map(|name| ("yielded", name)));
         fields.extend(office.due.map(|due| ("due", due.to_string())));
-        let renumbered = office.renumbered.map(|(epoch, n, first)| format!("{epoch} {n} {first}"));
+        let renumbered = office.renumbered.as_ref().map(|(epoch, n, first, duplicates)| {
+            let others = if duplicates.is_empty() { String::new() } else { format!(" {duplicates}") };
+            format!("{epoch} {n} {first}{others}")
+        });
         fields.extend(renumbered.map(|text| ("renumbered", text)));
         fields.extend(office.last.map(|last| ("last", last.to_string())));
         fields.extend(office.vacated.map(|vacated| ("vacated", vacated.text())));

@@ -14,6 +14,7 @@ mod farewell;
 mod image;
 mod line;
 mod office;
+mod publication;
 mod queue;
 mod submission;
 mod time;
@@ -154,8 +155,9 @@ pub(super) struct ModelOffice {
     /// The term of the holder. If the office is vacant, the last term.
     pub term: Option<ModelTerm>,
     pub due: Option<u64>,
-    /// The last publish whose ids were not those of the call: its epoch, its number in that term, and its first id.
-    pub renumbered: Option<(u64, u64, u64)>,
+    /// The last publish whose ids were not those of the call: its epoch, its number in that term, its first id, and the
+    /// duplicates.
+    pub renumbered: Option<(u64, u64, u64, String)>,
     pub last: Option<u64>,
     /// The member whose source failed too often, until another member leads.
     pub yielded: Option<usize>,

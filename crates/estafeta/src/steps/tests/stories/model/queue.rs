@@ -1,7 +1,7 @@
-//! The path of a message (publish, claim, settle) and of an error (take, retry, drop).
+//! The path of a message (claim, settle) and of an error (take, retry, drop).
 
 use super::super::answer::Answer;
-use super::super::call::{LATE_MS, PUBLISHED_MS, Persona, Publication, Settles};
+use super::super::call::{Persona, Settles};
 use super::{Delayed, Failed, ModelClaim, ModelClock, ModelMessage, ModelRing};
 use crate::steps::{Disposition, Part, SUSPICIOUS, Settlement};
 
@@ -9,99 +9,6 @@ use crate::steps::{Disposition, Part, SUSPICIOUS, Settlement};
 const FEW: usize = 8;
 
 impl ModelRing {
-    pub(super) fn publish(&mut self, call: &Publication, clock: &ModelClock) -> Answer {
-        let (now, count) = (clock.now(), call.bodies.len());
-        let holds = self.office.holder.is_some_and(|(holder, _)| holder == call.me.index);
-        let (Some(term), Some(due)) = (&mut self.office.term, self.office.due) else {
-            return self.fence();
-        };
-        if !holds || term.epoch != call.epoch || term.sent < call.n {
-            return self.fence();
-        }
-        if term.sent > call.n {
-            let changed = self.office.renumbered.filter(|(epoch, n, _)| (*epoch, *n) == (call.epoch, call.n));
-            return Answer::Already { first: changed.map_or(call.first, |(.., first)| first), due };
-        }
-        let published = self.ledger.get("published").copied().unwrap_or(0);
-        if call.first > published + 1 {
-            return Answer::Behind;
-        }
-        if let Some(end) = self.producing_end.filter(|end| *end > now) {
-            return Answer::Paused { end };
-        }
-        // A publish without messages needs no room.
-        if count > 0 && call.limit > 0 && published + count as u64 > call.limit {
-            return Answer::Limit { published };
-        }
-        if count > 0 && (self.ready.len() + count) as u64 > call.max_waiting {
-            return Answer::Full;
-        }
-
-        term.sent += 1;
-        let due = next_due(due, call, now);
-        self.office.due = Some(due);
-        let first = published + 1;
-        if first != call.first {
-            self.office.renumbered = Some((call.epoch, call.n, first));
-            self.effects.push("numbered anew");
-        }
-        let headers = call.entry.map(|entry| format!("14:estafeta-entry{}:{entry}", entry.len()));
-        let headers = headers.unwrap_or_default().into_bytes();
-        // A message with headers is alone in its element.
-        let pack = (count > 1 && headers.is_empty()).then_some(first);
-        let message = |(id, body): (u64, &Vec<u8>)| ModelMessage {
-            pack,
-            headers: headers.clone(),
-            ..ModelMessage::new(id, call.epoch, PUBLISHED_MS, body.clone())
-        };
-        let was_empty = self.ready.is_empty();
-        self.ready.extend((first..).zip(&call.bodies).map(message));
-        self.add("published", count);
-        self.move_along(call, first);
-        let generator = self.members.get_mut(&call.me.index).expect("the leader is a member");
-        if !generator.is_forgotten {
-            *generator.generated.get_or_insert(0) += count as u64;
-        }
-        self.extend_lease(call.me, clock);
-        // If messages waited before, a member was called for them, unless handling was paused.
-        if self.end_pause(clock) || was_empty {
-            self.wake(None, false, clock);
-        }
-        Answer::Published { first, due }
-    }
-
-    /// The checkpoint and what belongs to a schedule move with the messages of their publish.
-    fn move_along(&mut self, call: &Publication, first: u64) {
-        if let Some(checkpoint) = &call.checkpoint {
-            self.checkpoint = Some(checkpoint.clone());
-            self.effects.push("checkpoint moved");
-        }
-        if !call.ticks.is_empty() {
-            self.ticks.extend(call.ticks.iter().cloned());
-            self.effects.push("ticks moved");
-        }
-        if let Some(entry) = call.entry {
-            let before = self.open.len();
-            self.open.retain(|_, other| *other != entry);
-            self.effects.extend((self.open.len()..before).map(|_| "lost open message removed"));
-            self.open.extend((first..).take(call.bodies.len()).map(|id| (id, entry)));
-            self.effects.push("open messages published");
-        }
-        if let Some(plan) = &call.plan {
-            self.plan = plan.clone();
-            self.effects.push("plan replaced");
-        }
-        if call.bodies.is_empty() {
-            self.effects.push("published without messages");
-        }
-    }
-
-    /// A fenced publish is counted, and changes nothing else.
-    fn fence(&mut self) -> Answer {
-        self.add("fenced", 1);
-        Answer::Fenced
-    }
-
     pub(super) fn turn(
         &mut self,
         me: Persona,
@@ -509,19 +416,4 @@ fn to_settle(stored: u64, cursor: u64, count: usize, held: usize) -> Option<usiz
     } else {
         None
     }
-}
-
-/// The ticks keep their phase. A tick further ahead than one interval is left over from a clock that jumped back.
-/// Missed ticks are skipped, or made up for if `catch_up` is set.
-fn next_due(due: u64, call: &Publication, now: u64) -> u64 {
-    let interval = call.interval;
-    if interval == 0 {
-        return due;
-    }
-    if call.intervals == 0 {
-        return due.min(now + interval);
-    }
-    let due = due.min(now + interval) + interval * call.intervals as u64;
-    let was_missed = due + LATE_MS < now;
-    if was_missed && !call.catch_up { due + interval * ((now - due) / interval + 1) } else { due }
 }

@@ -51,7 +51,7 @@ impl ModelRing {
                     let former = self.keys.get(key).filter(|former| former.born == born);
                     if let Some(former) = taken.get(key).or(former) {
                         if former.fingerprint != draft.fingerprint() {
-                            return Answer::Reused { position };
+                            return Answer::Reused { positions: position.to_string() };
                         }
                         duplicates.push_str(&format!("{position} {} ", former.id));
                         continue;
@@ -143,6 +143,7 @@ impl ModelRing {
         self.publishers.insert(call.publisher, LastCall { sequence, first, duplicates: String::new() });
         if was_delayed {
             self.later.remove(&id);
+            self.end(id, "open message cancelled");
             self.cancelled.push(id);
             self.add("cancelled", 1);
             if let MessageRef::Key(key) = call.which {
