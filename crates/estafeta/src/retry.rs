@@ -105,14 +105,14 @@ impl Retry {
         };
         let (kind, reason) = (failure.kind, failure.into_reason());
         Some(match kind {
-            FailureKind::Fatal => Disposition::Fail { reason },
-            FailureKind::Died if message.deaths + 1 >= max_deaths => Disposition::Fail { reason },
+            FailureKind::Fatal => Disposition::Fail { reason, died: false },
+            FailureKind::Died if message.deaths + 1 >= max_deaths => Disposition::Fail { reason, died: true },
             FailureKind::Died => {
                 // A message with deaths that waits for no time belongs to the head of the queue.
                 let after = self.wait(message.deaths, chance).max(Duration::from_millis(1));
                 Disposition::Die { after, reason }
             }
-            _ if message.attempt() >= self.attempts => Disposition::Fail { reason },
+            _ if message.attempt() >= self.attempts => Disposition::Fail { reason, died: false },
             FailureKind::RetryAfter(after) => Disposition::Retry { after: after.min(TEN_YEARS), reason },
             FailureKind::Retry | FailureKind::Broken(_) => {
                 Disposition::Retry { after: self.wait(message.failures, chance), reason }
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn a_failure_is_tried_again_until_the_attempts_are_used_up() {
         let retry = |after| Some(Disposition::Retry { after, reason: "no".into() });
-        let fail = Some(Disposition::Fail { reason: "no".into() });
+        let fail = Some(Disposition::Fail { reason: "no".into(), died: false });
         assert_eq!(disposition(0, Err(Failure::new("no"))), retry(SECOND));
         assert_eq!(disposition(1, Err(Failure::new("no"))), retry(4 * SECOND));
         assert_eq!(disposition(6, Err(Failure::retry_after(7 * SECOND, "no"))), retry(7 * SECOND));
@@ -199,7 +199,7 @@ mod tests {
         let reason = || "signal 9".to_owned();
         assert_eq!(died(7, 0), Some(Disposition::Die { after: SECOND, reason: reason() }));
         assert_eq!(died(0, 3), Some(Disposition::Die { after: 64 * SECOND, reason: reason() }));
-        assert_eq!(died(0, 4), Some(Disposition::Fail { reason: reason() }));
+        assert_eq!(died(0, 4), Some(Disposition::Fail { reason: reason(), died: true }));
         let at_once = Retry::fixed(Duration::ZERO);
         let again = at_once.disposition(&after_failures(0), Err(Failure::died("signal 9")), 5, 0.5);
         assert_eq!(again, Some(Disposition::Die { after: Duration::from_millis(1), reason: reason() }));
@@ -209,13 +209,16 @@ mod tests {
     fn a_snooze_with_effects_is_a_dead_letter_at_once() {
         let reason = "effects: expected a message that is done, got a snooze".to_owned();
         let answer = Ok(Outcome::snooze(SECOND).add("naps", 1));
-        assert_eq!(disposition(0, answer), Some(Disposition::Fail { reason }));
+        assert_eq!(disposition(0, answer), Some(Disposition::Fail { reason, died: false }));
     }
 
     #[test]
     fn a_message_that_is_done_and_carries_something_is_a_dead_letter_at_once() {
         let reason = "carry: expected a snooze, got a message that is done".to_owned();
-        assert_eq!(disposition(0, Ok(Outcome::done().carry("page 3"))), Some(Disposition::Fail { reason }));
+        assert_eq!(
+            disposition(0, Ok(Outcome::done().carry("page 3"))),
+            Some(Disposition::Fail { reason, died: false })
+        );
     }
 
     #[test]

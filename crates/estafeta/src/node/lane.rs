@@ -141,7 +141,7 @@ impl LaneTask<'_> {
                 }
                 match effects.check(&config.ring, config.max_body) {
                     Ok(()) => (None, Some(effects)),
-                    Err(reason) => (Some(Disposition::Fail { reason }), None),
+                    Err(reason) => (Some(Disposition::Fail { reason, died: false }), None),
                 }
             }
             Err(Failure { kind: FailureKind::Broken(rest), reason }) => {

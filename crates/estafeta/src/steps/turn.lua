@@ -15,14 +15,15 @@
 --        `whole` elements that it settles and of elements that it `returns` to the queue, both whole. Then `parts` of
 --        packs, with the indexes (from 0) of messages that it settles and of those that go back. Then come the
 --        `others`, settled messages that are not done, and open messages of schedule entries that are done. The outcome
---        `fail` makes an error, and its detail is the reason. `retry` counts a failure, `die` counts a death, and the
---        message waits for `after-ms`. `snooze` counts as no failure. Its detail is the new headers of the message, or
---        empty if they stay. `done` only names an open message. journal: whether a journal is written and its key is
---        given. The last arguments and keys are there only if messages that are done have effects. They begin with
---        the rings to which messages are forwarded, and what the caller knows of layouts. Each effect is `set`,
---        `add`, `append`, `result` or `forward`. key-number: which of the keys it changes, or which of the rings gets
---        the message. option: the time to live in ms of a value (0: for ever), or the length to which a stream is cut
---        (0: not). Effects of one message follow one another.
+--        `fail` makes an error and counts a failure, `perish` makes one and counts a death. Their detail is the reason.
+--        `retry` counts a failure, `die` counts a death, and the message waits for `after-ms`. `snooze` counts as no
+--        failure. Its detail is the new headers of the message, or empty if they stay. `done` only names an open
+--        message. journal: whether a journal is written and its key is given. The last arguments and keys are there
+--        only if messages that are done have effects. They begin with the rings to which messages are forwarded, and
+--        what the caller knows of layouts. Each effect is `set`, `add`, `append`, `result` or `forward`. key-number:
+--        which of the keys it changes, or which of the rings gets the message. option: the time to live in ms of a
+--        value (0: for ever), or the length to which a stream is cut (0: not). Effects of one message follow one
+--        another.
 -- Answer {'turn', cursor, claimed, waits(0|1), due-ms, paused(0|1), {name, element}...}: the claims after `seen`,
 --        whether more messages wait for a turn, when the caller makes one because a pause ends, the rate allows it or a
 --        message is due (-1: it need not), and whether handling is paused ·

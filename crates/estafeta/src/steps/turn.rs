@@ -76,8 +76,8 @@ pub(crate) struct NotDone {
 /// What becomes of a message that was handled and is not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Disposition {
-    /// It becomes a dead letter.
-    Fail { reason: String },
+    /// It becomes a dead letter. It counts a failure, or a death if what handled it `died`.
+    Fail { reason: String, died: bool },
     /// It counts a failure and comes again after this time.
     Retry { after: Duration, reason: String },
     /// It counts a death and comes again after this time.
@@ -166,7 +166,8 @@ pub(super) fn call(keys: &Keys, me: Identity, this_try: u64, settlement: &Settle
     }
     for NotDone { name, index, disposition } in &settlement.not_done {
         let (outcome, after, detail) = match disposition {
-            Disposition::Fail { reason } => ("fail", Duration::ZERO, reason.as_bytes()),
+            Disposition::Fail { reason, died: false } => ("fail", Duration::ZERO, reason.as_bytes()),
+            Disposition::Fail { reason, died: true } => ("perish", Duration::ZERO, reason.as_bytes()),
             // Nothing reads the reason of an attempt that was not the last one.
             Disposition::Retry { after, .. } => ("retry", *after, &b""[..]),
             Disposition::Die { after, .. } => ("die", *after, &b""[..]),

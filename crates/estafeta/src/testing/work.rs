@@ -75,7 +75,7 @@ impl JobOutcome {
                 Self::Retried { after, reason }
             }
             Some(Disposition::Snooze { after, .. }) => Self::Snoozed { after },
-            Some(Disposition::Fail { reason }) => Self::DeadLetter { reason },
+            Some(Disposition::Fail { reason, .. }) => Self::DeadLetter { reason },
         }
     }
 }

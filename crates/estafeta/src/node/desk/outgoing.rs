@@ -48,7 +48,7 @@ impl Outgoing {
         for (message, at) in effects.into_iter().zip(std::mem::take(&mut self.with_effects)) {
             if message.effects.leave(ring) {
                 let MessageEffects { name, index, .. } = message;
-                let disposition = Disposition::Fail { reason: reason.to_owned() };
+                let disposition = Disposition::Fail { reason: reason.to_owned(), died: false };
                 self.settlement.not_done.push(NotDone { name, index, disposition });
                 self.failures.push((at, reason.to_owned()));
             } else {
@@ -108,7 +108,7 @@ impl Outgoing {
                 }
                 self.handled.push(message);
             }
-            Some(Disposition::Fail { reason }) => {
+            Some(Disposition::Fail { reason, .. }) => {
                 self.failures.push((self.handled.len(), reason.clone()));
                 self.handled.push(message);
             }

@@ -17,7 +17,8 @@ local function read_others(outcomes, messages_of, delayed, first, last)
     local size = tonumber(string.match(ARGV[i], '%*(%d+)$') or 1)
     outcomes.phantoms = outcomes.phantoms + (#messages == 1 and size - 1 or 0)
     local outcome, after, detail = ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4]
-    local message = outcome ~= 'fail' and outcome ~= 'done' and split_message(element)
+    local is_last = outcome == 'fail' or outcome == 'perish'
+    local message = not is_last and outcome ~= 'done' and split_message(element)
     if outcome == 'done' then
       outcomes.done[#outcomes.done + 1] = element
     elseif message then
@@ -27,8 +28,9 @@ local function read_others(outcomes, messages_of, delayed, first, last)
         before = element, element = postponed_message(message, cause, detail), after = after, cause = cause }
       names[#names + 1] = name
     else
-      local reason = outcome == 'fail' and detail or 'not a message of estafeta: foreign data in the queue'
-      outcomes.failures[#outcomes.failures + 1] = { message = element, reason = reason }
+      local reason = is_last and detail or 'not a message of estafeta: foreign data in the queue'
+      local cause = outcome == 'perish' and 'deaths' or 'failures'
+      outcomes.failures[#outcomes.failures + 1] = { message = element, reason = reason, cause = cause }
     end
   end
   -- Only a foreign client can make two messages with one id. The second one cannot wait beside the first.
@@ -170,7 +172,7 @@ local function note_outcomes(outcomes, member, number, errors, ledger, journal, 
   end
   local failed, failed_ids = {}, {}
   for i, failure in ipairs(outcomes.failures) do
-    failed[i] = error_element(failure.message, 'failures', text(now), number, failure.reason)
+    failed[i] = error_element(failure.message, failure.cause or 'failures', text(now), number, failure.reason)
     failed_ids[i] = text(id_of(failure.message))
   end
   push_all('RPUSH', errors, failed)

@@ -46,7 +46,7 @@ fn every_call(keys: &Keys) -> Vec<(&'static Script, Call)> {
         not_done: vec![NotDone {
             name: "1*3".into(),
             index: 0,
-            disposition: Disposition::Fail { reason: "reason".into() },
+            disposition: Disposition::Fail { reason: "reason".into(), died: false },
         }],
         ..Settlement::default()
     };

@@ -92,6 +92,8 @@ enum Fate {
     /// It is done, and has these effects.
     Affects(Vec<Effect>),
     Fails(String),
+    /// It becomes an error because of its last death.
+    Perishes(String),
     /// It comes again after this number of milliseconds, with one more failure.
     Retries(u64),
     /// It comes again after this number of milliseconds, with one more death.
@@ -163,7 +165,8 @@ impl Hand {
                         settlement.effects.push(MessageEffects { name, index, id, effects });
                         None
                     }
-                    Fate::Fails(reason) => Some(Disposition::Fail { reason }),
+                    Fate::Fails(reason) => Some(Disposition::Fail { reason, died: false }),
+                    Fate::Perishes(reason) => Some(Disposition::Fail { reason, died: true }),
                     Fate::Retries(after) => {
                         Some(Disposition::Retry { after: ms(after), reason: "again".into() })
                     }

@@ -7,13 +7,13 @@ use crate::steps::{BadEffects, Part};
 #[test]
 fn failures_are_settled_with_their_reasons() {
     let (test, mut taken) = TestDesk::busy(1, false);
-    let disposition = Some(Disposition::Fail { reason: "no good".into() });
+    let disposition = Some(Disposition::Fail { reason: "no good".into(), died: false });
     let handled = Handled { disposition, ..test.done(taken.remove(0)) };
     assert!(matches!(test.desk.next(Some(handled), false, test.now), NextTask::Wait));
     let turn = test.turn(HANDLES);
     let failure = &turn.settlement.not_done[0];
     assert_eq!((failure.name.as_str(), failure.index), ("1", 0));
-    assert_eq!(failure.disposition, Disposition::Fail { reason: "no good".into() });
+    assert_eq!(failure.disposition, Disposition::Fail { reason: "no good".into(), died: false });
     assert_eq!((turn.settlement.whole, turn.failures), (vec!["1".into()], vec![(0, "no good".into())]));
 }
 

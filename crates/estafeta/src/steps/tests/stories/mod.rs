@@ -47,7 +47,7 @@ const WORKERS: u64 = 2;
 /// How often each kind in [`ANSWERS`] must occur.
 const OFTEN: u64 = 50;
 /// Every answer that a script can give, and the effects and accidents that must occur.
-const ANSWERS: [(&str, &str); 120] = [
+const ANSWERS: [(&str, &str); 121] = [
     ("join", "joined"),
     ("join", "schema"),
     ("join", "application"),
@@ -131,6 +131,7 @@ const ANSWERS: [(&str, &str); 120] = [
     ("effect", "duplicates left out"),
     ("effect", "generated for later"),
     ("effect", "open message cancelled"),
+    ("effect", "last death without a burial"),
     ("effect", "checkpoint moved"),
     ("effect", "ticks moved"),
     ("effect", "published without messages"),

@@ -240,7 +240,8 @@ impl SimulatedNode {
             0..=2 => Fate::Stays,
             3 => Fate::Done,
             4..=6 => Fate::Affects(effects(mixed(fates, at), held[at].message.id)),
-            7..=9 => Fate::Fails(REASONS[at % 4].into()),
+            7..=8 => Fate::Fails(REASONS[at % 4].into()),
+            9 => Fate::Perishes(REASONS[at % 4].into()),
             // It waits so long that it is not due while the story goes on.
             10 => Fate::Dies(WAITS[(at + fates as usize) % 4].max(40_000)),
             11..=12 => Fate::Retries(WAITS[(at + fates as usize) % 4]),

@@ -282,9 +282,14 @@ impl ModelRing {
                 self.effects.push("open message postponed");
             }
             match &other.disposition {
-                Disposition::Fail { reason } => {
+                Disposition::Fail { reason, died } => {
                     failed_ids.push(message.id);
-                    let message = ModelMessage { failures: message.failures + 1, ..message };
+                    let (failures, deaths) = (message.failures, message.deaths);
+                    let message = match died {
+                        true => ModelMessage { deaths: deaths + 1, ..message },
+                        false => ModelMessage { failures: failures + 1, ..message },
+                    };
+                    self.effects.extend(died.then_some("last death without a burial"));
                     let (failed_ms, reason) = (clock.now(), reason.clone());
                     self.errors.push(Failed { message, failed_ms, member: number, reason });
                 }
