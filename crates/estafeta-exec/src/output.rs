@@ -12,9 +12,13 @@ const LONGEST_LINE: usize = 64 * 1024;
 const TAIL: usize = 4 * 1024;
 
 /// Writes lines of commands to stderr, from a thread of its own. Lines of several commands do not mix. If the reader of
-/// stderr is too slow, lines are left out.
+/// stderr is too slow, lines are left out, and a line says how many.
 #[derive(Clone)]
-pub struct Relay(Arc<Printer>);
+pub struct Relay {
+    printer: Printer,
+    /// How many lines were left out since the last one that was relayed.
+    left_out: Arc<Mutex<u64>>,
+}
 
 impl std::fmt::Debug for Relay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -25,21 +29,43 @@ impl std::fmt::Debug for Relay {
 impl Relay {
     /// Starts the thread.
     pub fn to_stderr() -> Self {
-        Self(Arc::new(Printer::start(std::io::stderr(), CancellationToken::new())))
+        Self::to(std::io::stderr())
+    }
+
+    fn to(out: impl std::io::Write + Send + 'static) -> Self {
+        let printer = Printer::start(out, CancellationToken::new());
+        Self { printer, left_out: Arc::default() }
     }
 
     /// Waits for a bounded time until all lines are written.
     pub fn finish(&self) {
-        let _ = self.0.finish();
+        self.note_left_out(&mut self.left_out.lock().expect("no panic while held"));
+        let _ = self.printer.finish();
     }
 
     pub(crate) fn line(&self, line: &[u8]) {
-        if !line.is_empty() && self.0.has_room() {
-            let mut line = line.to_vec();
-            if line.last() != Some(&b'\n') {
-                line.push(b'\n');
-            }
-            self.0.print(line);
+        if line.is_empty() {
+            return;
+        }
+        let mut left_out = self.left_out.lock().expect("no panic while held");
+        if !self.printer.has_room() {
+            *left_out += 1;
+            return;
+        }
+        self.note_left_out(&mut left_out);
+        let mut line = line.to_vec();
+        if line.last() != Some(&b'\n') {
+            line.push(b'\n');
+        }
+        self.printer.print(line);
+    }
+
+    /// Prints how many lines were left out, if any were.
+    fn note_left_out(&self, left_out: &mut u64) {
+        match std::mem::take(left_out) {
+            0 => {}
+            1 => self.printer.print(b"(1 line left out)\n".to_vec()),
+            count => self.printer.print(format!("({count} lines left out)\n").into_bytes()),
         }
     }
 
@@ -109,6 +135,49 @@ pub(crate) async fn read_bounded(from: impl AsyncRead + Unpin, most: usize) -> (
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Writes nothing until the test lets it.
+    struct SlowReader {
+        written: Arc<Mutex<Vec<u8>>>,
+        opens: Arc<std::sync::Barrier>,
+        is_open: bool,
+    }
+
+    impl std::io::Write for SlowReader {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            if !std::mem::replace(&mut self.is_open, true) {
+                self.opens.wait();
+            }
+            self.written.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_says_how_many_lines_a_slow_reader_has_missed() {
+        let (written, opens) = (Arc::<Mutex<Vec<u8>>>::default(), Arc::new(std::sync::Barrier::new(2)));
+        let reader = SlowReader { written: Arc::clone(&written), opens: Arc::clone(&opens), is_open: false };
+        let relay = Relay::to(reader);
+        let most: u64 = 30_000;
+        (1..=most).for_each(|n| relay.line(format!("{n}").as_bytes()));
+        opens.wait();
+        relay.finish();
+        let written = String::from_utf8(written.lock().unwrap().clone()).unwrap();
+        let last = written.lines().last().unwrap();
+        let missed: u64 = last
+            .strip_prefix('(')
+            .and_then(|rest| rest.strip_suffix(" lines left out)"))
+            .unwrap()
+            .parse()
+            .unwrap();
+        let relayed = written.lines().count() as u64 - 1;
+        assert!((10_000..most).contains(&relayed), "{relayed}");
+        assert_eq!(relayed + missed, most);
+    }
 
     #[tokio::test]
     async fn an_output_is_read_to_its_end_and_only_a_bounded_part_is_kept() {
