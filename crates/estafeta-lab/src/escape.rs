@@ -2,8 +2,18 @@
 
 use std::fmt::Write as _;
 
-/// Returns the text with control characters, C1 codes and marks that change the direction of writing spelled out.
+/// Returns the text with control characters, C1 codes and marks that change the direction of writing spelled out. A
+/// backslash becomes two, so that the text can be read back.
 pub fn escape(bytes: &[u8]) -> String {
+    escaped(bytes, "\\\\")
+}
+
+/// Like [`escape`], but a backslash stays as it is. For text that a person compares with what they wrote.
+pub fn escape_for_people(bytes: &[u8]) -> String {
+    escaped(bytes, "\\")
+}
+
+fn escaped(bytes: &[u8], backslash: &str) -> String {
     let mut safe = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
@@ -11,7 +21,7 @@ pub fn escape(bytes: &[u8]) -> String {
                 '\n' => safe.push_str("\\n"),
                 '\r' => safe.push_str("\\r"),
                 '\t' => safe.push_str("\\t"),
-                '\\' => safe.push_str("\\\\"),
+                '\\' => safe.push_str(backslash),
                 c if c.is_control() || is_format_character(c) => {
                     let _ = write!(safe, "\\u{{{:x}}}", u32::from(c));
                 }

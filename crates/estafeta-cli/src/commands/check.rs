@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use estafeta::{Bytes, Failure, FailureKind, Job, Message, Outcome};
 use estafeta_exec::{LineCommand, MessageCommand};
-use estafeta_lab::escape::escape;
+use estafeta_lab::escape::escape_for_people;
 use serde_json::json;
 
 use super::print_result;
@@ -63,7 +63,7 @@ pub fn run(reach: &Reach, body: &std::ffi::OsStr, args: &RunArgs) -> Result<Exit
     } else {
         let took = HumanDuration(std::time::Duration::from_millis(took.as_millis() as u64));
         let lines = [("command", command), ("outcome", outcome), ("took", took.to_string())];
-        let lines = lines.map(|(name, value)| format!("{name:<8} {}", escape(value.as_bytes())));
+        let lines = lines.map(|(name, value)| format!("{name:<8} {}", escape_for_people(value.as_bytes())));
         print_result(lines.join("\n"))?;
     }
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
