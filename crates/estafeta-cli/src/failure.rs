@@ -7,6 +7,7 @@ use clap::error::{ContextKind, ErrorKind};
 use estafeta_lab::exit_code::{FAILED, REDIS, USAGE};
 
 use crate::call;
+use crate::demo;
 use crate::find_redis::NoRedis;
 use crate::private_redis::PrivateRedisError;
 
@@ -74,9 +75,24 @@ fn without_secrets(word: &str) -> String {
 
 /// A failure and its causes, in one line. Some errors repeat themselves as their own cause, so repetitions are removed.
 pub fn text(failure: &anyhow::Error) -> String {
-    let mut text: Vec<String> = failure.chain().map(ToString::to_string).collect();
+    let cause = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref() {
+        Some(error) => library_text(error),
+        None => cause.to_string(),
+    };
+    let mut text: Vec<String> = failure.chain().map(cause).collect();
     text.dedup();
     text.join(": ")
+}
+
+/// An error of the library, with the names that this program uses.
+fn library_text(error: &estafeta::Error) -> String {
+    let estafeta::Error::Application { ring, found, expected } = error else { return error.to_string() };
+    let mine = format!("ring {ring} belongs to the application '{found}', and this node is of '{expected}'");
+    match (expected == demo::APPLICATION, found == demo::APPLICATION) {
+        (true, _) => format!("{mine}: choose another ring for the demo (--ring)"),
+        (_, true) => format!("{mine}: choose another ring (--ring)"),
+        _ => format!("{mine}: set --app '{found}', or choose another ring (--ring)"),
+    }
 }
 
 /// The exit code for a failure of this command.

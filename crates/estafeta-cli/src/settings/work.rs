@@ -30,6 +30,13 @@ impl RunArgs {
             refuse(&needless, "a command with it, such as --handle", "none")?;
             return Ok(None);
         }
+        // Such a command would never run.
+        let idle = [
+            ("never-handle", self.never_handle == Some(true) && handler.is_some()),
+            ("never-generate", self.never_generate == Some(true) && source.is_some()),
+        ];
+        refuse(&idle[..1], "neither --handle nor --handle-lines with it", "one of them")?;
+        refuse(&idle[1..], "none of --generate, --feed and --feed-plain with it", "one of them")?;
         let of_demo = [
             ("error-rate", self.error_rate.is_some()),
             ("work-per-char", self.work_per_char.is_some()),
