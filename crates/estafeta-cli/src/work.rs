@@ -8,9 +8,13 @@ use estafeta_exec::{
     CommandContext, CommandLine, FeedCommand, Guard, LineCommand, LineForm, MessageCommand, Relay,
     TickCommand,
 };
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::cli::RunArgs;
 use crate::failure::usage;
+
+/// How long a stop may take. Kubernetes kills after 30 s.
+const LONGEST_STOP: Duration = Duration::from_secs(29);
 
 /// The hidden command that runs a guard.
 pub const GUARD: &str = "command-guard";
@@ -90,6 +94,7 @@ impl WorkSettings {
             config.concurrency = processes.saturating_mul(*in_hand);
             config.validate()?;
         }
+        raise_file_limit(processes);
         let mut running = RunningWork { lines: None, context: context.clone() };
         let mut node = Node::with(config);
         match self.handler {
@@ -126,11 +131,51 @@ pub fn command_context(ring: RingName) -> Result<CommandContext> {
 }
 
 impl RunningWork {
-    /// Ends the processes that live on, and writes the last lines of all.
-    pub async fn stop(self) {
+    /// Ends the processes that live on, and writes the last lines of all. The node has been stopping for `elapsed`.
+    pub async fn stop(self, elapsed: Duration) {
         if let Some(lines) = &self.lines {
-            lines.stop().await;
+            lines.stop(patience_after(elapsed)).await;
         }
         self.context.finish();
+    }
+}
+
+/// How long processes may take to end in each of two stages, if the node has been stopping for this long.
+fn patience_after(elapsed: Duration) -> Duration {
+    let left = LONGEST_STOP.saturating_sub(elapsed) / 2;
+    left.clamp(Duration::from_secs(1), LineCommand::PATIENCE)
+}
+
+/// Descriptors that a node needs beside those of its commands, and those that each process needs at once.
+const OWN_DESCRIPTORS: u64 = 256;
+const DESCRIPTORS_PER_PROCESS: u64 = 16;
+
+/// Raises the soft limit of open files if so many processes at once need more. Otherwise the limit stays, because the
+/// commands inherit it.
+fn raise_file_limit(processes: usize) {
+    let needed = OWN_DESCRIPTORS + DESCRIPTORS_PER_PROCESS * processes as u64;
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
+    if soft >= needed {
+        return;
+    }
+    if setrlimit(Resource::RLIMIT_NOFILE, needed.min(hard), hard).is_err() || hard < needed {
+        tracing::warn!(
+            "{processes} commands at once may need {needed} open files, and the limit is {hard} (ulimit -Hn)"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_with_commands_takes_less_than_thirty_seconds_however_long_the_messages_took() {
+        let seconds = Duration::from_secs;
+        for (elapsed, patience) in [(0, 5), (19, 5), (25, 2), (28, 1), (60, 1)] {
+            assert_eq!(patience_after(seconds(elapsed)), seconds(patience), "after {elapsed} s");
+        }
+        let deadline = Config::new("redis://h".parse().unwrap(), "r".parse().unwrap()).stop_deadline;
+        assert!(deadline + 2 * patience_after(deadline) < seconds(30));
     }
 }

@@ -23,7 +23,7 @@ mod process_run;
 mod task;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 use crate::command_line::CommandLine;
 use crate::context::CommandContext;
 use crate::environment;
-use crate::process::Spawner;
+use crate::process::{PATIENCE, Spawner};
 use crate::reply::DEFAULT_TTL;
 use task::{Common, LineTask, SuspectIds};
 
@@ -53,6 +53,7 @@ struct LineProcesses {
     processes: Vec<mpsc::UnboundedSender<Ask>>,
     time_limit: Duration,
     stop: CancellationToken,
+    patience: Arc<OnceLock<Duration>>,
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -74,6 +75,9 @@ struct LineRequest {
 }
 
 impl LineCommand {
+    /// How long a process may take to end after its stdin was closed, and again after SIGTERM.
+    pub const PATIENCE: Duration = PATIENCE;
+
     /// Starts so many processes of a command, each with at most `in_hand` messages at a time. `results` is how long results
     /// are kept, unless a reply says otherwise. Needs a tokio runtime.
     pub fn start(
@@ -84,7 +88,7 @@ impl LineCommand {
         time_limit: Duration,
         results: Option<Duration>,
     ) -> Self {
-        let stop = CancellationToken::new();
+        let (stop, patience) = (CancellationToken::new(), Arc::default());
         let common = Common {
             spawner: Spawner::new(command, context),
             relay: context.relay.clone(),
@@ -93,6 +97,7 @@ impl LineCommand {
             ttl: results.unwrap_or(DEFAULT_TTL),
             suspects: SuspectIds::default(),
             stop: stop.clone(),
+            patience: Arc::clone(&patience),
         };
         let mut tasks = JoinSet::new();
         let start = |_| {
@@ -107,6 +112,7 @@ impl LineCommand {
             processes: senders,
             time_limit,
             stop,
+            patience,
             tasks: tasks.into(),
         }))
     }
@@ -132,8 +138,9 @@ impl LineCommand {
         }
     }
 
-    /// Ends all processes: closes their stdin, then SIGTERM, then SIGKILL.
-    pub async fn stop(&self) {
+    /// Ends all processes: closes their stdin, then SIGTERM, then SIGKILL. Each of the two waits takes at most `patience`.
+    pub async fn stop(&self, patience: Duration) {
+        let _ = self.0.patience.set(patience);
         self.0.stop.cancel();
         let mut tasks = std::mem::take(&mut *self.0.tasks.lock().expect("no panic while held"));
         while tasks.join_next().await.is_some() {}

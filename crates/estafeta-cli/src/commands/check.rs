@@ -48,7 +48,7 @@ pub fn run(reach: &Reach, body: &std::ffi::OsStr, args: &RunArgs) -> Result<Exit
                 let name = command.to_string();
                 let lines = LineCommand::start(command, &context, 1, in_hand, limit, results);
                 let answer = lines.clone().handle(job).await;
-                lines.stop().await;
+                lines.stop(LineCommand::PATIENCE).await;
                 (name, answer)
             }
         }

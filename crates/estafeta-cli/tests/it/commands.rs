@@ -277,7 +277,16 @@ fn wrong_options_are_refused_with_one_clear_line_each() {
     let plain = shop.path("plain");
     std::fs::write(&plain, "").unwrap();
     let plain = plain.to_str().unwrap();
-    let cases: [(&[&str], String); 18] = [
+    let cases: [(&[&str], String); 20] = [
+        (
+            &["--handle", "true", "--never-handle"],
+            "--never-handle: expected neither --handle nor --handle-lines with it, got one of them".into(),
+        ),
+        (
+            &["--feed", "cat", "--never-generate"],
+            "--never-generate: expected none of --generate, --feed and --feed-plain with it, got one of them"
+                .into(),
+        ),
         (&["--handle", "true", "--results", "0"], "--results: expected 1ms to 10 years, got '0s'".into()),
         (
             &["--handle", "no-such-program-here"],
@@ -382,6 +391,9 @@ fn check_shows_what_a_handler_answers_and_needs_no_redis() {
     assert!(code == Some(0) && stderr.contains("log of shop/"), "{stderr}");
     let (code, stdout, _) = check(&["--handle", &handler, "65"]);
     assert!(code == Some(1) && stdout.contains("outcome  fail: exit code 65: log of shop/"), "{stdout}");
+    // Backslashes are shown as they are, and control characters are not.
+    let (_, stdout, _) = check(&["--handle", r#"sh -c 'printf "\\134d\\033" >&2; exit 65'"#, ""]);
+    assert!(stdout.contains(r"outcome  fail: exit code 65: \d\u{1b}"), "{stdout}");
     let lines = shop.python(
         "lines",
         "import sys, json\nfor line in sys.stdin:\n    m = json.loads(line)\n    \
@@ -397,4 +409,75 @@ fn check_shows_what_a_handler_answers_and_needs_no_redis() {
     let (code, _, stderr) = check(&[]);
     assert!(code == Some(2) && stderr.contains("expected --handle or --handle-lines"), "{stderr}");
     assert!(Path::new(&handler).exists());
+}
+
+#[test]
+fn a_hangup_stops_a_node_unless_it_is_ignored() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    let handler = shop.sh("handle", "exit 0");
+    let node = ring.node(&["--handle", &handler]);
+    node.signal(Signal::SIGHUP);
+    assert!(node.wait(SOON).success());
+    let status = ring.status();
+    assert_eq!(status["buried"], 0, "it left in peace: {status}");
+    let ignoring = shop.sh("nohup", "trap '' HUP\nexec \"$@\"");
+    let program = env!("CARGO_BIN_EXE_estafeta");
+    let url = ring.redis.url();
+    let node = estafeta_testbed::Process::spawn(
+        Path::new(&ignoring),
+        [program, "run", "--redis", &url, "--handle", &handler],
+        std::iter::empty::<(&str, &str)>(),
+    );
+    ring.eventually(SOON, "it has joined", |status| status["members"].as_array().is_some_and(|all| all.len() == 1));
+    node.signal(Signal::SIGHUP);
+    ring.submit(&["a"]);
+    ring.eventually(SOON, "it goes on", |status| status["done"] == 1);
+    node.signal(Signal::SIGTERM);
+    assert!(node.wait(SOON).success());
+}
+
+#[test]
+fn a_ring_of_another_application_is_refused_with_the_option_to_set() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    let handler = shop.sh("handle", "exit 0");
+    let _node = ring.node(&["--handle", &handler, "--app", "shop"]);
+    ring.eventually(SOON, "it has joined", |status| status["members"].as_array().is_some_and(|all| all.len() == 1));
+    let output = ring.start(&["run", "--handle", &handler, "--app", "orders"]).output(SOON);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("and this node is of 'orders': set --app 'shop', or choose another ring (--ring)"), "{stderr}");
+    let output = ring.start(&["run"]).output(SOON);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("choose another ring for the demo (--ring)"), "{stderr}");
+}
+
+#[test]
+fn a_dead_letter_counts_the_last_death_of_its_command_as_a_death() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    let handler = shop.sh("handle", "kill -9 $$");
+    let _node = ring.node(&["--handle", &handler, "--retry", "8,1ms", "--max-deaths", "3"]);
+    ring.submit(&["a"]);
+    ring.eventually(SOON, "a dead letter", |status| status["errorsKept"] == 1);
+    let error: Value = serde_json::from_str(&ring.success(&["errors", "list", "--json"])).unwrap();
+    assert_eq!((&error["deaths"], &error["failures"]), (&json!(3), &json!(0)), "{error}");
+}
+
+#[test]
+fn many_commands_raise_the_limit_of_open_files_and_few_leave_it() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    let handler = shop.sh("handle", "ulimit -Sn >> $DIR/limits");
+    let limited = shop.sh("limited", "ulimit -Sn 300\nexec \"$@\"");
+    let (program, url) = (env!("CARGO_BIN_EXE_estafeta"), ring.redis.url());
+    let start = |concurrency: &str| {
+        let args = [program, "run", "--redis", &url, "--handle", &handler, "--concurrency", concurrency];
+        estafeta_testbed::Process::spawn(Path::new(&limited), args, std::iter::empty::<(&str, &str)>())
+    };
+    for (concurrency, done) in [("2", 1), ("64", 2)] {
+        let node = start(concurrency);
+        ring.submit(&["a"]);
+        ring.eventually(SOON, "it is done", |status| status["done"] == done);
+        node.signal(Signal::SIGTERM);
+        assert!(node.wait(SOON).success());
+    }
+    let limits: Vec<u64> = shop.lines("limits").iter().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(limits, [300, 256 + 16 * 64]);
 }

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use super::task::{Common, LineTask, SuspectIds};
 use super::{Ask, LineRequest};
 use crate::output::Relay;
-use crate::process::{CommandProcess, Ended, LINGERING, PATIENCE, Pipes, timed_out};
+use crate::process::{CommandProcess, Ended, LINGERING, Pipes, timed_out};
 use crate::reply::CommandReply;
 
 /// The longest line that can be a reply.
@@ -196,9 +196,9 @@ impl ProcessRun {
     }
 
     /// Closes stdin, so that the process can finish, and reads replies meanwhile.
-    pub async fn stop(&mut self) -> std::io::Result<Ended> {
+    pub async fn stop(&mut self, patience: Duration) -> std::io::Result<Ended> {
         self.stdin = None;
-        let until = tokio::time::Instant::now() + PATIENCE;
+        let until = tokio::time::Instant::now() + patience;
         loop {
             tokio::select! {
                 ended = self.process.wait() => return ended,
@@ -211,7 +211,7 @@ impl ProcessRun {
         }
         match tokio::time::timeout_at(until, self.process.wait()).await {
             Ok(ended) => ended,
-            Err(_) => self.process.terminate(PATIENCE).await,
+            Err(_) => self.process.terminate(patience).await,
         }
     }
 

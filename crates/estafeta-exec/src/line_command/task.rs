@@ -1,7 +1,7 @@
 //! The task that owns one process after another, and decides what becomes of the messages of one that ended.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use estafeta::Failure;
@@ -27,6 +27,8 @@ pub(super) struct Common {
     pub ttl: Duration,
     pub suspects: SuspectIds,
     pub stop: CancellationToken,
+    /// How long a process may take to end, in each of two stages. Set before `stop`.
+    pub patience: Arc<OnceLock<Duration>>,
 }
 
 /// The ids of messages that were in hand with others when a process ended. All processes of a node share them.
@@ -83,7 +85,7 @@ impl LineTask {
             let ended = match reason {
                 Reason::Ended(Some(ended)) => Ok(ended),
                 Reason::Ended(None) | Reason::Terminate => run.process.terminate(PATIENCE).await,
-                Reason::Stop => run.stop().await,
+                Reason::Stop => run.stop(self.common.patience.get().copied().unwrap_or(PATIENCE)).await,
             };
             let Ok(ended) = ended else { continue };
             self.sort_out(run, ended, matches!(reason, Reason::Terminate), &mut asks).await;

@@ -7,7 +7,7 @@ mod totals;
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use estafeta::{Endpoint, Node, Notice, Ring, RingName, Role};
@@ -70,9 +70,14 @@ pub fn run(reach: &Reach, args: RunArgs) -> Result<ExitCode> {
             Some(work) => work.node(config).map(|(node, running)| (node, Some(running)))?,
         };
         let node = observed(node, recorder.clone(), Arc::clone(&output));
-        let outcome = node.until(stop.cancelled_owned()).await;
+        let mut stopping = None;
+        let asked = async {
+            stop.cancelled().await;
+            stopping = Some(Instant::now());
+        };
+        let outcome = node.until(asked).await;
         if let Some(running) = running {
-            running.stop().await;
+            running.stop(stopping.map_or(Duration::ZERO, |since| since.elapsed())).await;
         }
         outcome.map_err(anyhow::Error::from)
     });
