@@ -86,9 +86,14 @@ impl Failure {
 
     /// The first characters of the reason, for an event of the ring.
     pub(crate) fn brief(&self) -> &str {
-        const CHARACTERS: usize = 200;
-        self.reason.char_indices().nth(CHARACTERS).map_or(&self.reason, |(end, _)| &self.reason[..end])
+        brief(&self.reason)
     }
+}
+
+/// The first characters of a reason, for an event of the ring.
+pub(crate) fn brief(reason: &str) -> &str {
+    const CHARACTERS: usize = 200;
+    reason.char_indices().nth(CHARACTERS).map_or(reason, |(end, _)| &reason[..end])
 }
 
 impl fmt::Display for Failure {

@@ -266,6 +266,15 @@ fn a_command_that_can_no_longer_be_started_gives_its_message_back_uncounted() {
     assert_eq!((&report["id"], &report["restMs"]), (&1.into(), &1000.into()), "{report}");
     assert!(report["reason"].as_str().unwrap().contains("there is no file"), "{report}");
     ring.eventually(SOON, "it waits", |status| status["waiting"] == 1 && status["inFlight"] == 0);
+    let events = |status: &Value| -> Vec<Value> {
+        let all = status["events"].as_array().cloned().unwrap_or_default();
+        all.into_iter().filter(|event| event["kind"] == "handlerBroken").collect()
+    };
+    let several = || reports(&node).iter().filter(|report| report["msg"] == "handlerBroken").count() >= 2;
+    eventually(SOON, "a second report", || several().then_some(()));
+    let status = ring.eventually(SOON, "an event", |status| !events(status).is_empty());
+    let [event] = &events(&status)[..] else { panic!("one event for several reports: {status}") };
+    assert!(event["reason"].as_str().unwrap().contains("there is no file"), "{event}");
     std::fs::rename(shop.path("elsewhere"), &handler).unwrap();
     ring.eventually(SOON, "it is done", |status| status["done"] == 1);
     assert_eq!(shop.lines("attempts"), ["1"]);
@@ -428,7 +437,9 @@ fn a_hangup_stops_a_node_unless_it_is_ignored() {
         [program, "run", "--redis", &url, "--handle", &handler],
         std::iter::empty::<(&str, &str)>(),
     );
-    ring.eventually(SOON, "it has joined", |status| status["members"].as_array().is_some_and(|all| all.len() == 1));
+    ring.eventually(SOON, "it has joined", |status| {
+        status["members"].as_array().is_some_and(|all| all.len() == 1)
+    });
     node.signal(Signal::SIGHUP);
     ring.submit(&["a"]);
     ring.eventually(SOON, "it goes on", |status| status["done"] == 1);
@@ -441,10 +452,15 @@ fn a_ring_of_another_application_is_refused_with_the_option_to_set() {
     let (ring, shop) = (ProgramRing::new(), Workshop::new());
     let handler = shop.sh("handle", "exit 0");
     let _node = ring.node(&["--handle", &handler, "--app", "shop"]);
-    ring.eventually(SOON, "it has joined", |status| status["members"].as_array().is_some_and(|all| all.len() == 1));
+    ring.eventually(SOON, "it has joined", |status| {
+        status["members"].as_array().is_some_and(|all| all.len() == 1)
+    });
     let output = ring.start(&["run", "--handle", &handler, "--app", "orders"]).output(SOON);
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.contains("and this node is of 'orders': set --app 'shop', or choose another ring (--ring)"), "{stderr}");
+    assert!(
+        stderr.contains("and this node is of 'orders': set --app 'shop', or choose another ring (--ring)"),
+        "{stderr}"
+    );
     let output = ring.start(&["run"]).output(SOON);
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(stderr.contains("choose another ring for the demo (--ring)"), "{stderr}");

@@ -94,6 +94,14 @@ pub enum EventKind {
         /// Why. The text of the source, at most 200 characters.
         reason: String,
     },
+    /// The handler of a node can handle nothing at the moment, and its messages go back to the queue. Each node reports it
+    /// at most once in ten minutes.
+    HandlerBroken {
+        /// The node.
+        member: MemberId,
+        /// Why. The text of the handler, at most 200 characters.
+        reason: String,
+    },
     /// Dead letters were put back into the queue.
     Retried {
         /// How many.
@@ -175,6 +183,9 @@ impl fmt::Display for EventKind {
             Self::Resigned { member } => write!(f, "{member} resigned as generator"),
             Self::SourceFailed { member, in_a_row, reason } => {
                 write!(f, "the source of {member} failed ({in_a_row} in a row): {reason}")
+            }
+            Self::HandlerBroken { member, reason } => {
+                write!(f, "the handler of {member} is broken: {reason}")
             }
             Self::Retried { count } => write!(f, "{} retried", errors(*count)),
             Self::Dropped { count } => write!(f, "{} dropped", errors(*count)),
@@ -272,6 +283,10 @@ impl EventKind {
             "source-failed" => Self::SourceFailed {
                 member: fields.member("member")?,
                 in_a_row: fields.parse("in-a-row")?,
+                reason: fields.0.get("reason")?.clone(),
+            },
+            "handler-broken" => Self::HandlerBroken {
+                member: fields.member("member")?,
                 reason: fields.0.get("reason")?.clone(),
             },
             "retried" => Self::Retried { count: fields.parse("count")? },

@@ -24,6 +24,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::clerk::Clerk;
+use super::complaints::Complaints;
 use super::control_thread::ControlThread;
 use super::generator::GeneratorStart;
 use super::heartbeat::{Heartbeat, join};
@@ -106,7 +107,13 @@ impl Engine {
         let mut work_link = Parts::on(work_home);
         work_link.start("connection", keep(work_connection, work_keeper, end.clone()));
         let mut workers = Parts::on(&Handle::current());
-        shared.start_workers(&mut workers, work_home, source, handler.clone());
+        let complaints = Arc::new(Complaints::new());
+        if handler.is_some() {
+            let (sender, store, state) = (Arc::clone(&complaints), shared.store.clone(), state.clone());
+            let end = end.clone();
+            control_tasks.start("complaints", async move { sender.send(store, state, end).await });
+        }
+        shared.start_workers(&mut workers, work_home, source, handler.clone(), complaints);
 
         let failed = tokio::select! {
             () = stop => None,
@@ -202,6 +209,7 @@ impl Shared {
         clerk_home: &Handle,
         source: Option<Box<dyn Produce>>,
         handler: Option<Arc<dyn Work>>,
+        complaints: Arc<Complaints>,
     ) {
         if let Some(source) = source {
             let start = GeneratorStart {
@@ -231,6 +239,7 @@ impl Shared {
         let start = LaneStart {
             config: Arc::clone(&self.config),
             observers: Arc::clone(&self.observers),
+            complaints,
             desk: desks,
             quiet: self.quiet.clone(),
         };

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::complaints::Complaints;
 use super::desk::{Desk, Handled, NextTask};
 use crate::config::Config;
 use crate::effects::Effects;
@@ -33,6 +34,7 @@ use crate::trace::{TraceContext, Traced};
 pub(crate) struct LaneStart {
     pub(super) config: Arc<Config>,
     pub(super) observers: Arc<Observers>,
+    pub(super) complaints: Arc<Complaints>,
     /// The desk of the current membership.
     pub(super) desk: watch::Receiver<Option<Arc<Desk>>>,
     pub(super) quiet: CancellationToken,
@@ -41,6 +43,7 @@ pub(crate) struct LaneStart {
 pub(crate) struct Lane<H> {
     config: Arc<Config>,
     observers: Arc<Observers>,
+    complaints: Arc<Complaints>,
     handler: Arc<H>,
     desk: watch::Receiver<Option<Arc<Desk>>>,
     quiet: CancellationToken,
@@ -48,8 +51,8 @@ pub(crate) struct Lane<H> {
 
 impl<H: Handler> Lane<H> {
     pub fn new(handler: Arc<H>, start: LaneStart) -> Self {
-        let LaneStart { config, observers, desk, quiet } = start;
-        Self { config, observers, handler, desk, quiet }
+        let LaneStart { config, observers, complaints, desk, quiet } = start;
+        Self { config, observers, complaints, handler, desk, quiet }
     }
 
     pub async fn run(mut self) -> Result<()> {
@@ -97,6 +100,7 @@ impl<H: Handler> Lane<H> {
                         LaneAnswer::PutBack { rest, reason } => {
                             let message = claimed.message();
                             self.observers.notice(Notice::HandlerBroken { message, reason: &reason, rest });
+                            self.complaints.add(&reason);
                             desk.put_back(claimed, at);
                             tokio::select! {
                                 () = tokio::time::sleep(rest) => {}

@@ -4,6 +4,7 @@
 
 pub(crate) mod batch_size;
 mod clerk;
+mod complaints;
 pub(crate) mod control_thread;
 mod desk;
 mod election;

@@ -15,6 +15,7 @@ mod brakes;
 mod bury;
 mod cancel;
 mod checkpoint;
+mod complain;
 mod confirm;
 mod effect_targets;
 mod join;
@@ -70,12 +71,13 @@ use script::script;
 
 /// All scripts, for tests that load or inspect each of them.
 #[cfg(test)]
-static SCRIPTS: [&Script; 21] = [
+static SCRIPTS: [&Script; 22] = [
     &join::SCRIPT,
     &beat::SCRIPT,
     &lead::SCRIPT,
     &resign::SCRIPT,
     &report::SCRIPT,
+    &complain::SCRIPT,
     &publish::SCRIPT,
     &submit::SCRIPT,
     &cancel::SCRIPT,

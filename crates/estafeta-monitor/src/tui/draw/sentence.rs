@@ -174,6 +174,10 @@ mod tests {
                 EventKind::SourceFailed { member, in_a_row: 3, reason: "no disk".into() },
                 "the source of 1234 failed (3 in a row): no disk",
             ),
+            (
+                EventKind::HandlerBroken { member, reason: "no disk".into() },
+                "the handler of 1234 is broken: no disk",
+            ),
             (EventKind::Retried { count: many }, "1,234,567 errors retried"),
             (EventKind::Dropped { count: many }, "1,234,567 errors dropped"),
             (

@@ -62,6 +62,7 @@ impl Theme {
                 EventKind::Buried { .. }
                 | EventKind::RolledBack { .. }
                 | EventKind::SourceFailed { .. }
+                | EventKind::HandlerBroken { .. }
                 | EventKind::Wiped { .. },
             )
             | Occurrence::Errors { .. }

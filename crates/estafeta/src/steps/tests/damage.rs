@@ -34,7 +34,7 @@ struct PreparedRing {
 
 const ERROR: &str = "!1 1 2 no 9 1 1 0 0 0 0 0 body";
 
-const STEPS: [&str; 40] = [
+const STEPS: [&str; 42] = [
     "join",
     "turn",
     "turn that postpones",
@@ -65,6 +65,8 @@ const STEPS: [&str; 40] = [
     "take the vacant office",
     "resign",
     "report",
+    "complain",
+    "publish with keys and delays",
     "beat of the leader",
     "beat of the heir",
     "beat that counts a loss",
@@ -210,6 +212,12 @@ impl PreparedRing {
             "take over" | "take the vacant office" => store.lead(heir, LEASE, &candidacy()).await.map(drop),
             "resign" => store.resign(me, self.term.epoch).await,
             "report" => store.report(me, &failure(self.term.epoch, 1, 5)).await.map(drop),
+            "complain" => store.complain(me, LEASE, "no disk").await,
+            "publish with keys and delays" => {
+                let terms = [delayed("e", Some("k"), 1000).terms];
+                let messages = publish.messages;
+                store.publish(me, &Dispatch { terms: &terms, messages, ..publish }).await.map(drop)
+            }
             "beat of the leader" => store.beat(me, LEASE, Known::default()).await.map(drop),
             "beat of the heir" => store.beat(heir, LEASE, Known::default()).await.map(drop),
             "beat that counts a loss" => store.beat(heir, LEASE, self.known).await.map(drop),

@@ -63,6 +63,7 @@ fn every_call(keys: &Keys) -> Vec<(&'static Script, Call)> {
                 &SourceFailure { epoch: Epoch(1), n: 1, in_a_row: 1, reason: "reason" },
             ),
         ),
+        (&complain::SCRIPT, complain::call(keys, incarnation, LEASE, "reason")),
         (&publish::SCRIPT, publish::call(keys, incarnation, &moving)),
         (&submit::SCRIPT, submit::call(keys, &submission(1, &[delayed("body", Some("key"), 1)]))),
         (&cancel::SCRIPT, cancel::call(keys, &cancellation(1, MessageRef::Key("key")))),

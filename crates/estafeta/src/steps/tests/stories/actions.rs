@@ -45,6 +45,9 @@ impl StoryRun<'_> {
             StoryStep::Report { node, in_a_row, answered } => {
                 self.by_leader(node, |node| node.report(in_a_row), answered)
             }
+            StoryStep::Complain { node, patient, answered } => {
+                self.by(node, |node| node.complain(if patient { 3_600_000 } else { 0 }), answered)
+            }
             StoryStep::Publish { node, count, moves, room, flaw, answered } => {
                 // A generator finds out that the message with this id is gone.
                 let is_open = self.model.open.keys().any(|id| *id != LOST_OPEN);

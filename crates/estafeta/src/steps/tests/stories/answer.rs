@@ -52,6 +52,8 @@ pub(super) enum Answer {
         due: u64,
         duplicates: String,
     },
+    Complained,
+    Quiet,
     Behind,
     Submitted {
         first: u64,
@@ -215,6 +217,11 @@ impl Answer {
             }
             "follows" => Self::Follows,
             "resigned" => Self::Resigned,
+            "noted" if script == "complain" => {
+                now = Some(count(&mut reply)?);
+                Self::Complained
+            }
+            "quiet" => Self::Quiet,
             "noted" => Self::Noted,
             word @ ("submitted" | "already") if script == "submit" => {
                 let (first, duplicates) = (count(&mut reply)?, reply.text()?);
@@ -323,7 +330,7 @@ impl Answer {
             | Self::Reused { .. }
             | Self::Behind => true,
             Self::Full | Self::Limit { .. } | Self::Fenced | Self::Late | Self::Lost => true,
-            Self::Paused { .. } | Self::Missing => true,
+            Self::Paused { .. } | Self::Missing | Self::Quiet => true,
             Self::Alive | Self::Gone | Self::Changed => true,
             // These only read.
             Self::Suspects { .. } | Self::Snapshot(_) => true,
@@ -348,6 +355,8 @@ impl Answer {
             Self::Already { duplicates, .. } if duplicates.is_empty() => "already",
             Self::Already { .. } => "already, duplicates",
             Self::Behind => "behind",
+            Self::Complained => "noted",
+            Self::Quiet => "quiet",
             Self::Submitted { duplicates, .. } if duplicates.is_empty() => "submitted",
             Self::Submitted { .. } => "submitted, duplicates",
             Self::AlreadySubmitted { .. } => "already",

@@ -65,6 +65,7 @@ impl fmt::Display for Persona {
 }
 
 pub(super) const HOST: &str = "here";
+pub(super) const COMPLAINT: &str = "no disk";
 pub(super) const GRACE_MS: u64 = 100;
 pub(super) const LATE_MS: u64 = 100;
 /// The publication time of all messages. The publishing node chooses it, and it does not matter in a story.
@@ -95,6 +96,11 @@ pub(super) enum StoryCall {
         n: u64,
         in_a_row: u64,
         reason: &'static str,
+    },
+    /// The handler of a node is broken.
+    Complain {
+        me: Persona,
+        pause_ms: u64,
     },
     Publish(Publication),
     Submit(StorySubmission),
@@ -228,6 +234,9 @@ impl StoryCall {
                 let (epoch, n, in_a_row) = (Epoch(*epoch), *n, *in_a_row);
                 report::call(keys, me.incarnation(), &SourceFailure { epoch, n, in_a_row, reason })
             }
+            Self::Complain { me, pause_ms } => {
+                complain::call(keys, me.incarnation(), Duration::from_millis(*pause_ms), COMPLAINT)
+            }
             Self::Publish(publication) => publication.build(keys),
             Self::Submit(submission) => submission.build(keys),
             Self::Cancel(cancellation) => cancellation.build(keys),
@@ -266,6 +275,7 @@ impl StoryCall {
             Self::Lead { .. } => &lead::SCRIPT,
             Self::Resign { .. } => &resign::SCRIPT,
             Self::Report { .. } => &report::SCRIPT,
+            Self::Complain { .. } => &complain::SCRIPT,
             Self::Publish(_) => &publish::SCRIPT,
             Self::Submit(_) => &submit::SCRIPT,
             Self::Cancel(_) => &cancel::SCRIPT,
@@ -294,7 +304,7 @@ impl StoryCall {
     pub fn sender(&self) -> Option<Persona> {
         match self {
             Self::Join(me) | Self::Leave(me) => Some(*me),
-            Self::Beat { me, .. } => Some(*me),
+            Self::Beat { me, .. } | Self::Complain { me, .. } => Some(*me),
             Self::Lead { me, .. } | Self::Resign { me, .. } => Some(*me),
             Self::Report { me, .. } | Self::Turn { me, .. } | Self::Take { me, .. } => Some(*me),
             Self::Publish(publication) => Some(publication.me),
@@ -360,6 +370,9 @@ impl fmt::Display for StoryCall {
             Self::Resign { me, epoch } => write!(f, "{me} resigns from epoch {epoch}"),
             Self::Report { me, epoch, n, in_a_row, .. } => {
                 write!(f, "{me} reports failure {n} of its source in epoch {epoch}, {in_a_row} in a row")
+            }
+            Self::Complain { me, pause_ms } => {
+                write!(f, "{me} complains of its handler, pause {pause_ms} ms")
             }
             Self::Publish(publication) => {
                 let Publication { me, epoch, n, first, bodies, max_waiting, limit, .. } = publication;

@@ -47,7 +47,7 @@ const WORKERS: u64 = 2;
 /// How often each kind in [`ANSWERS`] must occur.
 const OFTEN: u64 = 50;
 /// Every answer that a script can give, and the effects and accidents that must occur.
-const ANSWERS: [(&str, &str); 121] = [
+const ANSWERS: [(&str, &str); 124] = [
     ("join", "joined"),
     ("join", "schema"),
     ("join", "application"),
@@ -61,6 +61,9 @@ const ANSWERS: [(&str, &str); 121] = [
     ("report", "noted"),
     ("report", "resigned"),
     ("report", "fenced"),
+    ("complain", "noted"),
+    ("complain", "quiet"),
+    ("complain", "lost"),
     ("publish", "published"),
     ("publish", "published, duplicates"),
     ("publish", "already"),

@@ -146,6 +146,10 @@ impl SimulatedNode {
         StoryCall::Resign { me: self.persona, epoch }
     }
 
+    pub fn complain(&self, pause_ms: u64) -> StoryCall {
+        StoryCall::Complain { me: self.persona, pause_ms }
+    }
+
     pub fn report(&self, in_a_row: u8) -> StoryCall {
         let (epoch, n) = self.term.as_ref().map_or((1, 1), |term| (term.epoch, term.reports + 1));
         let reason = REASONS[usize::from(in_a_row) % REASONS.len()];

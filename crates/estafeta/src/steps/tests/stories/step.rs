@@ -50,6 +50,12 @@ pub(super) enum StoryStep {
         in_a_row: u8,
         answered: bool,
     },
+    /// The handler of a node is broken. Its last event may be recent, or it does not matter.
+    Complain {
+        node: u8,
+        patient: bool,
+        answered: bool,
+    },
     Publish {
         node: u8,
         count: u8,
@@ -225,6 +231,9 @@ fn step() -> impl Strategy<Value = StoryStep> {
         2 => (one(), answered()).prop_map(|(node, answered)| StoryStep::Resign { node, answered }),
         4 => (one(), 1..=10_u8, answered()).prop_map(|(node, in_a_row, answered)| {
             StoryStep::Report { node, in_a_row, answered }
+        }),
+        2 => (one(), any::<bool>(), answered()).prop_map(|(node, patient, answered)| {
+            StoryStep::Complain { node, patient, answered }
         }),
         22 => (one(), 0..=4_u8, moves(), one(), flaw(), answered()).prop_map(
             |(node, count, moves, room, flaw, answered)| {

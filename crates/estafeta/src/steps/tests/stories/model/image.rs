@@ -193,6 +193,7 @@ impl Member {
             ("failed", self.failed),
             ("back", self.back),
             ("stuck", self.stuck),
+            ("complained", self.complained),
         ];
         fields.extend(totals.into_iter().filter_map(|(name, total)| Some((name.into(), total?.to_string()))));
         Content::table(fields)

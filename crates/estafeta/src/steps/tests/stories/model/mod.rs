@@ -117,6 +117,8 @@ pub(super) struct Member {
     pub back: Option<u64>,
     /// How many of its lanes are stuck, if it ever reported that.
     pub stuck: Option<u64>,
+    /// When it last complained of its handler.
+    pub complained: Option<u64>,
     /// The last turn with bad effects: its cursor, and what Redis answered about them.
     pub bad: Option<(u64, String)>,
 }
@@ -225,6 +227,7 @@ impl ModelRing {
             StoryCall::Lead { .. } => self.lead(call, clock),
             StoryCall::Resign { me, epoch } => self.resign(*me, *epoch, clock),
             StoryCall::Report { .. } => self.report(call, clock),
+            StoryCall::Complain { me, pause_ms } => self.complain(*me, *pause_ms, clock),
             StoryCall::Publish(publication) => self.publish(publication, clock),
             StoryCall::Submit(submission) => self.submit(submission, clock),
             StoryCall::Cancel(cancellation) => self.cancel(cancellation),
@@ -266,7 +269,7 @@ impl ModelRing {
     pub fn forget(&mut self, who: Persona) {
         if let Some(member) = self.members.get_mut(&who.index) {
             (member.is_forgotten, member.generated, member.failed, member.back) = (true, None, None, None);
-            (member.stuck, member.bad) = (None, None);
+            (member.stuck, member.bad, member.complained) = (None, None, None);
             (member.cursor, member.last_try, member.claimed) = (None, None, 0);
         }
     }

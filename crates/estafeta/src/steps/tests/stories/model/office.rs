@@ -1,7 +1,7 @@
 //! `join`, `beat`, `lead`, `resign` and `snapshot`: which members the ring has, and which of them leads.
 
 use super::super::answer::{Answer, Overview, SeenMember};
-use super::super::call::{HOST, Persona, StoryCall};
+use super::super::call::{COMPLAINT, HOST, Persona, StoryCall};
 use super::{Called, Member, ModelClock, ModelRing, ModelTerm};
 use crate::inspect::EventKind;
 use crate::layout::Layouts;
@@ -49,6 +49,7 @@ impl ModelRing {
             failed: None,
             back: None,
             stuck: None,
+            complained: None,
             bad: None,
         };
         self.members.insert(me.index, member);
@@ -234,6 +235,18 @@ impl ModelRing {
         self.announce(format!("resigned|member|{number}"));
         self.call_heir(me);
         Answer::Resigned
+    }
+
+    /// Announces that the handler of a member is broken, unless its last such event is younger than the pause.
+    pub(super) fn complain(&mut self, me: Persona, pause_ms: u64, clock: &ModelClock) -> Answer {
+        let Some(member) = self.whole(me) else { return Answer::Lost };
+        let (number, now) = (member.number, clock.now());
+        if member.complained.is_some_and(|last| now < last + pause_ms) {
+            return Answer::Quiet;
+        }
+        self.members.get_mut(&me.index).expect("it is a member").complained = Some(now);
+        self.announce(format!("handler-broken|member|{number}|reason|{COMPLAINT}"));
+        Answer::Complained
     }
 
     /// Calls the heir to the vacant office, if it is connected.
