@@ -3,6 +3,7 @@
 
 mod feeds;
 mod lines;
+mod nodes;
 mod processes;
 
 use std::io::Write as _;
@@ -421,52 +422,6 @@ fn check_shows_what_a_handler_answers_and_needs_no_redis() {
 }
 
 #[test]
-fn a_hangup_stops_a_node_unless_it_is_ignored() {
-    let (ring, shop) = (ProgramRing::new(), Workshop::new());
-    let handler = shop.sh("handle", "exit 0");
-    let node = ring.node(&["--handle", &handler]);
-    node.signal(Signal::SIGHUP);
-    assert!(node.wait(SOON).success());
-    let status = ring.status();
-    assert_eq!(status["buried"], 0, "it left in peace: {status}");
-    let ignoring = shop.sh("nohup", "trap '' HUP\nexec \"$@\"");
-    let program = env!("CARGO_BIN_EXE_estafeta");
-    let url = ring.redis.url();
-    let node = estafeta_testbed::Process::spawn(
-        Path::new(&ignoring),
-        [program, "run", "--redis", &url, "--handle", &handler],
-        std::iter::empty::<(&str, &str)>(),
-    );
-    ring.eventually(SOON, "it has joined", |status| {
-        status["members"].as_array().is_some_and(|all| all.len() == 1)
-    });
-    node.signal(Signal::SIGHUP);
-    ring.submit(&["a"]);
-    ring.eventually(SOON, "it goes on", |status| status["done"] == 1);
-    node.signal(Signal::SIGTERM);
-    assert!(node.wait(SOON).success());
-}
-
-#[test]
-fn a_ring_of_another_application_is_refused_with_the_option_to_set() {
-    let (ring, shop) = (ProgramRing::new(), Workshop::new());
-    let handler = shop.sh("handle", "exit 0");
-    let _node = ring.node(&["--handle", &handler, "--app", "shop"]);
-    ring.eventually(SOON, "it has joined", |status| {
-        status["members"].as_array().is_some_and(|all| all.len() == 1)
-    });
-    let output = ring.start(&["run", "--handle", &handler, "--app", "orders"]).output(SOON);
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        stderr.contains("and this node is of 'orders': set --app 'shop', or choose another ring (--ring)"),
-        "{stderr}"
-    );
-    let output = ring.start(&["run"]).output(SOON);
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.contains("choose another ring for the demo (--ring)"), "{stderr}");
-}
-
-#[test]
 fn a_dead_letter_counts_the_last_death_of_its_command_as_a_death() {
     let (ring, shop) = (ProgramRing::new(), Workshop::new());
     let handler = shop.sh("handle", "kill -9 $$");
@@ -475,25 +430,4 @@ fn a_dead_letter_counts_the_last_death_of_its_command_as_a_death() {
     ring.eventually(SOON, "a dead letter", |status| status["errorsKept"] == 1);
     let error: Value = serde_json::from_str(&ring.success(&["errors", "list", "--json"])).unwrap();
     assert_eq!((&error["deaths"], &error["failures"]), (&json!(3), &json!(0)), "{error}");
-}
-
-#[test]
-fn many_commands_raise_the_limit_of_open_files_and_few_leave_it() {
-    let (ring, shop) = (ProgramRing::new(), Workshop::new());
-    let handler = shop.sh("handle", "ulimit -Sn >> $DIR/limits");
-    let limited = shop.sh("limited", "ulimit -Sn 300\nexec \"$@\"");
-    let (program, url) = (env!("CARGO_BIN_EXE_estafeta"), ring.redis.url());
-    let start = |concurrency: &str| {
-        let args = [program, "run", "--redis", &url, "--handle", &handler, "--concurrency", concurrency];
-        estafeta_testbed::Process::spawn(Path::new(&limited), args, std::iter::empty::<(&str, &str)>())
-    };
-    for (concurrency, done) in [("2", 1), ("64", 2)] {
-        let node = start(concurrency);
-        ring.submit(&["a"]);
-        ring.eventually(SOON, "it is done", |status| status["done"] == done);
-        node.signal(Signal::SIGTERM);
-        assert!(node.wait(SOON).success());
-    }
-    let limits: Vec<u64> = shop.lines("limits").iter().map(|line| line.parse().unwrap()).collect();
-    assert_eq!(limits, [300, 256 + 16 * 64]);
 }

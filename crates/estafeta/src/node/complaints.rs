@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::state::MemberState;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::failure::brief;
 use crate::redis::Store;
 
@@ -44,7 +44,12 @@ impl Complaints {
             let reason = complaints.borrow_and_update().clone();
             let me = state.borrow().identity();
             let (Some(reason), Some(me)) = (reason, me) else { continue };
-            store.complain(me.incarnation, PAUSE, &reason).await?;
+            match store.complain(me.incarnation, PAUSE, &reason).await {
+                Ok(()) => {}
+                Err(Error::Stopped) => return Ok(()),
+                // The node goes on without the event.
+                Err(error) => tracing::warn!("could not report the broken handler: {error}"),
+            }
             tokio::select! {
                 () = end.cancelled() => return Ok(()),
                 () = tokio::time::sleep(PAUSE) => {}
