@@ -13,7 +13,8 @@ local shared = {
   "never", "no_brakes", "brakes", "read_layout", "admit", "loss", "note_loss", "identify", "collect", "hand_back",
   "postponed_message", "later_name", "read_due", "read_soonest", "change_later", "few", "budget", "state_of",
   "look_at", "is_dead", "vacate", "end_candidacy", "call_heir", "end_of_line", "read_memory", "rarely", "number_of",
-  "single_name", "free_singles", "read_single", "entry_ids", "ended_ids", "drafts",
+  "single_name", "free_singles", "read_single", "entry_ids", "ended_ids", "drafts", "published_of_head",
+  "sample_names", "add_latencies", "latencies_text", "last_sample", "busy_time", "oldest_age",
 }
 for _, name in ipairs(shared) do
   read_globals[#read_globals + 1] = name

@@ -106,6 +106,12 @@ pub(crate) struct Keys {
     pub journal: String,
     /// What a step is confirmed by. It is there only for a while.
     pub confirmed: String,
+    /// What nodes counted since the last sample.
+    pub latencies: String,
+    /// The samples of seconds, of ten seconds and of minutes.
+    pub seconds: String,
+    pub tens: String,
+    pub minutes: String,
     /// The prefix of member channels. With a member's incarnation appended, it names the channel that the member
     /// subscribes to while it lives.
     pub channels: String,
@@ -138,6 +144,10 @@ impl Keys {
             events: key("events"),
             journal: key("journal"),
             confirmed: key("confirmed"),
+            latencies: key("latencies"),
+            seconds: key("history:1s"),
+            tens: key("history:10s"),
+            minutes: key("history:1m"),
             channels: key("alive:"),
             wakeups: key("wakeup:"),
             prefix,
@@ -216,7 +226,7 @@ impl Keys {
     }
 
     /// The keys that exist once per ring, with the type that each must have.
-    pub fn fixed(&self) -> [(&str, RedisType); 18] {
+    pub fn fixed(&self) -> [(&str, RedisType); 22] {
         [
             (&self.schema, "string"),
             (&self.requires, "set"),
@@ -236,6 +246,10 @@ impl Keys {
             (&self.ledger, "hash"),
             (&self.events, "stream"),
             (&self.journal, "stream"),
+            (&self.latencies, "hash"),
+            (&self.seconds, "list"),
+            (&self.tens, "list"),
+            (&self.minutes, "list"),
         ]
     }
 

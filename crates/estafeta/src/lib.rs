@@ -86,6 +86,7 @@ mod identity;
 mod inspect;
 mod job;
 mod keys;
+mod latency;
 mod layout;
 mod message;
 mod node;
@@ -106,7 +107,7 @@ mod trace;
 pub use config::Config;
 pub use durability::Durability;
 pub use node::{Generate, Node};
-pub use observer::{Notice, Postponed};
+pub use observer::{HandlingResult, HandlingTimes, Notice, Postponed};
 pub use retry::Retry;
 
 /// Bodies that are not JSON.
@@ -130,9 +131,11 @@ pub use publisher::{Publisher, Publishing, PublishingAll, Receipt};
 
 // Looking at a ring from outside.
 pub use inspect::{
-    Burial, DeadLetterReader, Event, EventKind, GeneratorView, JournalEntry, MemberView, MessageResult,
-    Moment, Pause, PlannedEntry, Ring, Role, Selection, Snapshot,
+    Burial, CountRates, DeadLetterReader, Event, EventKind, GapReason, GeneratorView, HistoryGap,
+    HistoryRange, JournalEntry, MemberView, MessageResult, Moment, Pause, PlannedEntry, Ring, RingHistory,
+    Role, Sample, Selection, Snapshot,
 };
+pub use latency::{LATENCY_BOUNDS, Latencies};
 pub use message::DeadLetter;
 pub use steps::{Activity, Duties, Health, Rate};
 

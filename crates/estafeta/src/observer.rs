@@ -1,5 +1,6 @@
 //! What a node reports to the surrounding program while it runs.
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -50,6 +51,11 @@ pub enum Notice<'a> {
         member: MemberId,
         /// All of one step.
         messages: &'a [Postponed],
+    },
+    /// Handlers have ended, and Redis has recorded what became of their messages.
+    Timed {
+        /// The times of all messages of one step.
+        times: &'a [HandlingTimes],
     },
     /// The handler has used 80 % of its time limit for a message, and is not done.
     HandlerSlow {
@@ -112,6 +118,44 @@ pub enum Notice<'a> {
         /// Messages that were not finished and went back to the queue.
         returned: u64,
     },
+}
+
+/// How long one message waited, and how long its handler took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HandlingTimes {
+    /// From the publish of the message to the start of its handler, by Redis' clock. None if it was delivered before,
+    /// because it then waited for another reason.
+    pub waited: Option<Duration>,
+    /// How long the handler took.
+    pub took: Duration,
+    /// What became of the message.
+    pub result: HandlingResult,
+}
+
+/// What became of a message after its handler had ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HandlingResult {
+    /// It is done.
+    Done,
+    /// It became a dead letter.
+    Failed,
+    /// It failed, and waits for another attempt.
+    Retried,
+    /// Its handler snoozed it.
+    Snoozed,
+}
+
+impl fmt::Display for HandlingResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Retried => "retried",
+            Self::Snoozed => "snoozed",
+        })
+    }
 }
 
 /// A message that waits for another delivery.
@@ -199,7 +243,7 @@ fn log(ring: &RingName, notice: &Notice<'_>) {
         Notice::RedisLost { reason } => tracing::warn!(target: TARGET, %ring, reason, "lost Redis"),
         Notice::RedisBack => tracing::info!(target: TARGET, %ring, "Redis is back"),
         Notice::Left { returned } => tracing::info!(target: TARGET, %ring, returned, "left the ring"),
-        Notice::Generated { .. } | Notice::LimitReached { .. } | Notice::Stopping => {}
+        Notice::Generated { .. } | Notice::Timed { .. } | Notice::LimitReached { .. } | Notice::Stopping => {}
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod dead_letters;
 mod event;
+mod history;
 mod journal;
 mod queries;
 mod results;
@@ -12,6 +13,7 @@ pub(crate) mod snapshot;
 pub use crate::node::Burial;
 pub use dead_letters::DeadLetterReader;
 pub use event::{Event, EventKind};
+pub use history::{CountRates, GapReason, HistoryGap, HistoryRange, RingHistory, Sample};
 pub use journal::JournalEntry;
 pub use results::MessageResult;
 pub use ring::{Ring, Selection};

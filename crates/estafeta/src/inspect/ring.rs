@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::event::Event;
+use super::history::{HistoryRange, RingHistory};
 use super::journal::JournalEntry;
 use super::results::MessageResult;
 use super::schedule::PlannedEntry;
@@ -107,6 +108,12 @@ impl Ring {
     pub async fn events_after(&self, after: &str, count: usize) -> Result<Vec<Event>> {
         self.store.check_layout().await?;
         self.store.events_after(after, count).await
+    }
+
+    /// Returns the recent past of the ring: at most 360 samples, oldest first, and the gaps between them.
+    pub async fn history(&self, range: HistoryRange) -> Result<RingHistory> {
+        self.store.check_layout().await?;
+        self.store.history(range).await
     }
 
     /// Buries all dead members now.

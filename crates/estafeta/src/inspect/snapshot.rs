@@ -32,6 +32,10 @@ pub struct Snapshot {
     pub members: Vec<MemberView>,
     /// Messages in the queue.
     pub waiting: u64,
+    /// For how long the oldest message in the queue has waited, or a delayed one that is due: 0 if none waits. A message
+    /// has waited no longer than since its publish, and no longer than since the queue was last seen empty.
+    #[serde(default)]
+    pub oldest_waiting_ms: u64,
     /// Messages that wait for a time, because they are to be retried, were snoozed, or were published with a delay.
     #[serde(default)]
     pub later: u64,
@@ -194,6 +198,9 @@ pub struct MemberView {
     /// written.
     #[serde(default)]
     pub durability: String,
+    /// How many lanes it has.
+    #[serde(default)]
+    pub lanes: u64,
 }
 
 impl Snapshot {
@@ -236,6 +243,7 @@ pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
     let time_ms = reply.number()?;
     let (layout, application) = (reply.text()?, reply.text()?);
     let (waiting, later, mut errors_kept) = (reply.number()?, reply.number()?, reply.number()?);
+    let oldest_waiting_ms = reply.number()?;
     let ledger = HashFields(reply.pairs()?);
     let events = Event::parse_all(reply.list()?)?;
     let mut list = reply.list()?;
@@ -286,6 +294,7 @@ pub(crate) fn parse(ring: &RingName, mut reply: Reply) -> Result<Snapshot> {
         generator,
         members: rows.into_iter().map(|(_, member)| member).collect(),
         waiting,
+        oldest_waiting_ms,
         later,
         in_flight,
         published,
@@ -326,7 +335,7 @@ fn parse_member(mut row: Reply, time_ms: u64) -> Result<(String, MemberView)> {
     let (generated, processed, failed) = (row.number()?, row.number()?, row.number()?);
     let duties = Duties::from_word(&row.text()?);
     let duties = (role != Role::Reader).then_some(duties);
-    let (stuck, durability) = (row.number()?, row.text()?);
+    let (stuck, durability, lanes) = (row.number()?, row.text()?, row.number()?);
     let age_ms = time_ms.saturating_sub(started);
     let member = MemberView {
         id,
@@ -344,6 +353,7 @@ fn parse_member(mut row: Reply, time_ms: u64) -> Result<(String, MemberView)> {
         failed,
         stuck,
         durability,
+        lanes,
     };
     Ok((incarnation, member))
 }

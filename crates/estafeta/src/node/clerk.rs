@@ -25,12 +25,14 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use super::desk::{Decision, Desk, Duty, Watched};
+use super::desk::{Decision, Desk, Duty, Outgoing, Watched};
+use super::latency_log::LatencyLog;
 use super::refusals::Refusals;
-use super::state::MemberState;
+use super::state::{MemberState, ServerClock};
 use crate::config::Config;
 use crate::error::Result;
 use crate::identity::Identity;
+use crate::latency::Latencies;
 use crate::observer::{Notice, Observers};
 use crate::redis::Store;
 use crate::steps::Turn;
@@ -45,6 +47,10 @@ pub(crate) struct Clerk {
     pub observers: Arc<Observers>,
     pub state: watch::Receiver<MemberState>,
     pub refusals: Arc<Refusals>,
+    /// What this node counts of waiting and handling times.
+    pub latencies: Arc<LatencyLog>,
+    /// Redis' clock.
+    pub clock: watch::Receiver<ServerClock>,
     /// How many lanes of this node are stuck.
     pub stuck: Arc<AtomicUsize>,
     /// The desk of the current membership, for the lanes.
@@ -138,6 +144,7 @@ impl Clerk {
             desk.set_paused(paused);
             desk.set_due(due.and_then(|due| now.checked_add(due)));
             outgoing.note_bad_effects(bad);
+            self.note_times(&outgoing);
             let dead_letters = outgoing.failures.len();
             trace::settled(
                 &span,
@@ -154,6 +161,21 @@ impl Clerk {
                 self.observers.notice(Notice::Postponed { member: me.number, messages });
             }
         }
+    }
+
+    /// Counts and reports how long messages waited, and how long their handlers took.
+    fn note_times(&self, outgoing: &Outgoing) {
+        if outgoing.handled.is_empty() && outgoing.postponed.is_empty() {
+            return;
+        }
+        let times = outgoing.times(&self.clock.borrow());
+        let (mut wait, mut handling) = (Latencies::default(), Latencies::default());
+        for one in &times {
+            handling.record(one.took);
+            one.waited.iter().for_each(|waited| wait.record(*waited));
+        }
+        self.latencies.add(&wait, &handling);
+        self.observers.notice(Notice::Timed { times: &times });
     }
 
     /// Reports handlers that take too long.

@@ -1,7 +1,7 @@
 //! Starts the parts of a node, watches over them, and stops them in order.
 //!
-//! Three parts run on the control thread. The first is the command connection, which shows that the node is alive, with
-//! its keeper. The others are the heartbeat, with the election, and the sweeper. The generator and the lanes run on the
+//! Four parts run on the control thread. The first is the command connection, which shows that the node is alive, with
+//! its keeper. The others are the heartbeat, with the election, the sweeper and the sampler. The generator and the lanes run on the
 //! caller's runtime, because they call the user's code.
 //!
 //! The work connection, with its keeper, and the clerk carry the messages. With a single lane, they run on that lane's
@@ -29,7 +29,9 @@ use super::control_thread::ControlThread;
 use super::generator::GeneratorStart;
 use super::heartbeat::{Heartbeat, join};
 use super::lane::LaneStart;
+use super::latency_log::LatencyLog;
 use super::refusals::Refusals;
+use super::sampler::Sampler;
 use super::state::{MemberState, ServerClock};
 use super::sweeper::{FailureDetector, Sweeper};
 use crate::config::Config;
@@ -91,6 +93,7 @@ impl Engine {
             state: state.clone(),
             refusals: Arc::default(),
             known: Arc::default(),
+            latencies: Arc::default(),
             clock: Arc::new(watch::Sender::new(ServerClock::new(0))),
             quiet: CancellationToken::new(),
             end: end.clone(),
@@ -152,6 +155,7 @@ struct Shared {
     state: watch::Receiver<MemberState>,
     refusals: Arc<Refusals>,
     known: Arc<Mutex<Known>>,
+    latencies: Arc<LatencyLog>,
     clock: Arc<watch::Sender<ServerClock>>,
     quiet: CancellationToken,
     end: CancellationToken,
@@ -184,6 +188,7 @@ impl Shared {
             unguarded: unguarded_sender,
             refusals: Arc::clone(&self.refusals),
             known: Arc::clone(&self.known),
+            latencies: Arc::clone(&self.latencies),
             clock: Arc::clone(&self.clock),
             quiet: self.quiet.clone(),
             done,
@@ -198,9 +203,17 @@ impl Shared {
             config: Arc::clone(&self.config),
             observers: Arc::clone(&self.observers),
             state: self.state.clone(),
-            unguarded,
+            unguarded: unguarded.clone(),
         };
         parts.start("sweeper", sweeper.run(self.end.clone()));
+        let sampler = Sampler {
+            store: self.store.impatient(),
+            config: Arc::clone(&self.config),
+            state: self.state.clone(),
+            unguarded,
+            clock: self.clock.subscribe(),
+        };
+        parts.start("sampler", sampler.run(self.end.clone()));
     }
 
     fn start_workers(
@@ -232,6 +245,8 @@ impl Shared {
             observers: Arc::clone(&self.observers),
             state: self.state.clone(),
             refusals: Arc::clone(&self.refusals),
+            latencies: Arc::clone(&self.latencies),
+            clock: self.clock.subscribe(),
             stuck: Arc::default(),
             desk,
         };

@@ -21,12 +21,13 @@
 //! because no step relies on the belief. Redis checks the epoch in the step itself.
 
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::election::{Election, Vacancy};
+use super::latency_log::{LatencyGroups, LatencyLog};
 use super::refusals::Refusals;
 use super::state::{MemberState, ServerClock};
 use crate::config::Config;
@@ -54,6 +55,8 @@ pub(crate) struct Heartbeat {
     pub refusals: Arc<Refusals>,
     /// What this node knows to be published.
     pub known: Arc<Mutex<Known>>,
+    /// What the clerk has counted and the heartbeat hands over.
+    pub latencies: Arc<LatencyLog>,
     /// Cancelled when the node begins to stop. The node stays a member but no longer takes office.
     pub quiet: CancellationToken,
     /// Cancelled by the heartbeat when the limit is reached and every message has its outcome.
@@ -62,8 +65,10 @@ pub(crate) struct Heartbeat {
 
 impl Heartbeat {
     pub async fn run(self, mut me: Identity, end: CancellationToken) -> Result<()> {
+        let mut groups = LatencyGroups::default();
         loop {
-            self.beat_until_lost(me, &end).await?;
+            self.beat_until_lost(me, &mut groups, &end).await?;
+            groups.let_go();
             self.state.send_replace(MemberState::Away);
             // A stopping node is lost because it has left, or it has nothing to come back for.
             if self.quiet.is_cancelled() {
@@ -79,7 +84,12 @@ impl Heartbeat {
         }
     }
 
-    async fn beat_until_lost(&self, me: Identity, end: &CancellationToken) -> Result<()> {
+    async fn beat_until_lost(
+        &self,
+        me: Identity,
+        groups: &mut LatencyGroups,
+        end: &CancellationToken,
+    ) -> Result<()> {
         let mut election = Election::new();
         let mut pace = Duration::ZERO;
         loop {
@@ -91,10 +101,12 @@ impl Heartbeat {
             }
             // Read before the beat is sent: a message published while the beat travels is no sign of a rollback.
             let known = *self.known_mut();
-            let report = match self.store.beat(me.incarnation, self.config.lease, known).await? {
+            let group = groups.next(&self.latencies, Instant::now());
+            let report = match self.store.beat_with(me.incarnation, self.config.lease, known, group).await? {
                 Beat::Stands(report) => report,
                 Beat::Lost => return self.let_go(me).await,
             };
+            groups.let_go();
             self.clock.send_replace(ServerClock::new(report.now_ms));
             if self.refusals.has_member(me.incarnation) {
                 return self.let_go(me).await;

@@ -50,6 +50,11 @@ impl ServerClock {
         Self { ms: now_ms, at: Instant::now() }
     }
 
+    /// When this node heard from Redis.
+    pub fn heard_at(&self) -> Instant {
+        self.at
+    }
+
     /// What Redis' clock shows at a local moment.
     pub fn ms_at(&self, moment: Instant) -> u64 {
         self.ms + u64::try_from(moment.saturating_duration_since(self.at).as_millis()).unwrap_or(0)

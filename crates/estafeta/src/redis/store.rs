@@ -69,6 +69,11 @@ impl Store {
         Self { patient_until: Some(end), ..self.clone() }
     }
 
+    /// Returns the same store, except that it gives up if Redis does not answer.
+    pub fn impatient(&self) -> Self {
+        Self { patient_until: None, ..self.clone() }
+    }
+
     /// Returns the same store, except that it repeats calls that Redis does not answer, for this time. A refusal is an
     /// error at once.
     pub fn trying_for(&self, time: Duration) -> Self {

@@ -1,8 +1,9 @@
 -- beat: extends the caller's lease and reports the state of the caller and the office.
--- KEYS   members succession ledger member events
--- ARGV   incarnation lease-ms channel-prefix known epoch born
+-- KEYS   members succession ledger member events latencies
+-- ARGV   incarnation lease-ms channel-prefix known epoch born n wait handling
 --        known: how many messages the caller knows to be published, in this epoch. born: when the ring began of which
---        it knows that.
+--        it knows that. wait, handling: latencies that the caller has counted. n: the number of this group, 0 if it has
+--        none.
 -- Answer {'stands', now, overslept(0|1), rank, state, leader-incarnation, epoch, published, outstanding, born,
 --        member-count} · {'lost'}
 --        rank is the place in the line of succession (-1: none). state is how the leader looks: none me alive expired
@@ -12,12 +13,14 @@
 -- its registration was deleted. Only that member knows what it holds, so only it can hand that back and join again.
 -- If a member other than the generator knows of messages that Redis has lost, the step counts them once, so that no
 -- later message gets their ids. The generator itself takes a new epoch instead, and `lead` counts them. If a member
--- knows a ring that began at another time, the step reports once that this ring was wiped.
-local members, succession, ledger, member, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+-- knows a ring that began at another time, the step reports once that this ring was wiped. Each group of latencies is
+-- added once. They are only statistics, so a damaged value among them stops no beat.
+local members, succession, ledger, member, events, latencies = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local me, lease = ARGV[1], tonumber(ARGV[2])
 
 local deadline = redis.call('ZSCORE', members, me)
-local number = redis.call('HGET', member, 'number')
+local facts = redis.call('HMGET', member, 'number', 'noted')
+local number = facts[1]
 if not deadline or not number then
   return { 'lost' }
 end
@@ -51,6 +54,18 @@ if lost > 0 or was_wiped then
 end
 
 redis.call('ZADD', members, 'XX', text(now + lease), me)
+if tonumber(ARGV[7]) > (tonumber(facts[2]) or 0) then
+  redis.call('HSET', member, 'noted', ARGV[7])
+  for i, kind in ipairs({ 'w', 'h' }) do
+    local added = {}
+    add_latencies(added, ARGV[7 + i])
+    for at, count in pairs(added) do
+      if count > 0 then
+        redis.pcall('HINCRBY', latencies, kind .. at, text(count))
+      end
+    end
+  end
+end
 local published = counts[1] + lost
 if lost > 0 then
   note_loss(ledger, events, number, published, counts[1])

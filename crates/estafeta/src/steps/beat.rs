@@ -7,9 +7,10 @@ use super::{Call, Known, millis, script};
 use crate::error::Result;
 use crate::identity::{Epoch, Incarnation};
 use crate::keys::Keys;
+use crate::latency::Latencies;
 use crate::redis::{Reply, Store};
 
-script!("beat" " flags=allow-oom" uses "clock" "events" "ledger" "losses" "presence");
+script!("beat" " flags=allow-oom" uses "clock" "events" "ledger" "losses" "presence" "history");
 
 /// How a member looks to an observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -81,20 +82,41 @@ pub(crate) enum Office {
     Held { by: Incarnation, health: Health },
 }
 
-pub(super) fn call(keys: &Keys, me: Incarnation, lease: Duration, known: Known) -> Call {
+/// Latencies that a node hands over with a beat.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LatencyGroup {
+    /// The number of this group. A repeated beat with the same number adds nothing. 0 if there is nothing to add.
+    pub n: u64,
+    /// From the publish of a message to the start of its handler.
+    pub wait: Latencies,
+    /// How long handlers took.
+    pub handling: Latencies,
+}
+
+pub(super) fn call(
+    keys: &Keys,
+    me: Incarnation,
+    lease: Duration,
+    known: Known,
+    latencies: &LatencyGroup,
+) -> Call {
     let mut call = SCRIPT.call(&[
         ("members", &keys.members),
         ("succession", &keys.succession),
         ("ledger", &keys.ledger),
         ("member", &keys.member(me)),
         ("events", &keys.events),
+        ("latencies", &keys.latencies),
     ]);
     call.arg("incarnation", me.to_string())
         .arg("lease-ms", millis(lease))
         .arg("channel-prefix", &keys.channels)
         .arg("known", known.published)
         .arg("epoch", known.epoch.0)
-        .arg("born", known.born);
+        .arg("born", known.born)
+        .arg("n", latencies.n)
+        .arg("wait", latencies.wait.text())
+        .arg("handling", latencies.handling.text());
     call
 }
 
@@ -142,7 +164,18 @@ impl BeatReport {
 }
 
 impl Store {
+    /// A beat that hands nothing over.
     pub async fn beat(&self, me: Incarnation, lease: Duration, known: Known) -> Result<Beat> {
-        read(self.run(&SCRIPT, &call(self.keys(), me, lease, known)).await?)
+        self.beat_with(me, lease, known, &LatencyGroup::default()).await
+    }
+
+    pub async fn beat_with(
+        &self,
+        me: Incarnation,
+        lease: Duration,
+        known: Known,
+        latencies: &LatencyGroup,
+    ) -> Result<Beat> {
+        read(self.run(&SCRIPT, &call(self.keys(), me, lease, known, latencies)).await?)
     }
 }

@@ -1,6 +1,6 @@
 -- join: registers a node or a reader as a member of the ring.
 -- KEYS   schema requires application members succession member ledger events epoch ready errors journal later delayed
--- KEYS   ticks checkpoint singles open schedule
+-- KEYS   ticks checkpoint singles open schedule latencies seconds tens minutes
 -- ARGV   oldest newest known-words application incarnation kind lanes host pid lease-ms presence max-deaths journal
 -- ARGV   duties durability
 --        oldest, newest: the layouts that the caller knows. known-words: those of `requires`, with spaces between them.
@@ -36,6 +36,10 @@ redis.call('GET', KEYS[16])
 redis.call('HGET', KEYS[17], '')
 redis.call('HGET', KEYS[18], '')
 redis.call('HGET', KEYS[19], '')
+redis.call('HGET', KEYS[20], '')
+redis.call('LLEN', KEYS[21])
+redis.call('LLEN', KEYS[22])
+redis.call('LLEN', KEYS[23])
 
 local now = now_ms()
 local known = redis.call('HGET', member, 'number')

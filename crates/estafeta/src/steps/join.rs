@@ -90,6 +90,10 @@ pub(super) fn call(keys: &Keys, me: &Introduction<'_>) -> Call {
         ("singles", &keys.singles),
         ("open", &keys.open),
         ("schedule", &keys.schedule),
+        ("latencies", &keys.latencies),
+        ("seconds", &keys.seconds),
+        ("tens", &keys.tens),
+        ("minutes", &keys.minutes),
     ]);
     let kind = match me.kind {
         MemberKind::Node => "node",

@@ -29,6 +29,7 @@ mod report;
 mod resign;
 mod resolve;
 mod roll;
+mod sample;
 mod script;
 mod snapshot;
 mod submit;
@@ -41,7 +42,7 @@ mod upgrade;
 mod wake;
 
 pub use beat::Health;
-pub(crate) use beat::{Beat, BeatReport, Office};
+pub(crate) use beat::{Beat, BeatReport, LatencyGroup, Office};
 pub use brakes::Rate;
 pub(crate) use brakes::{Brakes, NEVER};
 pub(crate) use bury::{Bury, Facts};
@@ -57,6 +58,7 @@ pub use pause::Activity;
 pub(crate) use publish::{Dispatch, Fields, Publish};
 pub(crate) use report::{Reported, SourceFailure};
 pub(crate) use roll::Roll;
+pub(crate) use sample::Sampling;
 #[cfg(feature = "testing")]
 pub(crate) use script::assemble;
 pub(crate) use script::{Call, Script};
@@ -71,7 +73,7 @@ use script::script;
 
 /// All scripts, for tests that load or inspect each of them.
 #[cfg(test)]
-static SCRIPTS: [&Script; 22] = [
+static SCRIPTS: [&Script; 23] = [
     &join::SCRIPT,
     &beat::SCRIPT,
     &lead::SCRIPT,
@@ -92,6 +94,7 @@ static SCRIPTS: [&Script; 22] = [
     &limit::SCRIPT,
     &checkpoint::SCRIPT,
     &resolve::SCRIPT,
+    &sample::SCRIPT,
     &snapshot::SCRIPT,
     &confirm::SCRIPT,
 ];

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::keys::Keys;
 use crate::redis::{Reply, Store};
 
-script!("snapshot" " flags=no-writes" uses "clock" "ledger" "brakes" "queue" "presence");
+script!("snapshot" " flags=no-writes" uses "clock" "ledger" "brakes" "queue" "history" "presence");
 
 pub(super) fn call(keys: &Keys, roll: &Roll, events: usize) -> Call {
     let mut names = vec![
@@ -18,6 +18,7 @@ pub(super) fn call(keys: &Keys, roll: &Roll, events: usize) -> Call {
         ("later", keys.later.clone()),
         ("ledger", keys.ledger.clone()),
         ("events", keys.events.clone()),
+        ("seconds", keys.seconds.clone()),
     ];
     names.extend(roll.member_and_inflight_keys(keys));
     let mut call = SCRIPT.call(&names);

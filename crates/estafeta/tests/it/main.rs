@@ -15,6 +15,7 @@ mod effects;
 mod examples;
 mod feeds;
 mod handlers;
+mod history;
 mod jobs;
 mod keyspace;
 mod later;

@@ -11,7 +11,8 @@ use super::{Claimed, DeskState, Handled, SETTLING};
 use crate::effects;
 use crate::keys::RingName;
 use crate::message::Message;
-use crate::observer::Postponed;
+use crate::node::state::ServerClock;
+use crate::observer::{HandlingResult, HandlingTimes, Postponed};
 use crate::steps::{BadEffects, Disposition, MessageEffects, NotDone, Part, Settlement};
 
 /// One turn, and the messages that it settles.
@@ -21,6 +22,10 @@ pub(in crate::node) struct Outgoing {
     pub handled: Vec<Message>,
     pub failures: Vec<(usize, String)>,
     pub postponed: Vec<Postponed>,
+    /// When the handler of each message in `handled` began, and how long it took.
+    handled_runs: Vec<HandlerRun>,
+    /// The same for each message in `postponed`.
+    postponed_runs: Vec<HandlerRun>,
     /// Where the messages with effects are in `handled`.
     with_effects: Vec<usize>,
     /// What the effects of this turn cost so far.
@@ -66,8 +71,23 @@ impl Outgoing {
         self.failures.sort_by_key(|(at, _)| *at);
     }
 
+    /// How long each message waited and its handler took, and what became of it.
+    pub fn times(&self, clock: &ServerClock) -> Vec<HandlingTimes> {
+        let settled = self.handled_runs.iter().map(|run| run.times(clock, HandlingResult::Done));
+        let mut times: Vec<_> = settled.collect();
+        for (at, _) in &self.failures {
+            times.get_mut(*at).into_iter().for_each(|one| one.result = HandlingResult::Failed);
+        }
+        times.extend(self.postponed_runs.iter().zip(&self.postponed).map(|(run, postponed)| {
+            let is_snooze = postponed.failure.is_none();
+            run.times(clock, if is_snooze { HandlingResult::Snoozed } else { HandlingResult::Retried })
+        }));
+        times
+    }
+
     /// Records the outcome of a message that lies at `index` of the element `name`.
     pub(super) fn settle(&mut self, name: &str, index: usize, handled: Handled) {
+        let run = HandlerRun::of(&handled);
         let Handled { claimed: Claimed { element, index: at }, disposition, effects, .. } = handled;
         let message = match Arc::try_unwrap(element) {
             Ok(mut element) => element.messages.swap_remove(at),
@@ -78,7 +98,7 @@ impl Outgoing {
             let (name, id) = (name.to_owned(), message.id);
             self.settlement.effects.push(MessageEffects { name, index, id, effects });
         }
-        self.note(name, index, message, disposition);
+        self.note(name, index, message, disposition, run);
     }
 
     /// Records the outcomes of all messages of an element.
@@ -91,6 +111,7 @@ impl Outgoing {
             }
             return;
         }
+        self.handled_runs.extend(handled.iter().map(HandlerRun::of));
         let last = handled.pop().map(|last| last.claimed.element);
         drop(handled);
         match last.map(Arc::try_unwrap) {
@@ -100,7 +121,18 @@ impl Outgoing {
         }
     }
 
-    fn note(&mut self, name: &str, index: usize, message: Message, disposition: Option<Disposition>) {
+    fn note(
+        &mut self,
+        name: &str,
+        index: usize,
+        message: Message,
+        disposition: Option<Disposition>,
+        run: HandlerRun,
+    ) {
+        match &disposition {
+            None | Some(Disposition::Fail { .. }) => self.handled_runs.push(run),
+            Some(_) => self.postponed_runs.push(run),
+        }
         match &disposition {
             None => {
                 if message.is_of_open_entry() {
@@ -122,6 +154,29 @@ impl Outgoing {
         if let Some(disposition) = disposition {
             self.settlement.not_done.push(NotDone { name: name.to_owned(), index, disposition });
         }
+    }
+}
+
+/// When a handler began, and how long it took.
+struct HandlerRun {
+    started: Instant,
+    took: Duration,
+    /// When its message was published, in ms of Redis' clock. None if it was delivered before.
+    published_ms: Option<u64>,
+}
+
+impl HandlerRun {
+    fn of(handled: &Handled) -> Self {
+        let Handled { took, at, .. } = *handled;
+        let message = handled.claimed.message();
+        let published_ms = (message.delivery == 1 && message.id > 0).then_some(message.published_ms);
+        Self { started: at.checked_sub(took).unwrap_or(at), took, published_ms }
+    }
+
+    fn times(&self, clock: &ServerClock, result: HandlingResult) -> HandlingTimes {
+        let started_ms = clock.ms_at(self.started);
+        let since = |published_ms| Duration::from_millis(started_ms.saturating_sub(published_ms));
+        HandlingTimes { waited: self.published_ms.map(since), took: self.took, result }
     }
 }
 

@@ -136,6 +136,12 @@ local function peek(ready, ledger)
   return length > 0 and length + math.max(packed, 0) or 0
 end
 
+-- When the first message of the queue was published. Returns nil if none waits, or if it is foreign.
+local function published_of_head(ready)
+  local head = redis.call('LRANGE', ready, 0, 0)[1]
+  return head and tonumber(string.match(head, '^%*?%d+ %d+ (%d+) '))
+end
+
 -- Adds `shift` to the ids of elements that are not in the queue yet, from index `from` on.
 local function renumber(elements, from, shift)
   for i = from, #elements do

@@ -34,7 +34,7 @@ struct PreparedRing {
 
 const ERROR: &str = "!1 1 2 no 9 1 1 0 0 0 0 0 body";
 
-const STEPS: [&str; 42] = [
+const STEPS: [&str; 44] = [
     "join",
     "turn",
     "turn that postpones",
@@ -69,6 +69,7 @@ const STEPS: [&str; 42] = [
     "publish with keys and delays",
     "beat of the leader",
     "beat of the heir",
+    "beat with latencies",
     "beat that counts a loss",
     "leave of the leader",
     "leave of the reader",
@@ -77,6 +78,7 @@ const STEPS: [&str; 42] = [
     "bury the leader",
     "retry",
     "drop",
+    "sample",
 ];
 
 impl PreparedRing {
@@ -220,6 +222,15 @@ impl PreparedRing {
             }
             "beat of the leader" => store.beat(me, LEASE, Known::default()).await.map(drop),
             "beat of the heir" => store.beat(heir, LEASE, Known::default()).await.map(drop),
+            "beat with latencies" => {
+                let mut group = LatencyGroup { n: 1, ..LatencyGroup::default() };
+                group.wait.record(Duration::from_millis(3));
+                store.beat_with(heir, LEASE, Known::default(), &group).await.map(drop)
+            }
+            "sample" => {
+                let (me, epoch) = (self.leader.identity(), Some(self.term.epoch));
+                store.sample(me, epoch, Duration::ZERO).await.map(drop)
+            }
             "beat that counts a loss" => store.beat(heir, LEASE, self.known).await.map(drop),
             "leave of the leader" => store.leave(me).await.map(drop),
             "leave of the reader" => store.leave(self.reader.incarnation).await.map(drop),
@@ -303,6 +314,7 @@ async fn a_step_that_a_damaged_field_stops_writes_nothing() {
         "leave of the leader",
         "retry",
         "drop",
+        "sample",
     ] {
         assert!(refused.get(step).is_some_and(|times| *times >= 6), "{step} was hardly refused: {refused:?}");
     }

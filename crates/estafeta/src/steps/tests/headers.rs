@@ -52,7 +52,7 @@ fn every_call(keys: &Keys) -> Vec<(&'static Script, Call)> {
     };
     vec![
         (&join::SCRIPT, join::call(keys, &introduction(incarnation, MemberKind::Node, 1, true))),
-        (&beat::SCRIPT, beat::call(keys, incarnation, LEASE, Known::default())),
+        (&beat::SCRIPT, beat::call(keys, incarnation, LEASE, Known::default(), &LatencyGroup::default())),
         (&lead::SCRIPT, lead::call(keys, incarnation, LEASE, &candidacy())),
         (&resign::SCRIPT, resign::call(keys, incarnation, Epoch(1))),
         (
@@ -78,6 +78,7 @@ fn every_call(keys: &Keys) -> Vec<(&'static Script, Call)> {
         (&limit::SCRIPT, limit::call(keys, &LimitChange::default(), &Roll::new(1, &[incarnation]))),
         (&checkpoint::SCRIPT, checkpoint::call(keys, Some(b"here"))),
         (&resolve::SCRIPT, resolve::call(keys, "retry", &[(0, b"element")])),
+        (&sample::SCRIPT, sample::call(keys, me, Some(Epoch(1)), LEASE)),
         (&snapshot::SCRIPT, snapshot::call(keys, &Roll::new(1, &[incarnation]), 1)),
         (&confirm::SCRIPT, confirm::call(keys)),
     ]

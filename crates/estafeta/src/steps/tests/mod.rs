@@ -44,6 +44,7 @@ mod pauses;
 mod publishing;
 mod refusals;
 mod rollbacks;
+mod sampling;
 mod singles;
 mod sizes;
 mod stories;

@@ -25,7 +25,7 @@ async fn a_join_that_finds_a_key_of_another_type_names_it_and_writes_nothing() {
 async fn a_step_that_fails_on_a_key_of_another_type_writes_nothing() {
     let keys = Keys::new(&RingName::sample());
     let bench = TestBench::new().await;
-    let mut failed = [0; 22];
+    let mut failed = [0; 24];
     for (key, expected) in keys.fixed() {
         for (step, times) in failed.iter_mut().enumerate() {
             bench.ask::<()>(&["FLUSHALL"]);
@@ -107,6 +107,12 @@ async fn a_step_that_fails_on_a_key_of_another_type_writes_nothing() {
                     let ending = Settlement { ends, ..bench.settlement(handler, 1, &[]) };
                     bench.store.turn(handler.identity(), &ending, true).await.map(drop)
                 }
+                22 => bench.store.sample(leader.identity(), Some(term.epoch), LEASE).await.map(drop),
+                23 => {
+                    let mut group = LatencyGroup { n: 1, ..LatencyGroup::default() };
+                    group.wait.record(LEASE);
+                    bench.store.beat_with(me, LEASE, Known::default(), &group).await.map(drop)
+                }
                 18 => {
                     let change = LimitChange { in_flight: Some(Some(5)), ..LimitChange::default() };
                     bench.store.limit(&change).await
@@ -134,6 +140,8 @@ async fn a_step_that_fails_on_a_key_of_another_type_writes_nothing() {
         failed[21] >= 4,
         "a turn that ends an open message meets ready, ledger, journal, open: {failed:?}"
     );
+    assert!(failed[22] >= 8, "a sample meets members, ready, later, ledger and its keys: {failed:?}");
+    assert_eq!(failed[23], failed[8], "latencies stop no beat: {failed:?}");
     let all: usize = failed.iter().sum();
     assert!(all > 30, "only {all} steps failed, are the keys still the right ones? {failed:?}");
 }

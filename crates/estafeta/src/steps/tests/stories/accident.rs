@@ -31,6 +31,8 @@ pub(super) enum Accident {
     KeyEnded(&'static str),
     /// Time passes until these delayed messages are due. They are the earliest ones, in their order.
     Passed(Vec<u64>),
+    /// Time passes between two samples. If it is negative, the clock is set back.
+    HistoryMoved(i64),
     /// Time passes until a pause is over. These are the brakes before.
     PauseOver { handling: bool, brakes: Vec<u64> },
     /// Time passes until the rate allows the next message.
@@ -48,6 +50,15 @@ for i, name in ipairs(ARGV) do
   redis.call('ZADD', KEYS[1], 'XX', i, name)
 end
 redis.call('HSET', KEYS[2], 'soonest', 1)";
+
+/// Moves the times of all samples back.
+const AGE: &str = "
+for _, list in ipairs(KEYS) do
+  for i, sample in ipairs(redis.call('LRANGE', list, 0, -1)) do
+    local time, rest = string.match(sample, '^(%d+)(.*)$')
+    redis.call('LSET', list, i - 1, string.format('%d', time - ARGV[1]) .. rest)
+  end
+end";
 
 impl Accident {
     pub fn build(&self, keys: &Keys) -> Cmd {
@@ -74,6 +85,14 @@ impl Accident {
                 call.arg("EVAL").arg(PASS).arg(2).arg(&keys.later).arg(&keys.ledger);
                 ids.iter().fold(&mut call, |call, id| call.arg(format!("{id:015}")))
             }
+            Self::HistoryMoved(ms) => call
+                .arg("EVAL")
+                .arg(AGE)
+                .arg(3)
+                .arg(&keys.seconds)
+                .arg(&keys.tens)
+                .arg(&keys.minutes)
+                .arg(*ms),
             Self::PauseOver { handling, brakes } => {
                 let mut brakes = brakes.clone();
                 brakes[usize::from(*handling)] = 1;
@@ -113,6 +132,7 @@ impl Accident {
                     ring.later.get_mut(id).expect("it waits").due = Span::exactly(at);
                 }
             }
+            Self::HistoryMoved(ms) => ring.move_history(-ms),
             Self::RateOpens(_) => {
                 if let Some(rate) = &mut ring.rate_limit {
                     (rate.is_open, rate.credit) = (true, Span::exactly(ModelRate::PER_MS));
@@ -137,6 +157,7 @@ impl Accident {
             Self::OpenLost => "open message lost",
             Self::KeyEnded(_) => "key ended",
             Self::Passed(_) => "time passed",
+            Self::HistoryMoved(_) => "history moved",
             Self::PauseOver { .. } => "pause over",
             Self::RateOpens(_) => "rate opens",
             Self::Schema(_) => "schema",
@@ -164,6 +185,7 @@ impl fmt::Display for Accident {
             Self::OpenLost => write!(f, "an open message of '{}' is lost", ENTRIES[0]),
             Self::KeyEnded(key) => write!(f, "the window of key '{key}' ends"),
             Self::Passed(ids) => write!(f, "time passes, and {ids:?} are due"),
+            Self::HistoryMoved(ms) => write!(f, "{ms} ms pass since the last sample"),
             Self::RateOpens(_) => f.write_str("time passes, and the rate allows a message"),
             Self::PauseOver { handling: true, .. } => {
                 f.write_str("time passes, and the pause of handling is over")

@@ -34,8 +34,8 @@ impl StoryRun<'_> {
                 self.send(StoryCall::Join(persona), true)
             }
             StoryStep::JoinAgain { node } => self.by(node, |node| StoryCall::Join(node.persona), true),
-            StoryStep::Beat { node, more_known, answered } => {
-                self.by(node, |node| node.beat(more_known), answered)
+            StoryStep::Beat { node, more_known, times, answered } => {
+                self.by(node, |node| node.beat(more_known, times), answered)
             }
             StoryStep::Lead { node, renew, more_known, missed, answered } => {
                 let (interval, since) = (interval(node), self.since(missed));
@@ -91,6 +91,14 @@ impl StoryRun<'_> {
             StoryStep::Bury { victim, detector, missed } => self.bury(victim, detector, missed),
             StoryStep::Leave { node, answered } => {
                 self.by(node, |node| StoryCall::Leave(node.persona), answered)
+            }
+            StoryStep::Sample { node, answered } => {
+                let sample = |node: &mut SimulatedNode| node.sample();
+                // If nobody may lead, any member samples.
+                match self.model.office.holder {
+                    Some(_) if node % 8 != 0 => self.by_leader(node / 8, sample, answered),
+                    _ => self.by(node / 8, sample, answered),
+                }
             }
             StoryStep::Wake => self.send(StoryCall::Wake, true),
             StoryStep::Pause { what, hours } => self.pause(what, hours),
@@ -295,6 +303,11 @@ impl StoryRun<'_> {
             StoryStep::Pass { count } => {
                 let waiting = self.model.later.len();
                 (waiting > 0).then(|| Accident::Passed(self.model.earliest(usize::from(count) % waiting + 1)))
+            }
+            // None of these times leads to a slot of which the next step may miss the end.
+            StoryStep::HistoryMoves { how } => {
+                let ms = [400, 2_400, 3_000, 11_000, 70_000, -1_500, -15_000, -200_000][usize::from(how) % 8];
+                (!self.model.history[0].is_empty()).then_some(Accident::HistoryMoved(ms))
             }
             StoryStep::PauseOver { handling } => {
                 let end = if handling { self.model.handling_end } else { self.model.producing_end };

@@ -124,6 +124,9 @@ pub(super) enum Answer {
         returned: u64,
     },
     Woken,
+    Sampled,
+    /// Another member samples.
+    Other,
     Resolved {
         count: u64,
     },
@@ -296,6 +299,14 @@ impl Answer {
             "gone" => Self::Gone,
             "left" => Self::Left { returned: count(&mut reply)? },
             "woken" => Self::Woken,
+            "sampled" => {
+                now = Some(count(&mut reply)?);
+                Self::Sampled
+            }
+            "other" => {
+                now = Some(count(&mut reply)?);
+                Self::Other
+            }
             "resolved" => Self::Resolved { count: count(&mut reply)? },
             "snapshot" => {
                 let (overview, time) = Overview::read(reply)?;
@@ -331,7 +342,7 @@ impl Answer {
             | Self::Behind => true,
             Self::Full | Self::Limit { .. } | Self::Fenced | Self::Late | Self::Lost => true,
             Self::Paused { .. } | Self::Missing | Self::Quiet => true,
-            Self::Alive | Self::Gone | Self::Changed => true,
+            Self::Alive | Self::Gone | Self::Changed | Self::Other => true,
             // These only read.
             Self::Suspects { .. } | Self::Snapshot(_) => true,
             _ => false,
@@ -391,6 +402,8 @@ impl Answer {
             Self::Left { returned: 1.. } => "left, returned",
             Self::Left { .. } => "left",
             Self::Woken => "woken",
+            Self::Sampled => "sampled",
+            Self::Other => "other",
             Self::Resolved { count: 0 } => "resolved none",
             Self::Resolved { .. } => "resolved",
             Self::Snapshot(_) => "snapshot",

@@ -77,6 +77,7 @@ pub(super) enum StoryCall {
     Beat {
         me: Persona,
         known: Known,
+        latencies: LatencyGroup,
     },
     Lead {
         me: Persona,
@@ -139,6 +140,13 @@ pub(super) enum StoryCall {
     Resolve {
         drops: bool,
         elements: Vec<(u64, Vec<u8>)>,
+    },
+    Sample {
+        me: Persona,
+        number: u64,
+        /// 0 if the sender is not in office.
+        epoch: u64,
+        silence: u64,
     },
     Snapshot {
         roll: Vec<Persona>,
@@ -217,7 +225,9 @@ impl StoryCall {
                 };
                 join::call(keys, &introduction)
             }
-            Self::Beat { me, known } => beat::call(keys, me.incarnation(), me.lease(), *known),
+            Self::Beat { me, known, latencies } => {
+                beat::call(keys, me.incarnation(), me.lease(), *known, latencies)
+            }
             Self::Lead { me, replaces, known, interval, silence, absent_since } => {
                 let candidacy = Candidacy {
                     absent_since_ms: *absent_since,
@@ -263,6 +273,10 @@ impl StoryCall {
                     elements.iter().map(|(place, element)| (*place, element.as_slice())).collect();
                 resolve::call(keys, if *drops { "drop" } else { "retry" }, &elements)
             }
+            Self::Sample { me, number, epoch, silence } => {
+                let epoch = Some(Epoch(*epoch)).filter(|epoch| epoch.0 > 0);
+                sample::call(keys, me.identity(*number), epoch, Duration::from_millis(*silence))
+            }
             Self::Snapshot { roll } => snapshot::call(keys, &named(roll), 1000),
         }
     }
@@ -288,6 +302,7 @@ impl StoryCall {
             Self::Pause { .. } => &pause::SCRIPT,
             Self::Limit { .. } => &limit::SCRIPT,
             Self::Resolve { .. } => &resolve::SCRIPT,
+            Self::Sample { .. } => &sample::SCRIPT,
             Self::Snapshot { .. } => &snapshot::SCRIPT,
         }
     }
@@ -304,7 +319,7 @@ impl StoryCall {
     pub fn sender(&self) -> Option<Persona> {
         match self {
             Self::Join(me) | Self::Leave(me) => Some(*me),
-            Self::Beat { me, .. } | Self::Complain { me, .. } => Some(*me),
+            Self::Beat { me, .. } | Self::Sample { me, .. } | Self::Complain { me, .. } => Some(*me),
             Self::Lead { me, .. } | Self::Resign { me, .. } => Some(*me),
             Self::Report { me, .. } | Self::Turn { me, .. } | Self::Take { me, .. } => Some(*me),
             Self::Publish(publication) => Some(publication.me),
@@ -362,9 +377,11 @@ impl fmt::Display for StoryCall {
                 let presence = if me.presence { ", seen by its connection" } else { "" };
                 write!(f, "{me} joins with {lanes} and at most {deaths}{presence}, duties {:?}", me.duties)
             }
-            Self::Beat { me, known } => {
-                write!(f, "{me} beats, knows {} of term {}", known.published, known.epoch.0)
+            Self::Beat { me, known, latencies } => {
+                write!(f, "{me} beats, knows {} of term {}", known.published, known.epoch.0)?;
+                write!(f, ", hands over latencies {}", latencies.n)
             }
+            Self::Sample { me, epoch, .. } => write!(f, "{me} samples in epoch {epoch}"),
             Self::Lead { me, replaces: 0, .. } => write!(f, "{me} leads"),
             Self::Lead { me, replaces, .. } => write!(f, "{me} replaces its term {replaces}"),
             Self::Resign { me, epoch } => write!(f, "{me} resigns from epoch {epoch}"),

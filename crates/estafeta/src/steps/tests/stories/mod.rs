@@ -47,7 +47,7 @@ const WORKERS: u64 = 2;
 /// How often each kind in [`ANSWERS`] must occur.
 const OFTEN: u64 = 50;
 /// Every answer that a script can give, and the effects and accidents that must occur.
-const ANSWERS: [(&str, &str); 124] = [
+const ANSWERS: [(&str, &str); 131] = [
     ("join", "joined"),
     ("join", "schema"),
     ("join", "application"),
@@ -117,6 +117,9 @@ const ANSWERS: [(&str, &str); 124] = [
     ("limit", "missing"),
     ("resolve", "resolved"),
     ("resolve", "resolved none"),
+    ("sample", "sampled"),
+    ("sample", "other"),
+    ("sample", "fenced"),
     ("snapshot", "snapshot"),
     ("snapshot", "changed"),
     ("effect", "buried because it was missed"),
@@ -158,6 +161,10 @@ const ANSWERS: [(&str, &str); 124] = [
     ("effect", "delayed message moved"),
     ("effect", "first in line learns the time"),
     ("effect", "caller learns the time"),
+    ("effect", "samples joined"),
+    ("effect", "later samples removed"),
+    ("effect", "latencies handed over before"),
+    ("accident", "history moved"),
     ("accident", "time passed"),
     ("accident", "pause over"),
     ("accident", "rate opens"),

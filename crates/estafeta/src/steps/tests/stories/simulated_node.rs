@@ -1,6 +1,8 @@
 //! A simulated node: what it knows about itself from the answers that it received, and what it sends because of that.
 //! If an answer is lost, the node sends the same call again until it receives one, as the store does.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 
 use super::super::{Applied, Fate, Hand};
@@ -11,7 +13,7 @@ use super::step::Flaw;
 use crate::effects::Effect;
 use crate::identity::Epoch;
 use crate::message::{ENTRY, Message};
-use crate::steps::{Known, SUSPICIOUS, Settlement};
+use crate::steps::{Known, LatencyGroup, SUSPICIOUS, Settlement};
 
 pub(super) struct SimulatedNode {
     pub persona: Persona,
@@ -24,6 +26,9 @@ pub(super) struct SimulatedNode {
     /// The messages that it holds.
     hand: Hand,
     unanswered: Option<Asks>,
+    /// The latencies that it hands over. It does so again until it hears of it.
+    latencies: LatencyGroup,
+    handed_over: bool,
     /// The errors that a reader holds.
     shows: KnownErrors,
 }
@@ -117,6 +122,8 @@ impl SimulatedNode {
             known: Known::default(),
             hand: Hand::default(),
             unanswered: None,
+            latencies: LatencyGroup::default(),
+            handed_over: true,
             shows: KnownErrors::default(),
         }
     }
@@ -125,8 +132,23 @@ impl SimulatedNode {
         self.term.is_some()
     }
 
-    pub fn beat(&self, more_known: bool) -> StoryCall {
-        StoryCall::Beat { me: self.persona, known: self.known(more_known) }
+    /// In half of the cases it hands latencies over, unless it still has to repeat that.
+    pub fn beat(&mut self, more_known: bool, times: u8) -> StoryCall {
+        let n = self.latencies.n;
+        if self.handed_over && times.is_multiple_of(2) {
+            self.latencies = LatencyGroup { n: n + 1, ..LatencyGroup::default() };
+            self.latencies.wait.record(Duration::from_millis(times.into()));
+            self.latencies.handling.record(Duration::from_micros(u64::from(times).pow(4)));
+            self.handed_over = false;
+        }
+        let nothing = LatencyGroup::default();
+        let latencies = if self.handed_over { nothing } else { self.latencies.clone() };
+        StoryCall::Beat { me: self.persona, known: self.known(more_known), latencies }
+    }
+
+    pub fn sample(&self) -> StoryCall {
+        let epoch = self.term.as_ref().map_or(0, |term| term.epoch);
+        StoryCall::Sample { me: self.persona, number: self.number, epoch, silence: 30 * self.number }
     }
 
     pub fn lead(&self, renew: bool, more_known: bool, interval: u64, absent_since: u64) -> StoryCall {
@@ -344,6 +366,7 @@ impl SimulatedNode {
                 Answer::Stands { office, epoch, counts: [published, _, born, _], .. },
             ) => {
                 self.known.meet(*born, Epoch(*epoch), *published);
+                self.handed_over = true;
                 if office != "me" {
                     self.term = None;
                 }

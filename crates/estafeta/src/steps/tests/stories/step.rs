@@ -31,6 +31,13 @@ pub(super) enum StoryStep {
     Beat {
         node: u8,
         more_known: bool,
+        /// Which latencies it hands over, if any.
+        times: u8,
+        answered: bool,
+    },
+    /// A member adds to the history.
+    Sample {
+        node: u8,
         answered: bool,
     },
     Lead {
@@ -172,6 +179,10 @@ pub(super) enum StoryStep {
     Pass {
         count: u8,
     },
+    /// Time passes between two samples, or the clock is set back.
+    HistoryMoves {
+        how: u8,
+    },
     /// Time passes, and a pause is over.
     PauseOver {
         handling: bool,
@@ -220,9 +231,10 @@ fn step() -> impl Strategy<Value = StoryStep> {
             }
         ),
         1 => one().prop_map(|node| StoryStep::JoinAgain { node }),
-        6 => (one(), seldom(), answered()).prop_map(|(node, more_known, answered)| {
-            StoryStep::Beat { node, more_known, answered }
+        6 => (one(), seldom(), one(), answered()).prop_map(|(node, more_known, times, answered)| {
+            StoryStep::Beat { node, more_known, times, answered }
         }),
+        8 => (one(), answered()).prop_map(|(node, answered)| StoryStep::Sample { node, answered }),
         10 => (one(), seldom(), seldom(), missed(), answered()).prop_map(
             |(node, renew, more_known, missed, answered)| {
                 StoryStep::Lead { node, renew, more_known, missed, answered }
@@ -280,6 +292,7 @@ fn step() -> impl Strategy<Value = StoryStep> {
         1 => Just(StoryStep::LoseOpen),
         6 => one().prop_map(|count| StoryStep::Pass { count }),
         3 => any::<bool>().prop_map(|handling| StoryStep::PauseOver { handling }),
+        5 => one().prop_map(|how| StoryStep::HistoryMoves { how }),
         6 => Just(StoryStep::RateOpens),
         1 => Just(StoryStep::OtherVersion),
     ]

@@ -63,6 +63,16 @@ impl ModelRing {
         put(&keys.singles, Content::table(&self.singles));
         put(&keys.open, Content::table(&self.open));
         put(&keys.schedule, Content::table(&self.plan));
+        let rows = self.history.each_ref().map(|list| list.iter().map(|sample| sample.element()));
+        for (key, row) in [&keys.seconds, &keys.tens, &keys.minutes].into_iter().zip(rows) {
+            put(key, Content::row(row));
+        }
+        let (wait, handling) = &self.latencies;
+        let counts = [("w", wait), ("h", handling)].into_iter().flat_map(|(kind, latencies)| {
+            let counts = latencies.counts().iter().enumerate().filter(|(_, count)| **count > 0);
+            counts.map(move |(at, count)| (format!("{kind}{at}"), *count))
+        });
+        put(&keys.latencies, Content::table(counts));
         put(&keys.errors, Content::row(self.errors.iter().map(Failed::element)));
         put(&keys.events, Content::row(self.events.iter().map(String::as_str)));
         put(&keys.journal, Content::row(self.journal.iter().map(String::as_str)));
@@ -194,6 +204,7 @@ impl Member {
             ("back", self.back),
             ("stuck", self.stuck),
             ("complained", self.complained),
+            ("noted", self.noted),
         ];
         fields.extend(totals.into_iter().filter_map(|(name, total)| Some((name.into(), total?.to_string()))));
         Content::table(fields)

@@ -11,6 +11,7 @@
 mod brakes;
 mod effects;
 mod farewell;
+mod history;
 mod image;
 mod line;
 mod office;
@@ -26,10 +27,12 @@ use super::call::{GRACE_MS, Persona, StoryCall};
 pub(super) use brakes::ModelRate;
 pub(super) use effects::UserValue;
 use effects::Written;
+use history::ModelSample;
 pub(super) use line::Called;
 use submission::{LastCall, TakenKey};
 pub(super) use time::{ModelClock, Span};
 
+use crate::latency::Latencies;
 use crate::source::Plan;
 
 #[derive(Clone, Default)]
@@ -60,6 +63,10 @@ pub(super) struct ModelRing {
     /// The definition of each schedule entry.
     pub plan: Plan,
     pub ledger: BTreeMap<&'static str, u64>,
+    /// The samples of seconds, of ten seconds and of minutes.
+    pub history: [Vec<ModelSample>; 3],
+    /// Waiting and handling times that are not in a sample yet.
+    pub latencies: (Latencies, Latencies),
     pub events: Vec<String>,
     pub journal: Vec<String>,
     pub publishers: BTreeMap<usize, LastCall>,
@@ -121,6 +128,8 @@ pub(super) struct Member {
     pub complained: Option<u64>,
     /// The last turn with bad effects: its cursor, and what Redis answered about them.
     pub bad: Option<(u64, String)>,
+    /// The number of the last latencies that it handed over.
+    pub noted: Option<u64>,
 }
 
 /// One element in a hand.
@@ -223,7 +232,7 @@ impl ModelRing {
         self.known = (self.idle.first().copied(), known);
         match call {
             StoryCall::Join(me) => self.join(*me, clock),
-            StoryCall::Beat { me, known } => self.beat(*me, *known, clock),
+            StoryCall::Beat { me, known, latencies } => self.beat(*me, *known, latencies, clock),
             StoryCall::Lead { .. } => self.lead(call, clock),
             StoryCall::Resign { me, epoch } => self.resign(*me, *epoch, clock),
             StoryCall::Report { .. } => self.report(call, clock),
@@ -253,6 +262,9 @@ impl ModelRing {
             StoryCall::Pause { producing, handling } => self.pause(*producing, *handling, clock),
             StoryCall::Limit { in_flight, rate, roll } => self.limit(*in_flight, *rate, roll, clock),
             StoryCall::Resolve { drops, elements } => self.resolve(*drops, elements, clock),
+            StoryCall::Sample { me, number, epoch, silence } => {
+                self.sample((*me, *number), *epoch, *silence, clock)
+            }
             StoryCall::Snapshot { roll } => self.snapshot(roll, clock),
         }
     }
@@ -269,7 +281,7 @@ impl ModelRing {
     pub fn forget(&mut self, who: Persona) {
         if let Some(member) = self.members.get_mut(&who.index) {
             (member.is_forgotten, member.generated, member.failed, member.back) = (true, None, None, None);
-            (member.stuck, member.bad, member.complained) = (None, None, None);
+            (member.stuck, member.bad, member.noted, member.complained) = (None, None, None, None);
             (member.cursor, member.last_try, member.claimed) = (None, None, 0);
         }
     }

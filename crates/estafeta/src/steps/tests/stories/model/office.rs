@@ -5,7 +5,7 @@ use super::super::call::{COMPLAINT, HOST, Persona, StoryCall};
 use super::{Called, Member, ModelClock, ModelRing, ModelTerm};
 use crate::inspect::EventKind;
 use crate::layout::Layouts;
-use crate::steps::{Known, MemberKind};
+use crate::steps::{Known, LatencyGroup, MemberKind};
 
 impl ModelRing {
     /// The layout that all members of a story know.
@@ -51,6 +51,7 @@ impl ModelRing {
             stuck: None,
             complained: None,
             bad: None,
+            noted: None,
         };
         self.members.insert(me.index, member);
         let role = if me.kind == MemberKind::Reader { "reader" } else { "node" };
@@ -58,7 +59,13 @@ impl ModelRing {
         Answer::Joined { number }
     }
 
-    pub(super) fn beat(&mut self, me: Persona, known: Known, clock: &ModelClock) -> Answer {
+    pub(super) fn beat(
+        &mut self,
+        me: Persona,
+        known: Known,
+        latencies: &LatencyGroup,
+        clock: &ModelClock,
+    ) -> Answer {
         let now = clock.now();
         let Some(member) = self.whole(me) else { return Answer::Lost };
         let (overslept, number) = (member.deadline.from < now, member.number);
@@ -97,6 +104,7 @@ impl ModelRing {
             counts: [self.count("published"), outstanding, self.count("born"), self.members.len() as u64],
         };
         self.extend_lease(me, clock);
+        self.note_latencies(me, latencies);
         answer
     }
 
