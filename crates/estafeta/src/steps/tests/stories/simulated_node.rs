@@ -234,7 +234,7 @@ impl SimulatedNode {
             interval,
             catch_up: room.is_multiple_of(2),
             max_waiting: 4 + u64::from(room % 12),
-            limit: if room.is_multiple_of(4) { 10 + u64::from(room % 20) } else { 0 },
+            limit: if room.is_multiple_of(4) { 6 + u64::from(room % 16) } else { 0 },
         };
         let flawed = match flaw {
             Flaw::None => {
