@@ -127,6 +127,7 @@ impl Config {
 
     /// Checks the settings. A node refuses to start with wrong ones.
     pub fn validate(&self) -> Result<(), Error> {
+        self.redis.check()?;
         let ms = Duration::from_millis;
         let shown = |value: Duration| if value.is_zero() { "0".to_owned() } else { format!("{value:?}") };
         let year = Duration::from_secs(365 * 24 * 3600);

@@ -18,7 +18,7 @@ use crate::node::control_thread::ControlThread;
 use crate::node::heartbeat::join;
 use crate::node::open;
 use crate::node::sweeper::FailureDetector;
-use crate::redis::Store;
+use crate::redis::{Store, Topology};
 use crate::steps::{Beat, Known, MemberKind, ShownLetters, Take};
 
 /// A reader of dead letters.
@@ -49,7 +49,8 @@ impl DeadLetterReader {
         let failed = |error: std::io::Error| Error::PartFailed("control", error.to_string());
         let control = ControlThread::start().map_err(failed)?;
         let end = CancellationToken::new();
-        let (connection, keeper) = open(control.handle(), &config).await?;
+        let topology = Arc::new(Topology::new(config.redis.clone(), &config.ring));
+        let (connection, keeper) = open(control.handle(), &config, &topology).await?;
         let store = Store::new(Arc::clone(&connection), config.ring.clone());
         let me = join(&store, &config, MemberKind::Reader).await?;
         let token = end.clone();

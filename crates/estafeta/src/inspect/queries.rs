@@ -13,7 +13,7 @@ use crate::identity::Incarnation;
 use crate::keys::{Keys, RingName};
 use crate::layout::Layouts;
 use crate::message::DeadLetter;
-use crate::redis::{Reply, Store};
+use crate::redis::{Door, Reply, Store};
 use crate::steps::Facts;
 
 impl Store {
@@ -124,6 +124,29 @@ impl Store {
             }
         }
         Ok((names.into_iter().collect(), cursor == 0))
+    }
+
+    /// Returns where the masters of a cluster are. Empty if the server is no node of one.
+    pub async fn cluster_masters(&self) -> Result<Vec<Door>> {
+        let Some(session) = self.connection().current().filter(|session| session.server.reports_cluster())
+        else {
+            return Ok(Vec::new());
+        };
+        let ranges: Vec<Vec<Value>> = self.read(redis::cmd("CLUSTER").arg("SLOTS")).await?;
+        let mut masters = Vec::new();
+        for range in &ranges {
+            // First and last slot, then the master, then its replicas.
+            let Some(Value::Array(master)) = range.get(2) else { continue };
+            let text = |index: usize| master.get(index).and_then(|it| String::from_redis_value_ref(it).ok());
+            let own = session.door.clone().or_else(|| self.connection().endpoint().given_door());
+            // A node that does not know its own address leaves it out.
+            let host = text(0).filter(|host| !host.is_empty()).or(own.map(|door| door.host));
+            let door = host.zip(text(1).and_then(|port| port.parse().ok()));
+            masters.extend(door.map(|(host, port)| Door { host, port }));
+        }
+        masters.sort_unstable_by_key(Door::to_string);
+        masters.dedup();
+        Ok(masters)
     }
 
     /// Returns a warning, with its remedy, for each setting of the server that may lose messages.

@@ -1,5 +1,6 @@
 //! A ring seen from outside, for commands, monitors and programs that inspect it or clean up without joining it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use bytes::Bytes;
 
 use crate::config::Config;
 use crate::durability::Durability;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::keys::RingName;
 use crate::layout::Layouts;
 use crate::message::DeadLetter;
@@ -192,10 +193,26 @@ impl Ring {
         self.store.application().await
     }
 
-    /// Returns the names of all rings in this Redis, sorted. The search ends after a million keys. The flag is true if
-    /// it saw all of them.
+    /// Returns the names of all rings in this Redis, sorted. In a cluster, that is every ring on any of its masters. The
+    /// search of a server ends after a million keys. The flag is true if it saw all of them.
     pub async fn names(&self) -> Result<(Vec<RingName>, bool)> {
-        self.store.ring_names().await
+        let masters = match self.store.cluster_masters().await {
+            // This user may not ask for the masters. Those rings are listed that are beside this one.
+            Err(Error::Refused { .. }) => return Ok((self.store.ring_names().await?.0, false)),
+            masters => masters?,
+        };
+        if masters.is_empty() {
+            return self.store.ring_names().await;
+        }
+        let (mut all, mut complete) = (BTreeSet::new(), true);
+        for master in masters {
+            let (endpoint, name) = (self.endpoint.clone(), self.name.clone());
+            let (store, _open) = Store::open_at(master, endpoint, name, PATIENCE).await?;
+            let (names, saw_all) = store.ring_names().await?;
+            all.extend(names);
+            complete &= saw_all;
+        }
+        Ok((all.into_iter().collect(), complete))
     }
 
     /// Whether any node has ever joined this ring, or something else has written one of its keys.

@@ -39,7 +39,7 @@ use crate::error::{Error, Result};
 use crate::handler::Work;
 use crate::identity::Identity;
 use crate::observer::{Notice, Observers};
-use crate::redis::{CallError, FIRST, Keeper, ManagedConnection, Store};
+use crate::redis::{CallError, FIRST, Keeper, ManagedConnection, Store, Topology};
 use crate::source::Produce;
 use crate::steps::{Known, MemberKind};
 
@@ -75,8 +75,9 @@ impl Engine {
     ) -> Result<()> {
         let Self { config, source, handler, observers } = self;
         let work_home = if config.concurrency == 1 { &Handle::current() } else { control.handle() };
-        let (connection, keeper) = open(control.handle(), &config).await?;
-        let (work_connection, work_keeper) = open(work_home, &config).await?;
+        let topology = Arc::new(Topology::new(config.redis.clone(), &config.ring));
+        let (connection, keeper) = open(control.handle(), &config, &topology).await?;
+        let (work_connection, work_keeper) = open(work_home, &config, &topology).await?;
         let work_keeper = work_keeper.beside(&connection);
         let store = Store::new(Arc::clone(&connection), config.ring.clone());
         let work_store = store.through(Arc::clone(&work_connection)).confirming(config.durability);
@@ -314,8 +315,12 @@ impl Parts {
 }
 
 /// Opens a connection on the runtime where it will run.
-pub(crate) async fn open(home: &Handle, config: &Config) -> Result<(Arc<ManagedConnection>, Keeper)> {
-    let opening = home.spawn(ManagedConnection::open(config.redis.clone(), config.lease / 2));
+pub(crate) async fn open(
+    home: &Handle,
+    config: &Config,
+    topology: &Arc<Topology>,
+) -> Result<(Arc<ManagedConnection>, Keeper)> {
+    let opening = home.spawn(ManagedConnection::open(Arc::clone(topology), config.lease / 2));
     let opened = opening.await.map_err(|error| Error::PartFailed("connection", error.to_string()))?;
     opened.map(|(connection, keeper)| (Arc::new(connection), keeper))
 }

@@ -70,7 +70,7 @@ impl FailureDetector {
         self.damaged.retain(|member| list.iter().any(|(suspect, _)| suspect == member));
         if !self.store.connection().is_trusted(self.config.trust_delay()) {
             self.suspected.clear();
-            return Ok((Vec::new(), true));
+            return Ok((Vec::new(), !list.is_empty()));
         }
         let (mut burials, mut undecided) = (Vec::new(), false);
         for (suspect, health) in list {

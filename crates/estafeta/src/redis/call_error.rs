@@ -55,6 +55,16 @@ impl CallError {
     pub fn ends_session(&self) -> bool {
         matches!(self, Self::Broken(_) | Self::Elsewhere(_))
     }
+
+    /// Whether a cluster refuses only until it has settled who owns the slot of the ring.
+    pub fn is_passing(&self) -> bool {
+        const PASSING: [&str; 4] = ["ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING"];
+        match self {
+            Self::Elsewhere(_) => true,
+            Self::Refused(reason) => reason.split(' ').next().is_some_and(|code| PASSING.contains(&code)),
+            _ => false,
+        }
+    }
 }
 
 impl std::fmt::Display for CallError {

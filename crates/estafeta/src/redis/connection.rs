@@ -12,31 +12,34 @@
 //! the ring call the member when messages wait. Both calls wake [`ManagedConnection::called`]. On the same channel, the
 //! ring announces when the member must make its next turn, which wakes [`ManagedConnection::announced`].
 
-use std::sync::Mutex;
+mod connecting;
+
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use backon::BackoffBuilder as _;
-use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError, Value,
-};
+use redis::{Cmd, PushInfo, PushKind, Value};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::call_error::CallError;
-use super::server_info::ServerInfo;
+use super::endpoint::Endpoint;
 use super::session::Session;
+use super::topology::Topology;
 use crate::error::{Error, Result};
-use crate::redis::Endpoint;
 
 /// Time limit for the first connection. It is long because nothing is lost yet, and a busy machine starts everything
 /// slowly.
 pub(crate) const FIRST: Duration = Duration::from_secs(5);
 
+/// If a session at the wrong server was shorter than this, the keeper pauses before it connects again.
+const SHORT_SESSION: Duration = Duration::from_secs(1);
+
 /// Within this time, a keeper that failed to reconnect has tried again. See [`pauses`].
 const NEXT_TRY: Duration = Duration::from_millis(500);
 
 pub(crate) struct ManagedConnection {
-    endpoint: Endpoint,
+    topology: Arc<Topology>,
     response_timeout: Duration,
     /// The channel of the current member, to which this connection subscribes.
     channel: Mutex<Option<String>>,
@@ -72,10 +75,11 @@ impl Keeper {
 
 impl ManagedConnection {
     /// Opens the first session. The keeper's runtime must call this, because the session's tasks run on it.
-    pub async fn open(endpoint: Endpoint, response_timeout: Duration) -> Result<(Self, Keeper)> {
+    pub async fn open(topology: Arc<Topology>, response_timeout: Duration) -> Result<(Self, Keeper)> {
+        topology.endpoint().check()?;
         let (reports, reported) = mpsc::unbounded_channel();
         let connection = Self {
-            endpoint,
+            topology,
             response_timeout,
             channel: Mutex::default(),
             session: watch::Sender::new(None),
@@ -88,8 +92,7 @@ impl ManagedConnection {
             // A new connection has not missed anything while asleep.
             awake_since: Mutex::new(Instant::now() - Duration::from_secs(3600)),
         };
-        let first = connection.connect(1, FIRST.max(response_timeout)).await;
-        let (session, pushes) = first.map_err(|error| connection.error(error))?;
+        let (session, pushes) = connection.connect_first().await.map_err(|error| connection.error(error))?;
         connection.session.send_replace(Some(session));
         Ok((connection, Keeper { reports: reported, pushes, beside: None }))
     }
@@ -97,29 +100,34 @@ impl ManagedConnection {
     /// Replaces the session each time it breaks, until `stop`.
     pub async fn keep(&self, mut keeper: Keeper, stop: CancellationToken) {
         let mut generation = 1;
+        let mut elsewhere = pauses();
         loop {
+            let own = self.current();
             tokio::select! {
                 () = stop.cancelled() => return,
-                Some(broken) = keeper.reports.recv() => if broken < generation { continue },
-                () = self.replaced_beside(keeper.beside.as_mut()) => {}
-                push = keeper.pushes.recv() => match push {
-                    Some(PushInfo { kind: PushKind::Disconnection, .. }) | None => {}
-                    Some(PushInfo { kind, data }) => {
-                        if kind == PushKind::Message {
-                            self.receive(data.last());
-                        }
-                        continue;
-                    }
-                },
+                () = self.until_broken(&mut keeper, generation, own.as_ref()) => {}
             }
             self.session.send_replace(None);
             generation += 1;
             let mut pauses = pauses();
+            let mut attempts = 0;
             let _waiting = self.wait_along();
+            if let Some(own) = own.filter(|own| own.moves < self.topology.moves()) {
+                if own.since.elapsed() >= SHORT_SESSION {
+                    elsewhere = self::pauses();
+                }
+                // A server that refused at once will probably do so again. The first pause is short.
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = tokio::time::sleep(elsewhere.next().unwrap_or_default()) => {}
+                }
+            }
             loop {
+                let limit = self.topology.attempt_limit(attempts, self.response_timeout);
+                attempts += 1;
                 let attempt = tokio::select! {
                     () = stop.cancelled() => return,
-                    attempt = self.connect(generation, self.response_timeout) => attempt,
+                    attempt = self.connect(generation, limit) => attempt,
                 };
                 match attempt {
                     Ok((session, pushes)) => {
@@ -141,6 +149,23 @@ impl ManagedConnection {
         }
     }
 
+    /// Receives what the session pushes until the session must be replaced.
+    async fn until_broken(&self, keeper: &mut Keeper, generation: u64, own: Option<&Session>) {
+        let mut must_move = std::pin::pin!(self.must_move(own));
+        loop {
+            tokio::select! {
+                Some(broken) = keeper.reports.recv() => if broken >= generation { return },
+                () = self.replaced_beside(keeper.beside.as_mut()) => return,
+                () = &mut must_move => return,
+                push = keeper.pushes.recv() => match push {
+                    Some(PushInfo { kind: PushKind::Disconnection, .. }) | None => return,
+                    Some(PushInfo { kind: PushKind::Message, data }) => self.receive(data.last()),
+                    Some(_) => {}
+                },
+            }
+        }
+    }
+
     /// Waits until another connection replaces a session that existed beside the current session of this one.
     async fn replaced_beside(&self, beside: Option<&mut watch::Receiver<Option<Session>>>) {
         if let (Some(beside), Some(own)) = (beside, self.current()) {
@@ -154,67 +179,22 @@ impl ManagedConnection {
         std::future::pending().await
     }
 
-    async fn connect(
-        &self,
-        generation: u64,
-        patience: Duration,
-    ) -> Result<(Session, mpsc::UnboundedReceiver<PushInfo>), CallError> {
-        let attempt = async {
-            match self.connect_with(generation, ProtocolVersion::RESP3).await {
-                Err(ConnectError::NoResp3) => self.connect_with(generation, ProtocolVersion::RESP2).await,
-                other => other,
-            }
-        };
-        match tokio::time::timeout(patience, attempt).await {
-            Ok(Ok(connected)) => Ok(connected),
-            Ok(Err(ConnectError::NoResp3)) => {
-                Err(CallError::Refused("it speaks neither RESP3 nor RESP2".into()))
-            }
-            Ok(Err(ConnectError::Failed(error))) => Err(error),
-            Err(_) if self.endpoint.uses_tls() => Err(CallError::Broken(format!(
-                "no answer to a TLS greeting for {patience:?}; perhaps this port expects redis:// without TLS"
-            ))),
-            Err(_) => Err(CallError::Broken(format!("no answer for {patience:?}"))),
+    /// Waits until the session is at the wrong server, as another session or a sentinel has shown.
+    async fn must_move(&self, own: Option<&Session>) {
+        let Some(own) = own else { return std::future::pending().await };
+        tokio::select! {
+            () = self.topology.moved_since(own.moves) => {}
+            () = self.topology.left(own.door.as_ref()) => self.topology.move_on(own.moves),
         }
     }
 
-    async fn connect_with(
-        &self,
-        generation: u64,
-        protocol: ProtocolVersion,
-    ) -> Result<(Session, mpsc::UnboundedReceiver<PushInfo>), ConnectError> {
-        #[cfg(feature = "tls")]
-        if self.endpoint.uses_tls() {
-            // This fails only if the program has already chosen a provider, and that one works just as well.
-            let _ = rustls::crypto::ring::default_provider().install_default();
-        }
-        let (push_sender, pushes) = mpsc::unbounded_channel();
-        let mut config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        let speaks_resp3 = protocol == ProtocolVersion::RESP3;
-        let mut silent = None;
-        if speaks_resp3 {
-            config = config.set_push_sender(push_sender);
-        } else {
-            silent = Some(push_sender);
-        }
-        let client = Client::open(self.endpoint.info(protocol))?;
-        let connection = client.get_multiplexed_async_connection_with_config(&config).await;
-        let mut connection = connection.map_err(|error| ConnectError::of_greeting(error, protocol))?;
-        // The subscription comes first, because until then the ring considers this member absent.
-        let channel = self.channel.lock().expect("no panic while held").clone();
-        if let Some(channel) = channel.filter(|_| speaks_resp3) {
-            connection.subscribe(channel).await?;
-        }
-        let info: String = redis::cmd("INFO").arg("server").query_async(&mut connection).await?;
-        let server = ServerInfo::read(&info);
-        server.check_version()?;
-        // A server that is still loading its data answers the greeting and `INFO`, but does not serve yet.
-        // A server that cannot save refuses every write, and even this command. It still serves those who only read.
-        match redis::cmd("PING").exec_async(&mut connection).await {
-            Err(error) if error.code() == Some("MISCONF") => {}
-            other => other?,
-        }
-        Ok((Session::new(connection, generation, server, silent, self.reports.clone()), pushes))
+    pub fn endpoint(&self) -> &Endpoint {
+        self.topology.endpoint()
+    }
+
+    /// Whether the ring can only be on the server that the endpoint names.
+    pub fn is_fixed(&self) -> bool {
+        self.topology.is_fixed()
     }
 
     /// The current session, if there is one.
@@ -349,13 +329,16 @@ impl ManagedConnection {
     /// Whether observations of other members through this connection may be trusted. Right after Redis or the network
     /// restarted, or after this node was asleep, every other member looks dead to the first node that is back.
     pub fn is_trusted(&self, trust_delay: Duration) -> bool {
+        let trust_delay = self.topology.settling(trust_delay);
         if self.awake_since.lock().expect("no panic while held").elapsed() < trust_delay {
             return false;
         }
         self.current().is_some_and(|session| {
             let old_enough = session.since.elapsed() >= trust_delay;
+            // A server that was promoted is old, but its members are new there.
+            let is_same_as_ever = self.topology.is_fixed() && !session.server.was_promoted;
             let first_on_an_old_server = session.generation == 1 && session.server.uptime > trust_delay;
-            old_enough || first_on_an_old_server
+            old_enough || first_on_an_old_server && is_same_as_ever
         })
     }
 
@@ -386,7 +369,7 @@ impl ManagedConnection {
 
     /// Turns a call error into an error for the user of the library.
     pub fn error(&self, error: CallError) -> Error {
-        let address = self.endpoint.to_string();
+        let address = self.topology.endpoint().to_string();
         match error {
             CallError::Broken(reason) => Error::Unreachable { address, reason },
             CallError::Unconfirmed(reason) => Error::Unconfirmed { address, reason },
@@ -419,37 +402,6 @@ pub(crate) fn pauses() -> impl Iterator<Item = Duration> + Send {
         .build()
 }
 
-enum ConnectError {
-    NoResp3,
-    Failed(CallError),
-}
-
-impl ConnectError {
-    /// A server or proxy that answers the greeting with an error may still speak the older protocol, unless the error
-    /// is about the password.
-    fn of_greeting(error: RedisError, protocol: ProtocolVersion) -> Self {
-        let about_password = error.kind() == ErrorKind::AuthenticationFailed
-            || matches!(error.code(), Some("WRONGPASS" | "NOAUTH"));
-        let answered = error.kind() == ErrorKind::RESP3NotSupported || error.code().is_some();
-        if protocol == ProtocolVersion::RESP3 && answered && !about_password {
-            return Self::NoResp3;
-        }
-        Self::Failed(error.into())
-    }
-}
-
-impl From<RedisError> for ConnectError {
-    fn from(error: RedisError) -> Self {
-        Self::Failed(error.into())
-    }
-}
-
-impl From<CallError> for ConnectError {
-    fn from(error: CallError) -> Self {
-        Self::Failed(error)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -460,30 +412,5 @@ mod tests {
         assert_eq!(pauses.len(), 1000);
         assert!(pauses.iter().all(|pause| (10..=400).contains(&pause.as_millis())), "{pauses:?}");
         assert!(pauses[0] <= Duration::from_millis(20), "the first one is short");
-    }
-
-    #[test]
-    fn the_older_protocol_is_tried_where_a_server_refuses_the_greeting_for_another_reason_than_the_password()
-    {
-        let refusal = |line: &str| {
-            let value = redis::parse_redis_value(line.as_bytes()).unwrap();
-            value.extract_error().expect_err("a refusal")
-        };
-        let refusals = [
-            ("-ERR unknown command 'HELLO'\r\n", true),
-            ("-NOPROTO unsupported protocol version\r\n", true),
-            ("-NOAUTH Authentication required.\r\n", false),
-            ("-WRONGPASS invalid username-password pair\r\n", false),
-        ];
-        let tries_again =
-            |error, protocol| matches!(ConnectError::of_greeting(error, protocol), ConnectError::NoResp3);
-        for (line, expected) in refusals {
-            assert_eq!(tries_again(refusal(line), ProtocolVersion::RESP3), expected, "{line}");
-            assert!(!tries_again(refusal(line), ProtocolVersion::RESP2), "{line}: there is no older one");
-        }
-        let unreachable = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-        assert!(!tries_again(unreachable.into(), ProtocolVersion::RESP3));
-        let unspoken = RedisError::from((ErrorKind::RESP3NotSupported, "a client that knows"));
-        assert!(tries_again(unspoken, ProtocolVersion::RESP3));
     }
 }

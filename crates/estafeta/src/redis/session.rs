@@ -10,7 +10,9 @@ use tokio::time::timeout;
 
 use super::call_error::CallError;
 use super::confirmation::ReplicationInfo;
+use super::endpoint::Door;
 use super::server_info::ServerInfo;
+use super::topology::Topology;
 
 /// How long to look for an answer once more after its time is over, because the thread may have been held up, not
 /// Redis.
@@ -24,9 +26,14 @@ pub(crate) struct Session {
     pub generation: u64,
     pub since: Instant,
     pub server: ServerInfo,
+    /// Where the server is, if it is not the one that the endpoint names.
+    pub door: Option<Door>,
     pub speaks_resp3: bool,
     /// The server's replication, as a store that confirms its steps last saw it.
     pub replication: Arc<Mutex<Option<ReplicationInfo>>>,
+    topology: Arc<Topology>,
+    /// How often sessions of this process had been at the wrong server when this one began.
+    pub moves: u64,
     /// Reports to the keeper that this session broke.
     reports: mpsc::UnboundedSender<u64>,
     /// Without RESP3, Redis never pushes anything. The channel stays open all the same, because its end means a
@@ -35,34 +42,37 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// `silent` is the channel for pushes, given only if the session does not speak RESP3.
-    pub fn new(
-        connection: MultiplexedConnection,
-        generation: u64,
-        server: ServerInfo,
-        silent: Option<mpsc::UnboundedSender<PushInfo>>,
-        reports: mpsc::UnboundedSender<u64>,
-    ) -> Self {
+    pub fn new(greeted: Greeted, server: ServerInfo, generation: u64, owner: SessionOwner) -> Self {
         Self {
-            connection,
+            connection: greeted.connection,
             generation,
             since: Instant::now(),
             server,
-            speaks_resp3: silent.is_none(),
+            door: greeted.door,
+            speaks_resp3: greeted.silent.is_none(),
+            topology: owner.topology,
+            moves: owner.moves,
             replication: Arc::default(),
-            reports,
-            _silent: silent,
+            reports: owner.reports,
+            _silent: greeted.silent,
         }
     }
 
-    /// Waits for an answer, but at most for `patience` and one last look.
+    /// Waits for an answer, but at most for `patience` and one last look, and no longer than this server keeps the ring.
     pub async fn answer<T>(
         &self,
         sending: impl Future<Output = RedisResult<T>>,
         patience: Duration,
     ) -> Result<T, CallError> {
         let mut sending = std::pin::pin!(sending);
-        let answer = match timeout(patience, &mut sending).await {
+        let first = tokio::select! {
+            biased;
+            first = timeout(patience, &mut sending) => first,
+            () = self.topology.left_since(self.moves) => {
+                return Err(CallError::Broken("another server keeps the ring now".into()));
+            }
+        };
+        let answer = match first {
             Ok(answer) => Ok(answer),
             Err(_) => timeout(LAST_LOOK, sending).await,
         };
@@ -86,6 +96,26 @@ impl Session {
         if error.ends_session() {
             let _ = self.reports.send(self.generation);
         }
+        if matches!(error, CallError::Elsewhere(_)) {
+            self.topology.move_on(self.moves);
+        }
         error
     }
+}
+
+/// A server that has answered the greeting.
+pub(crate) struct Greeted {
+    pub connection: MultiplexedConnection,
+    /// None if it is the server that the endpoint names.
+    pub door: Option<Door>,
+    /// The channel for pushes, only if the session does not speak RESP3.
+    pub silent: Option<mpsc::UnboundedSender<PushInfo>>,
+}
+
+/// What a session needs of the connection that opened it.
+pub(crate) struct SessionOwner {
+    pub topology: Arc<Topology>,
+    /// How often sessions of this process had been at the wrong server before this one.
+    pub moves: u64,
+    pub reports: mpsc::UnboundedSender<u64>,
 }

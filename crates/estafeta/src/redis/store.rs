@@ -6,7 +6,8 @@
 //! as soon as an attempt to reconnect fails. A node that starts tries a little longer, because many nodes may start at
 //! once on a busy machine.
 //!
-//! If a server does not keep the ring any more, no store sends a second try on the same session.
+//! If a server does not keep the ring any more, no store sends a second try on the same session. Where sentinels or a
+//! cluster choose the server, a plain store waits up to five seconds for the new one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,10 +16,11 @@ use redis::{Cmd, FromRedisValue, Value};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::call_error::CallError;
-use super::connection::{ManagedConnection, pauses};
-use super::endpoint::Endpoint;
+use super::connection::{FIRST, ManagedConnection, pauses};
+use super::endpoint::{Door, Endpoint};
 use super::reply::Reply;
 use super::session::Session;
+use super::topology::Topology;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::identity::Incarnation;
@@ -57,7 +59,21 @@ impl Store {
 
     /// Connects to Redis, and reconnects on the current runtime whenever the connection breaks, until the guard is gone.
     pub async fn open(endpoint: Endpoint, ring: RingName, patience: Duration) -> Result<(Self, DropGuard)> {
-        let (connection, keeper) = ManagedConnection::open(endpoint, patience).await?;
+        Self::open_in(Topology::new(endpoint, &ring), ring, patience).await
+    }
+
+    /// Connects like [`open`](Self::open), to the node of a cluster at this door, even if the ring is not there.
+    pub async fn open_at(
+        door: Door,
+        endpoint: Endpoint,
+        ring: RingName,
+        patience: Duration,
+    ) -> Result<(Self, DropGuard)> {
+        Self::open_in(Topology::only(endpoint, &ring, door), ring, patience).await
+    }
+
+    async fn open_in(topology: Topology, ring: RingName, patience: Duration) -> Result<(Self, DropGuard)> {
+        let (connection, keeper) = ManagedConnection::open(Arc::new(topology), patience).await?;
         let (connection, closed) = (Arc::new(connection), CancellationToken::new());
         let (store, open) = (Self::new(Arc::clone(&connection), ring), closed.clone().drop_guard());
         tokio::spawn(async move { connection.keep(keeper, closed).await });
@@ -249,14 +265,16 @@ impl Store {
     {
         let mut pauses = pauses();
         let mut waiting = None;
-        // The session of the last try, if its server does not keep the ring.
+        // The session of the last try, if another server may keep the ring.
         let mut left = None;
+        let mut since = None;
         loop {
             let current = self.connection.current().filter(|session| Some(session.generation) != left);
             let session = match (&self.patient_until, current) {
                 (_, Some(session)) => session,
                 (None, None) => match self.connection.session_or_error(left).await {
                     Err(Error::Unreachable { .. }) if self.may_try_again() => continue,
+                    Err(_) if self.may_move(&mut since) => continue,
                     session => session?,
                 },
                 (Some(end), None) => {
@@ -275,11 +293,16 @@ impl Store {
             let Some(end) = &self.patient_until else {
                 // A new session may lead to the server that keeps the ring now.
                 let is_first = matches!(error, CallError::Elsewhere(_)) && left.is_none();
-                let may_pass = error.ends_session() || matches!(error, CallError::Unconfirmed(_));
-                if !(is_first || self.may_try_again() && may_pass) {
+                let ends = error.ends_session();
+                let is_repeated = ends || matches!(error, CallError::Unconfirmed(_));
+                let may_pass = is_first
+                    || is_repeated && self.may_try_again()
+                    || (ends || error.is_passing()) && self.may_move(&mut since);
+                if !may_pass {
                     return Err(self.explain(error).await);
                 }
-                left = matches!(error, CallError::Elsewhere(_)).then_some(generation);
+                let leaves = matches!(error, CallError::Elsewhere(_)) || ends && !self.connection.is_fixed();
+                left = leaves.then_some(generation);
                 tokio::time::sleep(pauses.next().unwrap_or_default()).await;
                 continue;
             };
@@ -296,6 +319,11 @@ impl Store {
     /// Whether a plain store repeats a call that Redis did not answer.
     fn may_try_again(&self) -> bool {
         self.tries_until.is_some_and(|deadline| Instant::now() < deadline)
+    }
+
+    /// Whether a plain store waits until another server keeps the ring. `since` is when it began to wait.
+    fn may_move(&self, since: &mut Option<Instant>) -> bool {
+        !self.connection.is_fixed() && since.get_or_insert_with(Instant::now).elapsed() < FIRST
     }
 
     /// Converts a call error. If a key of the wrong type caused it, the result names that key.

@@ -69,8 +69,7 @@ impl HeldRing {
 
     /// Another ring on the same Redis.
     async fn other(&self, name: &str) -> (Store, Keeper) {
-        let endpoint = self.bench.redis.url().parse().unwrap();
-        let (connection, keeper) = ManagedConnection::open(endpoint, LEASE).await.unwrap();
+        let (connection, keeper) = ManagedConnection::open(topology(&self.bench.redis), LEASE).await.unwrap();
         (Store::new(Arc::new(connection), name.parse().unwrap()), keeper)
     }
 

@@ -331,7 +331,8 @@ async fn a_step_of_a_user_without_channels_is_applied_as_a_whole_and_leaves_the_
     bench.stand_in_line(two).await;
     bench.ask::<()>(&["ACL", "SETUSER", "poor", "on", ">pw", "~*", "resetchannels", "+@all"]);
     let url = format!("{}?user=poor&pass=pw", bench.redis.url());
-    let (connection, _keeper) = ManagedConnection::open(url.parse().unwrap(), LEASE).await.unwrap();
+    let poor = Arc::new(Topology::new(url.parse().unwrap(), bench.store.ring()));
+    let (connection, _keeper) = ManagedConnection::open(poor, LEASE).await.unwrap();
     let poor = Store::new(Arc::new(connection), bench.store.ring().clone());
     for sequence in 1..=2 {
         let submitted = poor.submit(&submission(sequence, &[draft("x", None)])).await.unwrap();

@@ -14,7 +14,7 @@ async fn connection_of(store: &Store) -> u64 {
 #[tokio::test]
 async fn a_starting_node_asks_a_silent_redis_again_and_a_command_does_not() {
     let bench = TestBench::new().await;
-    let opened = ManagedConnection::open(bench.redis.url().parse().unwrap(), Duration::from_millis(50)).await;
+    let opened = ManagedConnection::open(topology(&bench.redis), Duration::from_millis(50)).await;
     let store = Store::new(Arc::new(opened.unwrap().0), bench.store.ring().clone());
     bench.ask::<()>(&["CLIENT", "PAUSE", "1000", "ALL"]);
     let ping = redis::cmd("PING");
@@ -29,8 +29,7 @@ async fn a_starting_node_asks_a_silent_redis_again_and_a_command_does_not() {
 async fn kept_connection(bench: &TestBench) -> (Arc<ManagedConnection>, CancellationToken) {
     let uptime = || -> String { bench.ask(&["INFO", "server"]) };
     until("the server is a second old", async || !uptime().contains("uptime_in_seconds:0")).await;
-    let (connection, keeper) =
-        ManagedConnection::open(bench.redis.url().parse().unwrap(), LEASE).await.unwrap();
+    let (connection, keeper) = ManagedConnection::open(topology(&bench.redis), LEASE).await.unwrap();
     let (connection, end) = (Arc::new(connection), CancellationToken::new());
     let keeping = (Arc::clone(&connection), end.clone());
     tokio::spawn(async move { keeping.0.keep(keeper, keeping.1).await });
@@ -59,6 +58,44 @@ async fn a_replaced_session_is_trusted_only_after_the_trust_delay() {
     let is_believed = connection.is_trusted(SETTLING) && start.elapsed() < SETTLING;
     assert!(!is_believed, "everybody else may still be on the way back");
     assert!(connection.is_trusted(Duration::ZERO));
+    end.cancel();
+}
+
+/// Its members are new there, although the server is old.
+#[tokio::test]
+async fn a_server_that_was_promoted_is_not_trusted_at_once() {
+    let bench = TestBench::new().await;
+    bench.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
+    bench.ask::<()>(&["REPLICAOF", "NO", "ONE"]);
+    let (connection, end) = kept_connection(&bench).await;
+    let since = connection.session(None).await.since;
+    // The trust delay is over already if this machine stood still for that long.
+    assert!(!connection.is_trusted(SETTLING) || since.elapsed() >= SETTLING);
+    assert!(connection.is_trusted(Duration::ZERO));
+    end.cancel();
+}
+
+#[tokio::test]
+async fn when_one_connection_finds_its_server_demoted_both_are_replaced() {
+    let bench = TestBench::new().await;
+    let (topology, end) = (topology(&bench.redis), CancellationToken::new());
+    let mut both = Vec::new();
+    for _ in 0..2 {
+        let (connection, keeper) = ManagedConnection::open(Arc::clone(&topology), LEASE).await.unwrap();
+        let connection = Arc::new(connection);
+        let (keeping, stop) = (Arc::clone(&connection), end.clone());
+        tokio::spawn(async move { keeping.keep(keeper, stop).await });
+        both.push(connection);
+    }
+    bench.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
+    let store = Store::new(Arc::clone(&both[0]), RingName::sample());
+    let refused = store.send(redis::cmd("SET").arg("key").arg("value")).await.unwrap_err();
+    assert!(refused.to_string().contains("READONLY"), "{refused}");
+    for connection in &both {
+        until("a new session", async || connection.session(None).await.generation > 1).await;
+    }
+    bench.ask::<()>(&["REPLICAOF", "NO", "ONE"]);
+    store.send(redis::cmd("SET").arg("key").arg("value")).await.unwrap();
     end.cancel();
 }
 

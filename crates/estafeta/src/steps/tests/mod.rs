@@ -23,7 +23,7 @@ use crate::inspect::snapshot::{MemberView, Snapshot, read as read_snapshot};
 use crate::keys::{Keys, RingName};
 use crate::layout::Layouts;
 use crate::message::{DeadLetter, ENTRY, Message};
-use crate::redis::{CallError, Keeper, ManagedConnection, Reply, Store};
+use crate::redis::{CallError, Keeper, ManagedConnection, Reply, Store, Topology};
 use crate::source::Plan;
 
 mod burials;
@@ -217,6 +217,11 @@ impl Hand {
     }
 }
 
+/// The way to the ring of a test.
+fn topology(redis: &RedisServer) -> Arc<Topology> {
+    Arc::new(Topology::new(redis.url().parse().unwrap(), &RingName::sample()))
+}
+
 /// A member without presence, so that tests decide when it dies.
 #[derive(Clone, Copy)]
 struct Actor {
@@ -233,8 +238,8 @@ impl Actor {
 impl TestBench {
     async fn new() -> Self {
         let redis = RedisServer::start();
-        let endpoint = redis.url().parse().unwrap();
-        let (connection, keeper) = ManagedConnection::open(endpoint, Duration::from_secs(10)).await.unwrap();
+        let opened = ManagedConnection::open(topology(&redis), Duration::from_secs(10)).await;
+        let (connection, keeper) = opened.unwrap();
         let store = Store::new(Arc::new(connection), RingName::sample());
         let hands = RefCell::default();
         Self { connection: redis.connect().into(), redis, store, _keeper: keeper, hands }

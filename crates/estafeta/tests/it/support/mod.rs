@@ -1,6 +1,7 @@
 //! Nodes that run inside the test, and the notices that they send.
 
 mod faults;
+mod live_ring;
 mod moving_address;
 mod pair;
 mod spans;
@@ -19,6 +20,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub use faults::{Gate, Hang, delete_member_hash};
+pub use live_ring::{LiveRing, config_at};
 pub use moving_address::MovingAddress;
 pub use pair::{Pair, replicate, tell};
 pub use spans::{SeenSpan, Spans};
