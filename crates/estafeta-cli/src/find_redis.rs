@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn a_redis_at_the_usual_port_is_used_and_none_is_started() {
         let redis = RedisServer::builder().tcp().start();
-        let refinement = Refinement { db: Some(3), user: None, password: Some("right".into()) };
+        let refinement = Refinement { db: Some(3), password: Some("right".into()), ..Refinement::default() };
         let wanted = Where::Unspecified { refinement, private: true };
         let found = find_with_usual_port(redis.port(), &wanted, Creation::Allowed).unwrap();
         assert_eq!(found.endpoint.to_string(), format!("redis://127.0.0.1:{}/3", redis.port()));

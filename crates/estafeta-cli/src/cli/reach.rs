@@ -23,7 +23,8 @@ pub struct ReachArgs {
     #[arg(long, global = true, value_name = "NAME", env = "ESTAFETA_RING", show_default = DEFAULT_RING)]
     pub ring: Option<String>,
 
-    /// URL of Redis: redis://, rediss:// or redis+unix:///path [env: REDIS_URL]
+    /// URL of Redis: redis://, rediss://, redis+unix:///path, redis+sentinel://host,host/name or
+    /// redis+cluster://host,host [env: REDIS_URL]
     #[arg(long, global = true, value_name = "URL", env = "ESTAFETA_REDIS", hide_env_values = true)]
     pub redis: Option<String>,
 
@@ -51,6 +52,18 @@ pub struct ReachArgs {
     /// File that holds the password for Redis
     #[arg(long, global = true, value_name = "FILE", env = "ESTAFETA_PASSWORD_FILE")]
     pub password_file: Option<PathBuf>,
+
+    /// PEM file with the certificates to trust, instead of those of the system
+    #[arg(long, global = true, value_name = "FILE", env = "ESTAFETA_TLS_CA")]
+    pub tls_ca: Option<PathBuf>,
+
+    /// PEM file with the certificate that this side shows to Redis
+    #[arg(long, global = true, value_name = "FILE", env = "ESTAFETA_TLS_CERT")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// PEM file with the key of that certificate
+    #[arg(long, global = true, value_name = "FILE", env = "ESTAFETA_TLS_KEY")]
+    pub tls_key: Option<PathBuf>,
 
     /// Never use a private Redis
     #[arg(long, global = true, env = "ESTAFETA_NO_PRIVATE_REDIS", num_args = 0..=1, require_equals = true,

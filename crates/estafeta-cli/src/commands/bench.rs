@@ -11,11 +11,11 @@ use anyhow::{Context as _, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::signal::unix::SignalKind;
 
-use super::is_closed_pipe;
+use super::{is_closed_pipe, named_server};
 use crate::cli::{BenchArgs, BenchWorkerArgs};
 use crate::failure::usage;
 use crate::find_redis;
-use crate::settings::{Reach, Where};
+use crate::settings::Reach;
 use crate::signals;
 use estafeta_lab::bench::{self, Bench, BenchObserver, BenchOptions, Choice, Table};
 use estafeta_lab::exit_code::FAILED;
@@ -139,10 +139,7 @@ fn options(reach: &Reach, redis_was_named: bool, args: &BenchArgs) -> Result<Ben
     };
     Ok(BenchOptions {
         benches: benches(&args.what),
-        redis: match &reach.redis {
-            Where::Given(endpoint) if redis_was_named => Some(estafeta::Endpoint::clone(endpoint)),
-            _ => None,
-        },
+        redis: named_server(reach, redis_was_named)?,
         length,
         tries: usize::try_from(tries)?,
         messages,

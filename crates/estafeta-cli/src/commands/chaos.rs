@@ -9,11 +9,11 @@ use anyhow::{Context as _, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio_util::sync::CancellationToken;
 
-use super::is_closed_pipe;
+use super::{is_closed_pipe, named_server};
 use crate::cli::{ChaosArgs, ChaosWorkerArgs, PipelineArgs};
 use crate::failure::usage;
 use crate::find_redis;
-use crate::settings::{Reach, Where};
+use crate::settings::Reach;
 use crate::signals;
 use estafeta_lab::chaos::real_work::{PipelineOptions, WorkerOptions};
 use estafeta_lab::chaos::{
@@ -113,10 +113,7 @@ fn options(reach: &Reach, redis_was_named: bool, args: &ChaosArgs) -> Result<Cha
     if !(SHORTEST..=LONGEST).contains(&length) {
         return Err(usage("--for: expected 1s to 24h"));
     }
-    let redis = match &reach.redis {
-        Where::Given(endpoint) if redis_was_named => Some(estafeta::Endpoint::clone(endpoint)),
-        _ => None,
-    };
+    let redis = named_server(reach, redis_was_named)?;
     let possible = |kind: &FaultKind| redis.is_none() || !kind.needs_own_redis();
     let kinds = match &args.faults {
         Wanted::All => FaultKind::ALL.into_iter().filter(possible).collect(),

@@ -26,10 +26,11 @@ use std::fmt::Display;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use estafeta::Ring;
+use estafeta::{Endpoint, Ring};
 
+use crate::failure::usage;
 use crate::find_redis;
-use crate::settings::Reach;
+use crate::settings::{Reach, Where};
 
 /// Connects to the ring and runs a short command on a small runtime.
 fn with_ring<T>(reach: &Reach, command: impl AsyncFnOnce(Ring) -> Result<T>) -> Result<T> {
@@ -52,6 +53,18 @@ fn with_existing_ring<T>(reach: &Reach, command: impl AsyncFnOnce(Ring) -> Resul
 fn no_such_ring(ring: &Ring) -> anyhow::Error {
     let (name, redis) = (ring.name(), ring.endpoint());
     anyhow!("there is no ring {name} at {redis}: `estafeta rings` lists the rings there")
+}
+
+/// The server for a command that works on one server, if a flag names one. Sentinels and a cluster may name another
+/// server at any time.
+fn named_server(reach: &Reach, redis_was_named: bool) -> Result<Option<Endpoint>> {
+    match &reach.redis {
+        Where::Given(endpoint) if redis_was_named && !endpoint.is_direct() => Err(usage(format!(
+            "--redis: expected one server, such as redis://host, with this command, got {endpoint}"
+        ))),
+        Where::Given(endpoint) if redis_was_named => Ok(Some(Endpoint::clone(endpoint))),
+        _ => Ok(None),
+    }
 }
 
 /// Asks the user at the terminal. Fails if there is no terminal.

@@ -4,9 +4,10 @@
 //! overrides the file. The address of Redis is a URL, or a host and a port. One layer may not name both.
 //!
 //! The highest layer that names a server decides which server is used. That layer and those above it may refine the
-//! address by database, user and password, even if the address is a URL. Lower layers describe another server, so their
-//! refinements are ignored: a password must not reach the wrong server. There is one exception. The environment is the
-//! place for secrets, so its credentials apply to a server that a flag names, if no other password is given.
+//! address by database, user, password and files of TLS, even if the address is a URL. Lower layers describe another
+//! server, so their refinements are ignored: a password must not reach the wrong server. There is one exception. The
+//! environment is the place for secrets, so its credentials apply to a server that a flag names, if no other password is
+//! given. So do its files of TLS, if that server is reached by TLS.
 
 use std::path::PathBuf;
 
@@ -45,11 +46,30 @@ pub struct Refinement {
     pub db: Option<u16>,
     pub user: Option<String>,
     pub password: Option<String>,
+    pub tls: TlsOptions,
+}
+
+/// The files of a TLS connection.
+#[derive(Clone, Default)]
+pub struct TlsOptions {
+    ca: Option<PathBuf>,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+}
+
+impl TlsOptions {
+    /// These files, and for those that are missing, those of `other`.
+    fn or(&self, other: &Self) -> Self {
+        let first = |one: &Option<PathBuf>, other: &Option<PathBuf>| one.clone().or_else(|| other.clone());
+        // A certificate and its key belong together.
+        let pair = if self.cert.is_some() || self.key.is_some() { self } else { other };
+        Self { ca: first(&self.ca, &other.ca), cert: pair.cert.clone(), key: pair.key.clone() }
+    }
 }
 
 impl Refinement {
     pub fn without_credentials(&self) -> Self {
-        Self { db: self.db, user: None, password: None }
+        Self { db: self.db, ..Self::default() }
     }
 
     pub fn apply(&self, mut endpoint: Endpoint) -> Endpoint {
@@ -61,6 +81,15 @@ impl Refinement {
         }
         if let Some(password) = &self.password {
             endpoint = endpoint.with_password(password);
+        }
+        if let Some(file) = &self.tls.ca {
+            endpoint = endpoint.with_tls_ca(file);
+        }
+        if let Some(file) = &self.tls.cert {
+            endpoint = endpoint.with_tls_cert(file);
+        }
+        if let Some(file) = &self.tls.key {
+            endpoint = endpoint.with_tls_key(file);
         }
         endpoint
     }
@@ -108,13 +137,14 @@ impl Where {
             db: applicable.iter().find_map(|layer| layer.db),
             user: applicable.iter().find_map(|layer| layer.user.clone()),
             password: None,
+            tls: applicable.iter().fold(TlsOptions::default(), |tls, layer| tls.or(&layer.tls)),
         };
         let mut password = applicable.iter().find_map(|layer| layer.password.as_ref());
         let Some(layer) = deciding.map(|deciding| &layers[deciding]) else {
             refinement.password = password.map(Password::read).transpose()?;
             return Ok(Self::Unspecified { refinement, private });
         };
-        let endpoint = match &layer.url {
+        let endpoint: Endpoint = match &layer.url {
             Some(NamedUrl { name, url }) => url.parse().map_err(|error| refused(name, error))?,
             None => Endpoint::tcp(
                 layer.host.as_deref().unwrap_or(DEFAULT_HOST),
@@ -127,6 +157,9 @@ impl Where {
             if refinement.user.is_none() && !endpoint.has_user() {
                 refinement.user.clone_from(&layers[1].user);
             }
+        }
+        if deciding == Some(0) && endpoint.uses_tls() {
+            refinement.tls = refinement.tls.or(&layers[1].tls);
         }
         refinement.password = password.map(Password::read).transpose()?;
         Ok(Self::Given(Box::new(refinement.apply(endpoint))))
@@ -141,6 +174,7 @@ struct Layer {
     db: Option<u16>,
     user: Option<String>,
     password: Option<Password>,
+    tls: TlsOptions,
 }
 
 /// A password, or the file that holds it and the name of its option. The file is read only if the password is used.
@@ -177,6 +211,11 @@ impl Layer {
             db: args.db.filter(|_| from_here("db")),
             user: args.user.clone().filter(|_| from_here("user")),
             password: args.password.clone().filter(|_| from_here("password")).map(Password::Text),
+            tls: TlsOptions {
+                ca: args.tls_ca.clone().filter(|_| from_here("tls_ca")),
+                cert: args.tls_cert.clone().filter(|_| from_here("tls_cert")),
+                key: args.tls_key.clone().filter(|_| from_here("tls_key")),
+            },
         };
         if layer.url.is_some() && (layer.host.is_some() || layer.port.is_some()) {
             return Err(usage(format!("{place}: expected a Redis URL or host and port, not both")));

@@ -52,7 +52,7 @@ proptest! {
 
 #[test]
 fn removing_the_credentials_from_a_refinement_keeps_the_database() {
-    let refinement = Refinement { db: Some(3), user: None, password: Some("secret".into()) };
+    let refinement = Refinement { db: Some(3), password: Some("secret".into()), ..Refinement::default() };
     let endpoint = refinement.without_credentials().apply("redis+unix:///run/redis.sock".parse().unwrap());
     assert_eq!(endpoint.secret_url(), "redis+unix:///run/redis.sock?db=3");
 }

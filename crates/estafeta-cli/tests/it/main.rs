@@ -52,4 +52,5 @@ mod stopping;
 mod takeover;
 mod terminal;
 mod tls;
+mod topologies;
 mod unread_output;
