@@ -217,6 +217,11 @@ impl Keys {
             || publisher.is_some_and(|id| id.parse::<Incarnation>().is_ok())
     }
 
+    /// A key that a check-up makes and deletes in one step. No ring uses it.
+    pub fn probe(&self, id: Incarnation) -> String {
+        format!("{}probe:{id}", self.prefix)
+    }
+
     pub fn alive(&self, member: Incarnation) -> String {
         format!("{}{member}", self.channels)
     }

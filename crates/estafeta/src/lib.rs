@@ -133,7 +133,7 @@ pub use publisher::{Publisher, Publishing, PublishingAll, Receipt};
 pub use inspect::{
     Burial, CountRates, DeadLetterReader, Event, EventKind, GapReason, GeneratorView, HistoryGap,
     HistoryRange, JournalEntry, MemberView, MessageResult, Moment, Pause, PlannedEntry, Ring, RingHistory,
-    Role, Sample, Selection, Snapshot,
+    Role, Sample, Selection, ServerFinding, Severity, Snapshot,
 };
 pub use latency::{LATENCY_BOUNDS, Latencies};
 pub use message::DeadLetter;

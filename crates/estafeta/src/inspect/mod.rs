@@ -1,5 +1,6 @@
 //! A ring seen from outside: what commands, monitors and tests inspect without joining it.
 
+mod checkup;
 mod dead_letters;
 mod event;
 mod history;
@@ -11,6 +12,7 @@ mod schedule;
 pub(crate) mod snapshot;
 
 pub use crate::node::Burial;
+pub use checkup::{ServerFinding, Severity};
 pub use dead_letters::DeadLetterReader;
 pub use event::{Event, EventKind};
 pub use history::{CountRates, GapReason, HistoryGap, HistoryRange, RingHistory, Sample};

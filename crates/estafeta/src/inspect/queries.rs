@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use redis::{Cmd, FromRedisValue as _, InfoDict, Value};
+use redis::{Cmd, FromRedisValue as _, Value};
 
 use super::event::Event;
 use super::journal::JournalEntry;
@@ -149,18 +149,6 @@ impl Store {
         Ok(masters)
     }
 
-    /// Returns a warning, with its remedy, for each setting of the server that may lose messages.
-    pub async fn server_warnings(&self) -> Result<Vec<String>> {
-        // A server may forbid these two commands. Then nothing is said about the settings that they would show.
-        let info = match self.read(redis::cmd("INFO").arg("everything")).await {
-            Err(Error::Refused { .. }) => String::new(),
-            read => read?,
-        };
-        let found: Result<HashMap<String, String>> =
-            self.read(redis::cmd("CONFIG").arg("GET").arg("save")).await;
-        Ok(warnings(&info, found.ok().and_then(|found| found.get("save").cloned()).as_deref()))
-    }
-
     /// Whether one of the keys exists that every ring has.
     pub async fn has_fixed_keys(&self) -> Result<bool> {
         let keys = self.keys().fixed().map(|(key, _)| key);
@@ -274,52 +262,4 @@ fn entries_after(stream: &str, after: &str, count: usize) -> Cmd {
     let mut call = redis::cmd("XRANGE");
     call.arg(stream).arg(from).arg("+").arg("COUNT").arg(count);
     call
-}
-
-/// `info` is the answer to `INFO`, `save` the setting of that name, if it could be read.
-fn warnings(info: &str, save: Option<&str>) -> Vec<String> {
-    let info = InfoDict::new(info);
-    let field = |name: &str| info.get::<String>(name).unwrap_or_default();
-    let mut warnings = Vec::new();
-    let policy = field("maxmemory_policy");
-    if !matches!(policy.as_str(), "" | "noeviction") {
-        warnings.push(format!(
-            "Redis may evict keys of the ring when its memory is full (maxmemory-policy {policy}): set maxmemory-policy \
-             noeviction"
-        ));
-    }
-    if field("aof_enabled") == "0" && save == Some("") {
-        warnings.push(
-            "Redis keeps nothing on disk, so a restart loses the ring: set appendonly yes, or save"
-                .to_owned(),
-        );
-    }
-    if field("role") == "slave" {
-        warnings.push("this Redis is a replica and accepts no writes: connect to its master".to_owned());
-    }
-    warnings
-}
-
-#[cfg(test)]
-mod tests {
-    use super::warnings;
-
-    #[test]
-    fn each_dangerous_setting_is_warned_of_with_its_remedy() {
-        let good = "role:master\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n";
-        assert_eq!(warnings(good, Some("")), [""; 0]);
-        assert_eq!(warnings("", None), [""; 0], "what cannot be read is not judged");
-        let memory_only = good.replace("aof_enabled:1", "aof_enabled:0");
-        assert_eq!(warnings(&memory_only, Some("3600 1")), [""; 0], "snapshots are persistence, too");
-        assert_eq!(warnings(&memory_only, None), [""; 0]);
-        let cases = [
-            (memory_only.as_str(), "appendonly yes"),
-            (&good.replace("noeviction", "allkeys-lru"), "maxmemory-policy noeviction"),
-            (&good.replace("role:master", "role:slave"), "connect to its master"),
-        ];
-        for (info, remedy) in cases {
-            let warned = warnings(info, Some(""));
-            assert!(warned.len() == 1 && warned[0].contains(remedy), "{warned:?}");
-        }
-    }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::checkup::{self, ServerFinding};
 use super::event::Event;
 use super::history::{HistoryRange, RingHistory};
 use super::journal::JournalEntry;
@@ -185,6 +186,15 @@ impl Ring {
     /// read are not checked.
     pub async fn server_warnings(&self) -> Result<Vec<String>> {
         self.store.server_warnings().await
+    }
+
+    /// Examines the Redis: whether a ring with this name can keep its promises there. Takes about a second.
+    ///
+    /// The check-up tries what a server could get wrong without reporting it. It writes only to keys that no ring has, and
+    /// deletes them in the same step. It neither reads nor changes what the ring keeps.
+    pub async fn checkup(&self) -> Result<Vec<ServerFinding>> {
+        let config = Config::new(self.endpoint.clone(), self.name.clone());
+        checkup::examine(&self.store, &self.endpoint, PATIENCE, config.lease).await
     }
 
     /// Returns the application that the ring belongs to. None if no node has ever joined it, and no publisher with an

@@ -7,6 +7,7 @@ mod support;
 mod batches;
 mod bodies;
 mod checkpoints;
+mod checkup;
 mod clusters;
 mod demotions;
 mod drafts;
