@@ -127,6 +127,7 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         Command::Errors { action } => commands::errors::run(&reach, &action),
         Command::Results(args) => commands::results::run(&reach, &args),
         Command::Status(args) => commands::status::run(&reach, &args),
+        Command::Doctor(output) => commands::doctor::run(&reach, output.json),
         Command::Rings(output) => commands::rings::run(&reach, output.json),
         Command::CleanTemp(output) => commands::clean_temp::run(&reach, output.json),
         Command::Checkpoint(command) => commands::checkpoint::run(&reach, command),

@@ -182,6 +182,20 @@ Examples:
   estafeta status --watch
   estafeta status --json | jq .waiting")]
     Status(StatusArgs),
+    /// Examine a Redis: whether a ring can keep its promises there
+    ///
+    /// Says what each finding means, and how to mend it. Checks version, topology, persistence, eviction, memory,
+    /// replicas, rights, presence, clock and round trips. Takes about a second. Rights and presence are tried, on
+    /// keys and channels that no ring has. Nothing stays in Redis, and the data of rings is not touched. --ring
+    /// matters only for the rights of the user.
+    ///
+    /// The exit code is 1 if a promise is broken. Warnings alone leave it at 0.
+    #[command(after_help = "\
+Examples:
+  estafeta doctor --redis redis://host/0
+  estafeta doctor --ring orders --user orders --password-file secret
+  estafeta doctor --json | jq -r '.findings[] | select(.severity != \"good\") | .subject'")]
+    Doctor(JsonArg),
     /// List the rings in a Redis
     #[command(after_help = "\
 Examples:

@@ -6,6 +6,7 @@ pub mod chaos;
 pub mod check;
 pub mod checkpoint;
 pub mod clean_temp;
+pub mod doctor;
 pub mod errors;
 pub mod get_errors;
 pub mod limit;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::support::{ProgramRing, SOON, reports, run};
 
 /// Every command that has a help page.
-const COMMANDS: [&str; 24] = [
+const COMMANDS: [&str; 25] = [
     "",
     "run",
     "monitor",
@@ -28,6 +28,7 @@ const COMMANDS: [&str; 24] = [
     "results",
     "schedule",
     "status",
+    "doctor",
     "cleanTemp",
     "pause",
     "resume",
@@ -57,7 +58,7 @@ fn exit_codes_match_the_golden_file() {
     let url = ring.redis.url();
     let nowhere = ["--redis", "redis://127.0.0.1:1"];
     let here = ["--redis", url.as_str()];
-    let cases: [(&str, &[&str], &[&str]); 39] = [
+    let cases: [(&str, &[&str], &[&str]); 42] = [
         ("an unknown command", &["dance"], &[]),
         ("an unknown option", &["status", "--dance"], &[]),
         ("a value out of range", &["run", "--lease", "1ms"], &here),
@@ -66,6 +67,9 @@ fn exit_codes_match_the_golden_file() {
         ("no Redis: status", &["status"], &nowhere),
         ("no Redis: getErrors", &["getErrors"], &nowhere),
         ("no Redis: chaos", &["chaos"], &nowhere),
+        ("no Redis: doctor", &["doctor"], &nowhere),
+        ("doctor with warnings", &["doctor"], &here),
+        ("doctor with an option of run", &["doctor", "--limit", "1"], &here),
         ("status of a ring that does not exist", &["status"], &here),
         ("getErrors of a ring that does not exist", &["getErrors"], &here),
         ("errors count of a ring that does not exist", &["errors", "count"], &here),
@@ -183,6 +187,7 @@ fn the_json_of_other_commands_matches_the_golden_file() {
         &["errors", "retry", "1", "--json"],
         &["errors", "drop", "--all", "--yes", "--json"],
         &["cleanTemp", "--json"],
+        &["doctor", "--json"],
     ] {
         let printed: Value = serde_json::from_str(&ring.success(args)).unwrap();
         lines += &format!("{}: {}\n", args.join(" "), shape(&printed));

@@ -17,6 +17,7 @@ mod clean_temp;
 mod clock_jumps;
 mod commands;
 mod disk_full;
+mod doctor;
 mod durability;
 mod duties;
 mod errors;

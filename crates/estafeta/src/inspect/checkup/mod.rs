@@ -14,7 +14,7 @@ use std::time::Duration;
 use self::trial::Rights;
 use crate::error::{Error, Result};
 use crate::identity::Incarnation;
-use crate::redis::{Endpoint, Store};
+use crate::redis::{Endpoint, Store, Way};
 
 /// What a check-up of a Redis found about one subject.
 #[derive(Clone, Debug, PartialEq)]
@@ -130,7 +130,7 @@ pub(super) async fn examine(
     let other = witness.server_facts().await?;
     let presence = trial::try_presence(store, witness, open, member).await?;
     let pace = store.measure_pace().await?;
-    let through_sentinels = endpoint.to_string().contains("+sentinel://");
+    let through_sentinels = matches!(endpoint.way(), Way::Sentinel(_));
     Ok(vec![
         assess::version(&facts),
         assess::topology(&facts, &other, sentinels, through_sentinels),
