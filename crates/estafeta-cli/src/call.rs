@@ -62,6 +62,10 @@ fn unused_options(matches: &ArgMatches) -> Vec<String> {
     let starts_node = matches!(command, Some("run" | "monitor" | "check"))
         || command.is_none() && !matches.get_flag("get_errors") && !matches.get_flag("clean_temp");
     let mut unused = if starts_node { Vec::new() } else { ids_of::<RunArgs>() };
+    // It asks the node at the address that `run` listens at.
+    if command == Some("health") {
+        unused.retain(|id| id != "metrics");
+    }
     match command {
         Some(name) if WITHOUT_RING.contains(&name) => unused.extend(ids_of::<ReachArgs>()),
         Some(name) if WITH_OWN_REDIS.contains(&name) => {

@@ -12,6 +12,7 @@ mod private_redis;
 mod retry_rule;
 mod settings;
 mod signals;
+mod telemetry;
 mod work;
 
 use std::io::Write as _;
@@ -108,6 +109,7 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
     let needs_no_redis = match command {
         Command::Chaos(_) | Command::Bench(_) => !names_redis(matches),
         Command::Check(_) => true,
+        Command::Health(ref args) => args.address(&file).is_some(),
         _ => false,
     };
     let reach = match needs_no_redis {
@@ -128,6 +130,10 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         Command::Results(args) => commands::results::run(&reach, &args),
         Command::Status(args) => commands::status::run(&reach, &args),
         Command::Doctor(output) => commands::doctor::run(&reach, output.json),
+        Command::Health(args) => match args.address(&file) {
+            Some(address) => commands::health::ask_node(&args, &address),
+            None => commands::health::ask_redis(&reach),
+        },
         Command::Rings(output) => commands::rings::run(&reach, output.json),
         Command::CleanTemp(output) => commands::clean_temp::run(&reach, output.json),
         Command::Checkpoint(command) => commands::checkpoint::run(&reach, command),
@@ -188,10 +194,14 @@ fn given_run_options(matches: &ArgMatches) -> impl Iterator<Item = String> {
 /// Refuses options of `run` that a monitor sets itself, and all of them if it starts no nodes.
 fn refuse_what_a_monitor_ignores(args: &MonitorArgs, matches: &ArgMatches) -> Result<()> {
     let matches = matches.subcommand_matches("monitor").unwrap_or(matches);
-    let reserved = |name: &String| ["json", "brief", "control"].contains(&name.as_str());
+    let reserved = |name: &String| ["json", "brief", "control", "metrics"].contains(&name.as_str());
     match given_run_options(matches).find(|name| args.attach || reserved(name)) {
         Some(name) => {
-            let why = if args.attach { "monitor --attach starts no nodes" } else { "a monitor draws" };
+            let why = if args.attach {
+                "monitor --attach starts no nodes"
+            } else {
+                "a monitor draws, and its nodes report to it"
+            };
             Err(failure::usage(format!("--{} makes no sense here: {why}", name.replace('_', "-"))))
         }
         None => Ok(()),

@@ -114,6 +114,6 @@ impl RunArgs {
 }
 
 /// An error about the value of an option, of the same kind as the errors of the library's settings.
-fn wrong(what: &'static str, expected: &str, got: &str) -> anyhow::Error {
+pub fn wrong(what: &'static str, expected: &str, got: &str) -> anyhow::Error {
     Error::Expected { what, expected: expected.to_owned(), got: got.to_owned() }.into()
 }

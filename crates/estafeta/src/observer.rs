@@ -111,6 +111,16 @@ pub enum Notice<'a> {
     },
     /// Redis serves this node again.
     RedisBack,
+    /// Redis has answered a step. The node makes many of them, so an observer should be quick with this notice.
+    StepAnswered {
+        /// The name of the step, such as `turn`.
+        step: &'static str,
+        /// The time from the last request to its answer.
+        took: Duration,
+    },
+    /// The control thread runs. This notice comes about once per second while the node is in its ring or on its way
+    /// back, whether Redis answers or not. If it stays away, the process hangs.
+    StillRunning,
     /// The node was asked to stop. Handlers may finish their current messages until the deadline.
     Stopping,
     /// The node left the ring.
@@ -243,7 +253,8 @@ fn log(ring: &RingName, notice: &Notice<'_>) {
         Notice::RedisLost { reason } => tracing::warn!(target: TARGET, %ring, reason, "lost Redis"),
         Notice::RedisBack => tracing::info!(target: TARGET, %ring, "Redis is back"),
         Notice::Left { returned } => tracing::info!(target: TARGET, %ring, returned, "left the ring"),
-        Notice::Generated { .. } | Notice::Timed { .. } | Notice::LimitReached { .. } | Notice::Stopping => {}
+        Notice::Generated { .. } | Notice::Timed { .. } | Notice::LimitReached { .. } => {}
+        Notice::Stopping | Notice::StepAnswered { .. } | Notice::StillRunning => {}
     }
 }
 

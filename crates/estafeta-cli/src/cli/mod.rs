@@ -7,6 +7,7 @@ mod chaos;
 mod check;
 mod checkpoint;
 mod errors;
+mod health;
 mod limit;
 mod monitor;
 mod pause;
@@ -29,6 +30,7 @@ pub use chaos::{ChaosArgs, ChaosWorkerArgs, PipelineArgs};
 pub use check::CheckArgs;
 pub use checkpoint::CheckpointCommand;
 pub use errors::{DropArgs, ErrorsCommand, SelectArgs};
+pub use health::HealthArgs;
 pub use limit::LimitArgs;
 pub use monitor::MonitorArgs;
 pub use pause::{PauseArgs, ResumeArgs};
@@ -196,6 +198,17 @@ Examples:
   estafeta doctor --ring orders --user orders --password-file secret
   estafeta doctor --json | jq -r '.findings[] | select(.severity != \"good\") | .subject'")]
     Doctor(JsonArg),
+    /// Ask whether the node on this machine is well, for images without a shell
+    ///
+    /// With --metrics, the command asks the node itself: whether it is a member of its ring and Redis has answered it within
+    /// two leases. Without, it looks in Redis for a living node of the ring on this machine. It prints one sentence. The
+    /// exit code is 0 if the node is well, and 1 otherwise.
+    #[command(after_help = "\
+Examples:
+  estafeta health --metrics 127.0.0.1:9464
+  estafeta health --metrics 127.0.0.1:9464 --live
+  estafeta health --ring orders")]
+    Health(HealthArgs),
     /// List the rings in a Redis
     #[command(after_help = "\
 Examples:

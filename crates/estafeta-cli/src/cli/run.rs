@@ -177,6 +177,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE", env = "ESTAFETA_RECORD")]
     pub record: Option<PathBuf>,
 
+    /// Serve metrics and health of this node at this address: /metrics, /livez and /readyz
+    #[arg(long, value_name = "ADDRESS", env = "ESTAFETA_METRICS")]
+    pub metrics: Option<String>,
+
     /// Print one JSON object per event, as docs/json.md describes
     #[arg(long, env = "ESTAFETA_JSON", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_parser = BoolishValueParser::new(), value_name = "BOOL")]

@@ -9,6 +9,7 @@ pub mod clean_temp;
 pub mod doctor;
 pub mod errors;
 pub mod get_errors;
+pub mod health;
 pub mod limit;
 pub mod monitor;
 pub mod pages;

@@ -134,6 +134,8 @@ fn watch(
     };
     let record = run.record.take();
     (run.json, run.brief, run.control) = (Some(true), Some(true), Some(true));
+    // Several nodes cannot listen at one address.
+    run.metrics = None;
     let flags = [run.flags()?, logging].concat();
     let options = MonitorOptions {
         nodes: if attach { 0 } else { args.nodes.unwrap_or(DEFAULT_NODES) },
@@ -153,7 +155,7 @@ fn watch(
 /// settings file too.
 fn ignored_options(args: &MonitorArgs, run: &RunArgs) -> Result<Vec<String>> {
     // A monitor that starts nodes does not use these either.
-    let set_by_monitor = |name: &str| ["--json", "--brief", "--control"].contains(&name);
+    let set_by_monitor = |name: &str| ["--json", "--brief", "--control", "--metrics"].contains(&name);
     let own = [("--fresh", args.fresh), ("--respawn", args.respawn)];
     let own = own.into_iter().filter(|(_, given)| *given).map(|(name, _)| name.to_owned());
     let flags = run.flags()?;

@@ -51,6 +51,7 @@ mod settings;
 mod status;
 mod stopping;
 mod takeover;
+mod telemetry;
 mod terminal;
 mod tls;
 mod topologies;

@@ -79,7 +79,7 @@ impl Engine {
         let (connection, keeper) = open(control.handle(), &config, &topology).await?;
         let (work_connection, work_keeper) = open(work_home, &config, &topology).await?;
         let work_keeper = work_keeper.beside(&connection);
-        let store = Store::new(Arc::clone(&connection), config.ring.clone());
+        let store = Store::new(Arc::clone(&connection), config.ring.clone()).observed(Arc::clone(&observers));
         let work_store = store.through(Arc::clone(&work_connection)).confirming(config.durability);
         work_store.trying_for(FIRST).check_durability().await?;
         let me = join(&store.trying_for(FIRST), &config, MemberKind::Node).await?;
@@ -179,6 +179,7 @@ impl Shared {
     ) {
         let (outage, observers) = (connection.outage(), Arc::clone(&self.observers));
         parts.start("connection", report_outages(outage, observers, self.end.clone()));
+        parts.start("watch", report_life(Arc::clone(&self.observers), self.end.clone()));
         parts.start("connection", keep(connection, keeper, self.end.clone()));
         let (unguarded_sender, unguarded) = watch::channel(None);
         let heartbeat = Heartbeat {
@@ -346,6 +347,17 @@ async fn stays_away(mut outage: watch::Receiver<Option<CallError>>, time: Durati
         }
         if tokio::time::timeout(time, outage.wait_for(Option::is_none)).await.is_err() {
             return;
+        }
+    }
+}
+
+/// Reports that the control thread runs. A supervisor may end a process from which it does not hear this.
+async fn report_life(observers: Arc<Observers>, end: CancellationToken) -> Result<()> {
+    loop {
+        observers.notice(Notice::StillRunning);
+        tokio::select! {
+            () = end.cancelled() => return Ok(()),
+            () = tokio::time::sleep(Duration::from_secs(1)) => {}
         }
     }
 }

@@ -18,8 +18,8 @@ mod topology;
 
 pub(crate) use call_error::CallError;
 pub(crate) use connection::{FIRST, Keeper, ManagedConnection, pauses};
-pub(crate) use endpoint::{Door, Way};
 pub use endpoint::{Address, Endpoint};
+pub(crate) use endpoint::{Door, Way};
 pub(crate) use reply::Reply;
 pub(crate) use store::Store;
 pub(crate) use topology::Topology;

@@ -25,6 +25,7 @@ use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::identity::Incarnation;
 use crate::keys::{Keys, RedisType, RingName};
+use crate::observer::{Notice, Observers};
 use crate::steps::{Call, Script};
 
 /// The ring as Redis stores it.
@@ -41,6 +42,8 @@ pub(crate) struct Store {
     tries_until: Option<Instant>,
     /// Where a step must be stored before it counts as answered.
     pub(super) durability: Durability,
+    /// The node that hears of each answered step, if a node uses this store.
+    observers: Option<Arc<Observers>>,
 }
 
 impl Store {
@@ -54,6 +57,7 @@ impl Store {
             patient_until: None,
             tries_until: None,
             durability: Durability::Memory,
+            observers: None,
         }
     }
 
@@ -83,6 +87,18 @@ impl Store {
     /// Returns the same store, except that every call retries until Redis answers or `end` is cancelled.
     pub fn patient(&self, end: CancellationToken) -> Self {
         Self { patient_until: Some(end), ..self.clone() }
+    }
+
+    /// Returns the same store, except that it reports each answered step.
+    pub fn observed(&self, observers: Arc<Observers>) -> Self {
+        Self { observers: Some(observers), ..self.clone() }
+    }
+
+    /// Reports that Redis has answered a step.
+    fn report_answer(&self, script: &Script, sent: Instant) {
+        if let Some(observers) = &self.observers {
+            observers.notice(Notice::StepAnswered { step: script.name, took: sent.elapsed() });
+        }
     }
 
     /// Returns the same store, except that it gives up if Redis does not answer.
@@ -196,15 +212,16 @@ impl Store {
         let send = &send;
         self.try_until_answered(|session| async move {
             let before = self.before_step(&session).await?;
-            let answer = match send(session.clone()).await {
-                Err(CallError::NoScript) => {
-                    self.load(&session, script).await?;
-                    send(session.clone()).await
-                }
-                other => other,
-            };
+            let mut sent = Instant::now();
+            let mut answer = send(session.clone()).await;
+            if matches!(answer, Err(CallError::NoScript)) {
+                self.load(&session, script).await?;
+                sent = Instant::now();
+                answer = send(session.clone()).await;
+            }
             let answer = answer?;
             self.confirm(&session, before).await?;
+            self.report_answer(script, sent);
             Ok(answer)
         })
         .await

@@ -19,6 +19,7 @@ use crate::demo;
 use crate::find_redis::{self, Creation};
 use crate::settings::{OutputForm, Reach};
 use crate::signals::{self, stop_signal};
+use crate::telemetry;
 use crate::work::WorkSettings;
 use estafeta_lab::paint::{Paint, colour_for};
 use estafeta_lab::printer::Printer;
@@ -65,10 +66,12 @@ pub fn run(reach: &Reach, args: RunArgs) -> Result<ExitCode> {
         if args.control == Some(true) {
             control::listen(stop.clone());
         }
+        let settings = config.clone();
         let (node, running) = match work {
             None => (demo::node(config, demo_settings), None),
             Some(work) => work.node(config).map(|(node, running)| (node, Some(running)))?,
         };
+        let node = telemetry::attach(node, &settings, args.metrics.as_deref())?;
         let node = observed(node, recorder.clone(), Arc::clone(&output));
         let mut stopping = None;
         let asked = async {

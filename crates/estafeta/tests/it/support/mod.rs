@@ -102,6 +102,8 @@ impl Notices {
                 };
                 messages.iter().map(line).collect()
             }
+            // There are very many.
+            Notice::StepAnswered { .. } | Notice::StillRunning | Notice::Timed { .. } => return,
             other => vec![format!("{other:?}")],
         };
         self.0.send_modify(|all| all.extend(lines));
