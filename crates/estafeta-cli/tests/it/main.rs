@@ -16,6 +16,7 @@ mod children;
 mod clean_temp;
 mod clock_jumps;
 mod commands;
+mod contract;
 mod disk_full;
 mod doctor;
 mod durability;
