@@ -63,7 +63,8 @@ fn two_values(option: &clap::Arg) -> [String; 2] {
     let parses = |value: &String| Cli::try_parse_from(["estafeta", &format!("{flag}{value}")]).is_ok();
     let shown = option.get_possible_values().into_iter().filter(|value| !value.is_hide_set());
     let names = shown.map(|value| value.get_name().to_owned());
-    let candidates = names.chain(["0.25", "0.5", "3", "4", "1s", "2s"].map(ToOwned::to_owned));
+    let others = ["0.25", "0.5", "3", "4", "1s", "2s", "memory", "disk"].map(ToOwned::to_owned);
+    let candidates = names.chain(others);
     candidates.filter(parses).take(2).collect::<Vec<_>>().try_into().unwrap()
 }
 
