@@ -6,6 +6,7 @@ use crate::durability::Durability;
 use crate::error::Error;
 use crate::keys::RingName;
 use crate::node::batch_size::MOST;
+use crate::partition::{self, Partition};
 use crate::redis::Endpoint;
 use crate::retry::Retry;
 use crate::steps::Duties;
@@ -29,6 +30,9 @@ pub struct Config {
     /// The application that this node runs. The first node to join a ring decides to which application it belongs, and
     /// nodes of other applications are refused. Default: the ring's name.
     pub application: String,
+    /// How many partitions the ring has, 1 to 1,024. The first node or publisher decides that for the life of the ring.
+    /// [`Node::partitions`](crate::Node::partitions) explains them. Default: 1.
+    pub partitions: u32,
     /// The time between two messages. Zero means as fast as Redis accepts them. [`Node::generate`](crate::Node::generate)
     /// sets it: a change before that call has no effect. Default: 500 ms.
     pub interval: Duration,
@@ -99,6 +103,7 @@ impl Config {
             redis,
             application: ring.to_string(),
             ring,
+            partitions: 1,
             interval: Duration::from_millis(500),
             concurrency: 1,
             generator_handles: true,
@@ -183,8 +188,17 @@ impl Config {
         if !(1..=MOST).contains(&self.max_batch) {
             return Err(Error::expected("max-batch", "1 to 1000", self.max_batch));
         }
-        if self.limit == Some(0) {
-            return Err(Error::expected("limit", "at least 1", 0));
+        if !(1..=partition::MOST).contains(&self.partitions) {
+            return Err(Error::expected("partitions", format!("1 to {}", partition::MOST), self.partitions));
+        }
+        // A partition has its share of the limit.
+        let least = if self.ring.whole().is_some() { 1 } else { self.partitions };
+        if let Some(limit) = self.limit.filter(|limit| *limit < least.into()) {
+            let expected = match least {
+                1 => "at least 1".to_owned(),
+                count => format!("at least {count}, one for each partition"),
+            };
+            return Err(Error::expected("limit", expected, limit));
         }
         if self.until_done && self.limit.is_none() {
             return Err(Error::expected("until-done", "a limit beside it", "none"));
@@ -193,6 +207,18 @@ impl Config {
             return Err(Error::expected("max-body", "1 to 67108864 bytes", self.max_body));
         }
         Ok(())
+    }
+
+    /// The settings of a node in one partition of its ring. Lanes and limits are shared out.
+    pub(crate) fn of_partition(&self, part: Partition) -> Self {
+        let at_least_one = |total: u64| part.share_of(total).max(1);
+        Self {
+            ring: part.name_in(&self.ring),
+            concurrency: usize::try_from(at_least_one(self.concurrency as u64)).unwrap_or(usize::MAX),
+            limit: self.limit.map(|limit| part.share_of(limit)),
+            max_waiting: at_least_one(self.max_waiting),
+            ..self.clone()
+        }
     }
 
     /// What this node does in its ring.
@@ -235,7 +261,8 @@ mod tests {
         const YEAR: u64 = 365 * 24 * 3600 * 1000;
         const MIB: u64 = 1024 * 1024;
         let ms = Duration::from_millis;
-        let cases: [(&str, Set, &[u64], &[u64]); 13] = [
+        let cases: [(&str, Set, &[u64], &[u64]); 14] = [
+            ("partitions", |config, n| config.partitions = n as u32, &[1, 1024], &[0, 1025]),
             ("application", |config, n| config.application = "x".repeat(n as usize), &[1, 100], &[0, 101]),
             ("interval", |config, n| config.interval = Duration::from_millis(n), &[0, 1, YEAR], &[YEAR + 1]),
             (
@@ -288,6 +315,22 @@ mod tests {
         assert_eq!(message, "never-handle: expected a node that may generate, got 'never-generate'");
         config.never_generate = false;
         config.validate().unwrap();
+    }
+
+    #[test]
+    fn lanes_and_limits_are_shared_out_among_the_partitions() {
+        let whole = Config { partitions: 3, concurrency: 4, limit: Some(8), max_waiting: 2, ..config() };
+        let parts: Vec<Config> = Partition::all(3).map(|part| whole.of_partition(part)).collect();
+        let of = |value: fn(&Config) -> u64| parts.iter().map(value).collect::<Vec<_>>();
+        assert_eq!(of(|part| part.concurrency as u64), [2, 1, 1]);
+        assert_eq!(of(|part| part.limit.unwrap()), [3, 3, 2]);
+        assert_eq!(of(|part| part.max_waiting), [1, 1, 1], "at least one each");
+        assert_eq!(parts[2].ring.as_str(), "estafeta:2");
+        assert!(parts.iter().all(|part| part.validate().is_ok()), "each is valid by itself");
+        assert_eq!(parts[2].application, "estafeta", "all partitions belong to one application");
+        let few = Config { limit: Some(2), ..whole };
+        let message = few.validate().unwrap_err().to_string();
+        assert_eq!(message, "limit: expected at least 3, one for each partition, got '2'");
     }
 
     #[test]

@@ -150,6 +150,11 @@ impl<T> Draft<T> {
         self
     }
 
+    /// The key or the single name, which decides the partition of the message.
+    pub(crate) fn sticky_name(&self) -> Option<&str> {
+        self.key.as_deref().or(self.single.as_deref())
+    }
+
     /// The headers and the body of a message that is forwarded. Such a message has nothing else.
     pub(crate) fn into_forward(self) -> Result<(Headers, Bytes)> {
         if let Some(error) = self.error {

@@ -63,6 +63,20 @@ pub enum Error {
         /// The word in `{ring}:requires`.
         word: String,
     },
+    /// The ring has another number of partitions, which is fixed for life: set that one, or choose another ring.
+    #[error(
+        "ring {ring} has {}, and this program expects {expected}: the number is fixed for life, so set it to {found} \
+         (Node::partitions, --partitions), or choose another ring",
+        counted_partitions(*found)
+    )]
+    Partitions {
+        /// The ring.
+        ring: String,
+        /// How many partitions it has.
+        found: u32,
+        /// How many this node or publisher expects.
+        expected: u32,
+    },
     /// A member of the ring does not know the layout that the ring is to get.
     #[error(
         "ring {ring} keeps its layout: {member} knows {known}; stop it, or wait until the ring has buried it"
@@ -157,6 +171,10 @@ impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
+}
+
+fn counted_partitions(count: u32) -> String {
+    if count == 1 { "1 partition".to_owned() } else { format!("{count} partitions") }
 }
 
 fn pause_left(left: Option<Duration>) -> String {

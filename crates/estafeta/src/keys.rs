@@ -13,6 +13,9 @@ use crate::identity::Incarnation;
 
 /// The name of a ring: 1 to 100 letters, digits, `.`, `_`, `-` or `:`.
 ///
+/// A name that ends in `:` and a number is that of a [partition](crate::Node::partitions). Commands may look at it, but
+/// no node and no publisher can begin a ring with such a name.
+///
 /// A ring may belong to a group. Its name is then `group/ring`, and its last part has no `:`. All rings of a group are on
 /// the same server, even in a Redis Cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,6 +36,30 @@ impl RingName {
     /// Whether a Redis Cluster keeps both rings on the same server, so that one step can write both.
     pub(crate) fn shares_slot_with(&self, other: &Self) -> bool {
         self.group() == other.group()
+    }
+
+    /// The most characters of a name.
+    pub(crate) const LONGEST: usize = 100;
+
+    /// Which partition this is, if it is one.
+    pub fn partition(&self) -> Option<u32> {
+        self.whole().and_then(|whole| self.0[whole.0.len() + 1..].parse().ok())
+    }
+
+    /// The ring that this is a partition of, if it is one.
+    pub fn whole(&self) -> Option<Self> {
+        let (whole, digits) = self.0.rsplit_once(':').filter(|_| !self.is_in_group())?;
+        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        (is_number && !whole.is_empty()).then(|| Self(whole.into()))
+    }
+
+    /// The partition with this number.
+    pub(crate) fn part(&self, index: u32) -> Self {
+        Self(format!("{self}:{index}").into())
+    }
+
+    pub(crate) fn is_in_group(&self) -> bool {
+        self.0.contains('/')
     }
 
     /// The beginning of every key of this ring. Its part in braces decides the slot.
@@ -64,7 +91,7 @@ impl FromStr for RingName {
             Some((group, ring)) => fits(group, "._-:") && fits(ring, "._-"),
             None => fits(name, "._-:"),
         };
-        if is_valid && name.len() <= 100 {
+        if is_valid && name.len() <= Self::LONGEST {
             Ok(Self(name.into()))
         } else {
             let rule = "1 to 100 letters, digits, '.', '_', '-' or ':', perhaps in a group: 'group/ring'";
@@ -299,6 +326,21 @@ mod tests {
         for name in ["Orders:eu-1.x_y", "shop:eu/orders.1_a-b"] {
             assert_eq!(name.parse::<RingName>().unwrap().as_str(), name);
         }
+    }
+
+    #[test]
+    fn a_partition_knows_its_number_and_its_ring() {
+        let name = |name: &str| -> RingName { name.parse().unwrap() };
+        let part = name("eu:orders").part(12);
+        assert_eq!((part.as_str(), part.partition()), ("eu:orders:12", Some(12)));
+        assert_eq!(part.whole(), Some(name("eu:orders")));
+        assert_eq!(part.key_prefix(), "{eu:orders:12}:");
+        for other in ["orders", "orders:", ":7", "orders:7x", "orders:x7", "shop:7/orders", "7"] {
+            assert_eq!(name(other).whole(), None, "{other}");
+        }
+        // Too large for a partition, and reserved all the same.
+        let huge = name("orders:99999999999");
+        assert_eq!((huge.whole(), huge.partition()), (Some(name("orders")), None));
     }
 
     #[test]

@@ -11,8 +11,14 @@
 
 use std::fmt;
 
-/// The words of `{ring}:requires` that this version knows. No ring has one yet.
-pub(crate) const KNOWN_WORDS: &[&str] = &[];
+/// The words of `{ring}:requires` that every program of this version knows.
+const KNOWN_WORDS: &[&str] = &[];
+
+/// All words that a caller knows, if it also knows those of its [partition](crate::partition), or none.
+pub(crate) fn known_words(of_partition: &str) -> String {
+    let words = KNOWN_WORDS.iter().chain(Some(&of_partition).filter(|word| !word.is_empty()));
+    words.copied().collect::<Vec<_>>().join(" ")
+}
 
 /// A span of layouts of the keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

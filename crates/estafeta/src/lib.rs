@@ -68,6 +68,8 @@ mod pages {
     struct Testing;
     #[doc = include_str!("../../../docs/guides/transactional-outbox.md")]
     struct TransactionalOutbox;
+    #[doc = include_str!("../../../docs/scaling.md")]
+    struct Scaling;
     #[doc = include_str!("../../../docs/guides/coming-from.md")]
     struct ComingFrom;
 }
@@ -93,6 +95,7 @@ mod node;
 mod observer;
 mod outcome;
 mod pack;
+mod partition;
 mod publisher;
 mod redis;
 mod retry;
@@ -108,6 +111,7 @@ pub use config::Config;
 pub use durability::Durability;
 pub use node::{Generate, Node};
 pub use observer::{HandlingResult, HandlingTimes, Notice, Postponed};
+pub use partition::Partition;
 pub use retry::Retry;
 
 /// Bodies that are not JSON.

@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::identity::{Epoch, MemberId};
 use crate::keys::RingName;
 use crate::message::Message;
+use crate::partition::Partition;
 
 /// One thing that happened to this node.
 #[derive(Clone, Copy, Debug)]
@@ -180,25 +182,27 @@ pub struct Postponed {
     pub failure: Option<String>,
 }
 
-/// A function that receives the notices of a node.
-pub(crate) type Observer = Box<dyn Fn(&Notice<'_>) + Send + Sync>;
+/// A function that receives the notices of a node, and the partition of each.
+pub(crate) type Observer = Box<dyn Fn(Partition, &Notice<'_>) + Send + Sync>;
 
-/// Everyone who hears of the notices of a node: the log, and the functions in the order in which they were added.
+/// Everyone who hears of the notices of a node in one partition: the log, and the functions in the order in which they
+/// were added.
 pub(crate) struct Observers {
     ring: RingName,
-    functions: Vec<Observer>,
+    partition: Partition,
+    functions: Arc<[Observer]>,
 }
 
 impl Observers {
-    pub fn new(ring: RingName, functions: Vec<Observer>) -> Self {
-        Self { ring, functions }
+    pub fn new(ring: RingName, partition: Partition, functions: Arc<[Observer]>) -> Self {
+        Self { ring, partition, functions }
     }
 
     /// Logs the notice, and calls all functions. A panic of one goes no further.
     pub fn notice(&self, notice: Notice<'_>) {
         log(&self.ring, &notice);
-        for observer in &self.functions {
-            if catch_unwind(AssertUnwindSafe(|| observer(&notice))).is_err() {
+        for observer in &*self.functions {
+            if catch_unwind(AssertUnwindSafe(|| observer(self.partition, &notice))).is_err() {
                 tracing::warn!("an observer panicked");
             }
         }
@@ -261,7 +265,7 @@ fn log(ring: &RingName, notice: &Notice<'_>) {
 #[cfg(test)]
 mod tests {
     use std::io;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     use super::*;
 
@@ -293,7 +297,8 @@ mod tests {
         let failed = Postponed { message: message.clone(), after, failure: Some("no dough".to_owned()) };
         let snoozed = Postponed { message, after, failure: None };
         tracing::subscriber::with_default(subscriber, || {
-            let observers = Observers::new("orders".parse().unwrap(), Vec::new());
+            let observers =
+                Observers::new("orders".parse().unwrap(), Partition { index: 0, count: 1 }, Arc::new([]));
             observers.notice(Notice::Joined { member: MemberId(3) });
             observers.notice(Notice::Postponed { member: MemberId(3), messages: &[failed, snoozed] });
         });

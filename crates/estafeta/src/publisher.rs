@@ -5,24 +5,26 @@
 //! [`Publisher`] draws as many identities as it has calls in flight. If a caller drops a call, the publisher never uses
 //! that identity again, because it does not know whether the call arrived.
 
+mod destination;
+
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio_util::sync::DropGuard;
 use tracing::Instrument as _;
 
 use crate::config::Config;
 use crate::draft::{Draft, check_key};
 use crate::error::{Error, Result};
 use crate::identity::Incarnation;
-use crate::redis::Store;
+use crate::keys::RingName;
 use crate::steps::{Cancellation, MessageRef, NewMessage, Submission, Submit};
 use crate::trace;
+use destination::{Destination, Destinations};
 
 /// How long a call waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -55,24 +57,22 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 ///
 /// Bodies are written as JSON. A `Publisher<Bytes>` publishes bytes and text as they are.
 pub struct Publisher<T = Bytes> {
-    store: Store,
+    ring: RingName,
     application: String,
     max_waiting: u64,
     max_body: usize,
-    /// The identities without a call in flight.
-    idle: Arc<Mutex<Vec<PublisherIdentity>>>,
-    /// Ends the task that reconnects, once the last clone is gone.
-    _open: Arc<DropGuard>,
+    destinations: Arc<Destinations>,
+    /// The only partition that it uses. None if it uses all.
+    only: Option<u32>,
     body: PhantomData<fn(&T)>,
 }
 
 impl<T> Clone for Publisher<T> {
     fn clone(&self) -> Self {
         Self {
-            store: self.store.clone(),
+            ring: self.ring.clone(),
             application: self.application.clone(),
-            idle: Arc::clone(&self.idle),
-            _open: Arc::clone(&self._open),
+            destinations: Arc::clone(&self.destinations),
             ..*self
         }
     }
@@ -80,7 +80,7 @@ impl<T> Clone for Publisher<T> {
 
 impl<T> fmt::Debug for Publisher<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Publisher").field("ring", self.store.ring()).finish_non_exhaustive()
+        f.debug_struct("Publisher").field("ring", &self.ring).finish_non_exhaustive()
     }
 }
 
@@ -99,6 +99,8 @@ pub struct Receipt {
     pub id: u64,
     /// Whether this message was not published: an equal one has its key, or another one with its single name waits.
     pub duplicate: bool,
+    /// The [partition](crate::Node::partitions) that has the message. 0 in a ring that is not divided.
+    pub partition: u32,
 }
 
 impl Publisher {
@@ -114,13 +116,18 @@ impl<T> Publisher<T> {
     /// Connects to Redis, and reconnects on the current tokio runtime whenever the connection breaks. The ring need not
     /// exist yet. Its application is the ring's name, as in [`Config::new`].
     ///
+    /// If the ring has [partitions](crate::Node::partitions), the publisher finds out how many, and connects to each of
+    /// them. A message with a key or a single name goes to the partition of that name. All other messages of a call go
+    /// to one partition, and the calls go to the partitions in turn.
+    ///
     /// Fails with [`Error::Unreachable`] if Redis is down at this moment. It does not try again.
     pub async fn on(redis: &str, ring: &str) -> Result<Self> {
         Self::of(&Config::on(redis, ring)?).await
     }
 
     /// Connects like [`on`](Self::on), with the Redis, the ring, the application, `durability`, `max_waiting` and
-    /// `max_body` of these settings.
+    /// `max_body` of these settings. A new ring gets as many partitions as they say. If they name several,
+    /// the ring must have as many.
     pub async fn of(config: &Config) -> Result<Self> {
         config.validate()?;
         Self::open(config.clone(), config.application.clone()).await
@@ -133,19 +140,22 @@ impl<T> Publisher<T> {
     }
 
     async fn open(config: Config, application: String) -> Result<Self> {
-        let (store, open) = Store::open(config.redis, config.ring, PATIENCE).await?;
-        let store = store.confirming(config.durability);
-        store.check_durability().await?;
-        let (max_waiting, max_body) = (config.max_waiting, config.max_body);
-        Ok(Self {
-            store,
-            application,
-            max_waiting,
-            max_body,
-            idle: Arc::default(),
-            _open: open.into(),
-            body: PhantomData,
-        })
+        let destinations = Destinations::open(&config).await?.into();
+        let Config { ring, max_waiting, max_body, .. } = config;
+        Ok(Self { ring, application, max_waiting, max_body, destinations, only: None, body: PhantomData })
+    }
+
+    /// How many partitions the ring has.
+    pub fn partitions(&self) -> u32 {
+        self.destinations.count()
+    }
+
+    /// The same publisher, for one partition only. It publishes keys and single names only if they belong there.
+    pub fn partition(&self, index: u32) -> Result<Self> {
+        match self.destinations.at(index) {
+            Some(_) => Ok(Self { only: Some(index), ..self.clone() }),
+            None => Err(Error::expected("partition", format!("0 to {}", self.partitions() - 1), index)),
+        }
     }
 
     /// The same publisher with the application and the limits of these settings.
@@ -161,7 +171,8 @@ impl<T> Publisher<T> {
     }
 
     /// Publishes up to 1,000 messages, all of them or none. Await the result to send them. There is one receipt per
-    /// message, in their order.
+    /// message, in their order. If the ring has partitions, all keys and single names of a call must belong to one of
+    /// them, as [`Partition::of_key`](crate::Partition::of_key) decides.
     ///
     /// ```no_run
     /// # async fn example(orders: estafeta::Publisher) -> Result<(), estafeta::Error> {
@@ -186,8 +197,21 @@ impl<T> Publisher<T> {
 
     /// Cancels a message that was published with a [delay](Draft::delay). Returns whether it was still delayed. If it was,
     /// no handler has seen it, and none will. The key of the message stays taken.
+    ///
+    /// In a ring with partitions, only a publisher of one [partition](Self::partition) can do this.
     pub async fn cancel(&self, id: u64) -> Result<bool> {
-        self.take_back(MessageRef::Id(id)).await
+        let only = match self.partitions() {
+            1 => Some(0),
+            _ => self.only,
+        };
+        let Some(destination) = only.and_then(|index| self.destinations.at(index)) else {
+            return Err(Error::expected(
+                "partition",
+                "the one of the message, by Publisher::partition",
+                "none",
+            ));
+        };
+        self.take_back(destination, MessageRef::Id(id)).await
     }
 
     /// Cancels like [`cancel`](Self::cancel), but names the message by the key with which it was published. If it is
@@ -206,29 +230,31 @@ impl<T> Publisher<T> {
     /// ```
     pub async fn cancel_key(&self, key: &str) -> Result<bool> {
         check_key(key)?;
-        self.take_back(MessageRef::Key(key)).await
+        self.take_back(self.destinations.of_key(key), MessageRef::Key(key)).await
     }
 
-    async fn take_back(&self, which: MessageRef<'_>) -> Result<bool> {
-        let identity = self.draw_identity();
+    async fn take_back(&self, destination: &Destination, which: MessageRef<'_>) -> Result<bool> {
+        let identity = destination.draw_identity();
         let cancellation = Cancellation {
             application: &self.application,
+            partitions: self.partitions(),
             publisher: identity.incarnation,
             sequence: identity.sequence,
             which,
         };
-        let outcome = self.store.trying_for(PATIENCE).cancel(&cancellation).await;
-        self.idle.lock().expect("no panic while held").push(identity);
+        let outcome = destination.store.trying_for(PATIENCE).cancel(&cancellation).await;
+        destination.put_back(identity);
         outcome
     }
 
     async fn send(&self, drafts: Vec<Draft<T>>, patience: Duration) -> Result<Vec<Receipt>> {
-        let messages = self.check(drafts)?;
-        if messages.is_empty() {
+        if drafts.is_empty() {
             return Ok(Vec::new());
         }
-        let span = trace::publishing(self.store.ring(), messages.iter().map(|new| &new.message));
-        let outcome = self.submit(&messages, patience).instrument(span.clone()).await;
+        let destination = self.destinations.choose(&drafts, self.only)?;
+        let messages = self.check(drafts, destination.store.ring())?;
+        let span = trace::publishing(destination.store.ring(), messages.iter().map(|new| &new.message));
+        let outcome = self.submit(destination, &messages, patience).instrument(span.clone()).await;
         match &outcome {
             Ok(receipts) => trace::published(&span, receipts.iter().map(|receipt| receipt.id)),
             Err(error) => trace::failed(&span, error),
@@ -237,20 +263,26 @@ impl<T> Publisher<T> {
     }
 
     /// Sends these messages until Redis has them, or the patience is over.
-    async fn submit(&self, messages: &[NewMessage], patience: Duration) -> Result<Vec<Receipt>> {
+    async fn submit(
+        &self,
+        destination: &Destination,
+        messages: &[NewMessage],
+        patience: Duration,
+    ) -> Result<Vec<Receipt>> {
         let (started, mut patience) = (Instant::now(), patience);
-        let identity = self.draw_identity();
+        let identity = destination.draw_identity();
         let submission = Submission {
             application: &self.application,
+            partitions: self.partitions(),
             publisher: identity.incarnation,
             // All tries have the same number. An earlier one may still be on its way.
             sequence: identity.sequence,
-            max_waiting: self.max_waiting,
+            max_waiting: destination.partition.share_of(self.max_waiting).max(1),
             messages,
         };
         let mut pause = Duration::from_millis(5);
         let outcome = loop {
-            let outcome = self.try_once(&submission).await;
+            let outcome = self.try_once(destination, &submission).await;
             // This try may have arrived, even if Redis refused its repeat. The ring recognises a repeat only for a
             // while.
             let may_have_arrived = |error: &Error| {
@@ -272,29 +304,31 @@ impl<T> Publisher<T> {
             tokio::time::sleep(pause.min(left)).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         };
-        self.idle.lock().expect("no panic while held").push(identity);
+        destination.put_back(identity);
         outcome
     }
 
-    async fn try_once(&self, submission: &Submission<'_>) -> Result<Vec<Receipt>> {
-        match self.store.trying_for(PATIENCE).submit(submission).await? {
+    async fn try_once(&self, destination: &Destination, submission: &Submission<'_>) -> Result<Vec<Receipt>> {
+        let (ring, partition) = (destination.store.ring().to_string(), destination.partition.index);
+        match destination.store.trying_for(PATIENCE).submit(submission).await? {
             Submit::Submitted(ids) => {
-                let receipt = |it: &crate::steps::Submitted| Receipt { id: it.id, duplicate: it.duplicate };
+                let receipt = |it: &crate::steps::Submitted| {
+                    let crate::steps::Submitted { id, duplicate } = *it;
+                    Receipt { id, duplicate, partition }
+                };
                 Ok(ids.iter().map(receipt).collect())
             }
             Submit::Reused(position) => {
                 let key = submission.messages.get(position).and_then(|new| new.terms.key.as_ref());
                 Err(Error::KeyReused { key: key.map(|key| key.name.clone()).unwrap_or_default() })
             }
-            Submit::Paused(left) => Err(Error::Paused { ring: self.store.ring().to_string(), left }),
-            Submit::Full => {
-                Err(Error::Full { ring: self.store.ring().to_string(), max_waiting: self.max_waiting })
-            }
+            Submit::Paused(left) => Err(Error::Paused { ring, left }),
+            Submit::Full => Err(Error::Full { ring, max_waiting: submission.max_waiting }),
         }
     }
 
     /// Builds the messages. Refuses what the ring would not accept, before anything is sent.
-    fn check(&self, drafts: Vec<Draft<T>>) -> Result<Vec<NewMessage>> {
+    fn check(&self, drafts: Vec<Draft<T>>, ring: &RingName) -> Result<Vec<NewMessage>> {
         if drafts.len() > Publisher::MAX_MESSAGES {
             let expected = format!("at most {} in one call", Publisher::MAX_MESSAGES);
             return Err(Error::expected("messages", expected, "more"));
@@ -310,7 +344,7 @@ impl<T> Publisher<T> {
             if size > limit {
                 return Err(Error::BodyTooLarge { size, limit });
             }
-            let new = draft.build(self.store.ring())?;
+            let new = draft.build(ring)?;
             bytes += size + new.message.headers().bytes();
             messages.push(new);
         }
@@ -319,15 +353,6 @@ impl<T> Publisher<T> {
             return Err(Error::expected("messages", expected, format!("{bytes} bytes")));
         }
         Ok(messages)
-    }
-
-    /// An identity for one call, with the number of that call.
-    fn draw_identity(&self) -> PublisherIdentity {
-        let idle = self.idle.lock().expect("no panic while held").pop();
-        let new = || PublisherIdentity { incarnation: Incarnation::random(), sequence: 0 };
-        let mut identity = idle.unwrap_or_else(new);
-        identity.sequence += 1;
-        identity
     }
 }
 

@@ -10,6 +10,7 @@ mod results;
 mod ring;
 mod schedule;
 pub(crate) mod snapshot;
+mod whole;
 
 pub use crate::node::Burial;
 pub use checkup::{ServerFinding, Severity};
@@ -19,5 +20,6 @@ pub use history::{CountRates, GapReason, HistoryGap, HistoryRange, RingHistory, 
 pub use journal::JournalEntry;
 pub use results::MessageResult;
 pub use ring::{Ring, Selection};
+pub(crate) use ring::{count_partitions, divide};
 pub use schedule::{Moment, PlannedEntry};
 pub use snapshot::{GeneratorView, MemberView, Pause, Role, Snapshot};

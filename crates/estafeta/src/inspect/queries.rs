@@ -13,6 +13,7 @@ use crate::identity::Incarnation;
 use crate::keys::{Keys, RingName};
 use crate::layout::Layouts;
 use crate::message::DeadLetter;
+use crate::partition;
 use crate::redis::{Door, Reply, Store};
 use crate::steps::Facts;
 
@@ -102,6 +103,12 @@ impl Store {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The number of partitions that the requirements of the ring state.
+    pub async fn stated_partitions(&self) -> Result<Option<u32>> {
+        let words: Vec<String> = self.read(redis::cmd("SMEMBERS").arg(&self.keys().requires)).await?;
+        Ok(words.iter().find_map(|word| partition::count_in(word)))
     }
 
     pub async fn application(&self) -> Result<Option<String>> {

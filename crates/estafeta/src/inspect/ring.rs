@@ -23,6 +23,7 @@ use crate::keys::RingName;
 use crate::layout::Layouts;
 use crate::message::DeadLetter;
 use crate::node::sweeper::{Burial, FailureDetector};
+use crate::partition::Partition;
 use crate::redis::Endpoint;
 use crate::redis::Store;
 use crate::steps::{Activity, LimitChange, Rate};
@@ -42,6 +43,7 @@ pub struct Ring {
     endpoint: Endpoint,
     store: Store,
     durability: Durability,
+    patience: Duration,
     /// Ends the task that reconnects, once the last clone is gone.
     _open: Arc<DropGuard>,
 }
@@ -71,13 +73,31 @@ impl Ring {
     pub async fn connect_with(endpoint: Endpoint, name: RingName, patience: Duration) -> Result<Self> {
         let (store, open) = Store::open(endpoint.clone(), name.clone(), patience).await?;
         let durability = Durability::default();
-        Ok(Self { name, endpoint, store, durability, _open: open.into() })
+        Ok(Self { name, endpoint, store, durability, patience, _open: open.into() })
     }
 
     /// Returns the same ring, except that dead letters count as retried or dropped only when Redis has stored that at this
     /// level.
     pub fn with_durability(self, durability: Durability) -> Self {
         Self { durability, ..self }
+    }
+
+    /// Returns all partitions of this ring, in their order, each with its own connection. A ring that is not divided is
+    /// its only partition.
+    ///
+    /// A divided ring keeps nothing under its plain name. Ask its partitions instead.
+    pub async fn partitions(&self) -> Result<Vec<Self>> {
+        let count = count_partitions(&self.endpoint, &self.store, self.patience).await?;
+        if count == 1 {
+            return Ok(vec![self.clone()]);
+        }
+        let mut all = Vec::new();
+        for part in Partition::all(count) {
+            let (endpoint, name) = (self.endpoint.clone(), part.name_in(&self.name));
+            let part = Self::connect_with(endpoint, name, self.patience).await?;
+            all.push(part.with_durability(self.durability));
+        }
+        Ok(all)
     }
 
     #[cfg(feature = "testing")]
@@ -336,6 +356,42 @@ impl Ring {
     pub async fn erase_user_keys(&self) -> Result<u64> {
         self.store.erase_user_keys().await
     }
+}
+
+/// Returns how many partitions a ring has. A ring that is not divided, or does not exist, has one.
+///
+/// If Redis has lost its data under running nodes, they have begun the partitions again, but the plain name states
+/// nothing. Then the first partition does. It may be on another server, so it gets another connection.
+pub(crate) async fn count_partitions(endpoint: &Endpoint, ring: &Store, patience: Duration) -> Result<u32> {
+    let name = ring.ring();
+    if name.is_in_group() || name.whole().is_some() {
+        return Ok(1);
+    }
+    if let Some(count) = ring.stated_partitions().await? {
+        return Ok(count);
+    }
+    if ring.layout().await?.is_some() {
+        return Ok(1);
+    }
+    let (first, _open) = Store::open(endpoint.clone(), name.part(0), patience).await?;
+    Ok(first.stated_partitions().await?.unwrap_or(1))
+}
+
+/// Marks a ring as divided into so many partitions. Fails if it has another number of them.
+///
+/// If the plain name states nothing, it may be new, or Redis has lost its data. Then no partition may state another
+/// number.
+pub(crate) async fn divide(endpoint: &Endpoint, ring: &Store, count: u32, patience: Duration) -> Result<()> {
+    if ring.stated_partitions().await?.is_none() {
+        for part in Partition::all(count) {
+            let name = part.name_in(ring.ring());
+            let (store, _open) = Store::open(endpoint.clone(), name, patience).await?;
+            if let Some(found) = store.stated_partitions().await?.filter(|found| *found != count) {
+                return Err(Error::Partitions { ring: ring.ring().to_string(), found, expected: count });
+            }
+        }
+    }
+    ring.divide(count).await
 }
 
 /// Selects dead letters.

@@ -125,6 +125,7 @@ impl Clerk {
             outgoing.settlement.both = self.config.generator_handles;
             if !outgoing.settlement.effects.is_empty() {
                 outgoing.settlement.application = self.config.named_application();
+                outgoing.settlement.partitions = self.config.partitions;
             }
             let settles = outgoing.handled.len() + outgoing.postponed.len();
             let span = trace::settling(&self.config.ring, settles);

@@ -386,6 +386,8 @@ async fn report_outages(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observer::Observer;
+    use crate::partition::Partition;
 
     #[tokio::test]
     async fn redis_back_is_reported_only_after_redis_lost() {
@@ -395,8 +397,9 @@ mod tests {
         sender.send_replace(None);
         let (heard, end) = (Arc::<Mutex<Vec<String>>>::default(), CancellationToken::new());
         let keeps = Arc::clone(&heard);
-        let observer = move |notice: &Notice<'_>| keeps.lock().unwrap().push(format!("{notice:?}"));
-        let observers = Observers::new("sample".parse().unwrap(), vec![Box::new(observer)]);
+        let observer: Observer = Box::new(move |_, notice| keeps.lock().unwrap().push(format!("{notice:?}")));
+        let only = Partition { index: 0, count: 1 };
+        let observers = Observers::new("sample".parse().unwrap(), only, Arc::new([observer]));
         let reporting = tokio::spawn(report_outages(outage, observers.into(), end.clone()));
         let notices = || heard.lock().unwrap().clone();
         for (reason, notice) in [(Some("gone"), "RedisLost { reason: \"gone\" }"), (None, "RedisBack")] {

@@ -240,6 +240,7 @@ pub(crate) async fn join(store: &Store, config: &Config, kind: MemberKind) -> Re
         journal: config.journal,
         duties: config.duties(),
         durability: config.durability,
+        partitions: config.partitions,
     };
     let number: MemberId = store.join(&introduction).await?;
     Ok(Identity { number, incarnation })

@@ -13,6 +13,7 @@ mod generator;
 pub(crate) mod heartbeat;
 mod lane;
 mod latency_log;
+mod partitions;
 mod refusals;
 mod ring_view;
 mod sampler;
@@ -42,12 +43,12 @@ use crate::failure::Failure;
 use crate::feed::{Every, Feed, FeedSource};
 use crate::handler::{AsyncHandler, BatchHandler, BlockingHandler, Next, Work, WrappedHandler};
 use crate::job::Job;
-use crate::observer::{Notice, Observer, Observers};
+use crate::observer::{Notice, Observer};
 use crate::outcome::{Outcome, Outcomes};
+use crate::partition::Partition;
 use crate::retry::Retry;
 use crate::schedule::Schedule;
 use crate::source::Produce;
-use engine::Engine;
 use signals::StopSignals;
 
 /// A node: one process that works in a ring. Start the same program on as many machines as you like.
@@ -76,7 +77,7 @@ use signals::StopSignals;
 #[must_use = "a node does nothing until it runs"]
 pub struct Node {
     config: Config,
-    source: Option<Result<Box<dyn Produce>>>,
+    source: Option<NodeSource>,
     handler: Option<Arc<dyn Work>>,
     wrappers: Vec<Wrapper>,
     observers: Vec<Observer>,
@@ -86,6 +87,13 @@ impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Node").field("config", &self.config).finish_non_exhaustive()
     }
+}
+
+/// What a node generates.
+enum NodeSource {
+    One(Result<Box<dyn Produce>>),
+    /// Makes the source of each partition, with the settings of the node there.
+    Each(Box<dyn FnMut(Partition, &mut Config) -> Result<Box<dyn Produce>> + Send>),
 }
 
 type Wrapper = Box<dyn FnOnce(Arc<dyn Work>) -> Arc<dyn Work> + Send>;
@@ -105,7 +113,45 @@ impl Node {
     /// What this node publishes while it is elected: a [`Schedule`](crate::Schedule), a [`Feed`], or a function that
     /// [`every`](crate::every) calls once per interval. A later call replaces an earlier one.
     pub fn generate(mut self, what: impl Generate) -> Self {
-        self.source = Some(what.into_source(&mut self.config).map(|source| source.0));
+        self.source = Some(NodeSource::One(what.into_source(&mut self.config).map(|source| source.0)));
+        self
+    }
+
+    /// Divides the ring into this many partitions, 1 to 1,024, which a Redis Cluster can keep on different servers.
+    /// Default: 1.
+    ///
+    /// Each partition is a ring like any other: `orders:0`, `orders:1` and so on. Each has a generator, and this node
+    /// joins all of them. The lanes of the node, the [limit](Config::limit) and [`Config::max_waiting`] are shared out
+    /// among the partitions. Each partition has at least one lane. If the node fails in one partition, it stops in all.
+    ///
+    /// The first node or publisher decides the number for the life of the ring. A node with another number is refused
+    /// with [`Error::Partitions`]. What several partitions generate comes from [`generate_each`](Self::generate_each).
+    /// A ring in a group cannot be divided, because a group is on one server.
+    pub fn partitions(self, count: u32) -> Self {
+        self.configure(|config| config.partitions = count)
+    }
+
+    /// Like [`generate`](Self::generate), for a ring with [partitions](Self::partitions). The function gets each
+    /// partition and makes its source, which makes only the messages of that partition.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use estafeta::{Failure, Node, every};
+    /// # async fn next_order(shard: u32, of: u32) -> Result<String, Failure> { Ok(String::new()) }
+    /// # fn example(node: Node) -> Node {
+    /// node.partitions(3).generate_each(|partition| {
+    ///     // Customers whose number leaves this remainder.
+    ///     every(Duration::from_secs(1), move || next_order(partition.index, partition.count))
+    /// })
+    /// # }
+    /// ```
+    pub fn generate_each<G: Generate>(
+        mut self,
+        mut make: impl FnMut(Partition) -> G + Send + 'static,
+    ) -> Self {
+        let each =
+            move |part: Partition, config: &mut Config| make(part).into_source(config).map(|source| source.0);
+        self.source = Some(NodeSource::Each(Box::new(each)));
         self
     }
 
@@ -241,7 +287,12 @@ impl Node {
 
     /// Calls this function for everything that happens to the node. The node calls it from several threads, between two
     /// steps, so it should be quick.
-    pub fn observe(mut self, observer: impl Fn(&Notice<'_>) + Send + Sync + 'static) -> Self {
+    pub fn observe(self, observer: impl Fn(&Notice<'_>) + Send + Sync + 'static) -> Self {
+        self.observe_each(move |_, notice| observer(notice))
+    }
+
+    /// Like [`observe`](Self::observe). The function also gets the [partition](Self::partitions) in which it happened.
+    pub fn observe_each(mut self, observer: impl Fn(Partition, &Notice<'_>) + Send + Sync + 'static) -> Self {
         self.observers.push(Box::new(observer));
         self
     }
@@ -298,14 +349,8 @@ impl Node {
         for wrapper in wrappers.into_iter().rev() {
             handler = handler.map(wrapper);
         }
-        let source = source.transpose()?;
-        let engine = Engine {
-            source: source.filter(|_| !config.never_generate),
-            handler: handler.filter(|_| !config.never_handle),
-            observers: Observers::new(config.ring.clone(), observers).into(),
-            config: config.into(),
-        };
-        engine.run(stop).await
+        let handler = handler.filter(|_| !config.never_handle);
+        partitions::run(config, source, handler, observers.into(), stop).await
     }
 }
 

@@ -62,6 +62,11 @@ impl Rate {
         Self { messages, per_ms: 1000 }
     }
 
+    /// Both rates together. None if their times differ.
+    pub(crate) fn and(self, other: Self) -> Option<Self> {
+        (self.per_ms == other.per_ms).then_some(Self { messages: self.messages + other.messages, ..self })
+    }
+
     /// Whether the scripts can count with it.
     pub(crate) fn is_valid(self) -> bool {
         (1..=Self::MOST).contains(&self.messages) && (1..=86_400_000).contains(&self.per_ms)

@@ -10,7 +10,7 @@
 local ledger, later, delayed, open, publisher, key = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local sequence = tonumber(ARGV[5])
 
-local layout, _, refusal = admit(KEYS[1], KEYS[2], KEYS[3], ARGV[4], ARGV[1], ARGV[2], ARGV[3])
+local layout, _, refusal = admit(KEYS[1], KEYS[2], KEYS[3], ARGV[4], ARGV[1], ARGV[2], ARGV[3], '')
 if refusal then
   return refusal
 end

@@ -5,7 +5,8 @@ use super::{Call, millis, script};
 use crate::error::Result;
 use crate::identity::Incarnation;
 use crate::keys::Keys;
-use crate::layout::{KNOWN_WORDS, Layouts};
+use crate::layout::{Layouts, known_words};
+use crate::partition;
 use crate::redis::{Reply, Store};
 
 script!("cancel" " flags=allow-oom" uses "clock" "ledger" "layout" "publishers" "entries" "later");
@@ -14,6 +15,8 @@ script!("cancel" " flags=allow-oom" uses "clock" "ledger" "layout" "publishers" 
 pub(crate) struct Cancellation<'a> {
     /// The application whose nodes share the ring. Empty for a publisher that may use any ring.
     pub application: &'a str,
+    /// How many partitions the ring must have.
+    pub partitions: u32,
     pub publisher: Incarnation,
     /// Grows with every call of this publisher. Repeats have the same one.
     pub sequence: u64,
@@ -46,7 +49,7 @@ pub(super) fn call(keys: &Keys, cancellation: &Cancellation<'_>) -> Call {
     let mut call = SCRIPT.call(&all);
     call.arg("oldest", Layouts::KNOWN.oldest)
         .arg("newest", Layouts::KNOWN.newest)
-        .arg("known-words", KNOWN_WORDS.join(" "))
+        .arg("known-words", known_words(&partition::word(cancellation.partitions)))
         .arg("application", cancellation.application)
         .arg("sequence", cancellation.sequence)
         .arg("memory-ms", millis(MEMORY))
@@ -60,7 +63,10 @@ impl Store {
         let mut reply: Reply = self.run(&SCRIPT, &call(self.keys(), cancellation)).await?;
         match reply.text()?.as_str() {
             "cancelled" | "already" => Ok(reply.number()? == 1),
-            other => Err(self.refusal(other, &mut reply, Layouts::KNOWN, cancellation.application)?),
+            other => {
+                let Cancellation { application, partitions, .. } = cancellation;
+                Err(self.refusal(other, &mut reply, Layouts::KNOWN, application, *partitions)?)
+            }
         }
     }
 }

@@ -10,8 +10,9 @@ use crate::effects::{Effect, Effects};
 use crate::error::{Error, Result};
 use crate::identity::Epoch;
 use crate::keys::{Keys, RingName};
-use crate::layout::{KNOWN_WORDS, Layouts};
+use crate::layout::{Layouts, known_words};
 use crate::message::{Message, Numbers};
+use crate::partition;
 
 /// The effects of a message: the name of its element, its position in it, and its id.
 #[derive(Clone, Debug)]
@@ -99,11 +100,12 @@ impl<'a> EffectTargets<'a> {
     }
 
     /// Adds the arguments for all effects. `application` is that of the other rings, if it is not the name of each.
-    pub fn write(&self, call: &mut Call, application: Option<&str>) {
+    /// `partitions` is the number of partitions of the node's own ring.
+    pub fn write(&self, call: &mut Call, application: Option<&str>, partitions: u32) {
         call.arg("rings", self.rings.len())
             .arg("oldest", Layouts::KNOWN.oldest)
             .arg("newest", Layouts::KNOWN.newest)
-            .arg("known-words", KNOWN_WORDS.join(" "));
+            .arg("known-words", known_words(&partition::word(partitions)));
         for (ring, keys) in &self.rings {
             call.arg("ring", ring.as_str())
                 .arg("to-wakeup-prefix", &keys.wakeups)

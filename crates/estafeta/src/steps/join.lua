@@ -2,20 +2,21 @@
 -- KEYS   schema requires application members succession member ledger events epoch ready errors journal later delayed
 -- KEYS   ticks checkpoint singles open schedule latencies seconds tens minutes
 -- ARGV   oldest newest known-words application incarnation kind lanes host pid lease-ms presence max-deaths journal
--- ARGV   duties durability
+-- ARGV   duties durability demand
 --        oldest, newest: the layouts that the caller knows. known-words: those of `requires`, with spaces between them.
+--        demand: a word that `requires` of this ring must contain, or empty. A ring without an application gets it.
 --        kind: node or reader. presence, journal: 0 or 1. duties: both, generate or handle. A node that only handles is
 --        not in the line of succession. durability: only shown to users.
--- Answer {'joined', number, now} · {'schema', theirs} · {'requires', word} · {'application', theirs}
--- Invariant: a ring with a layout that the caller does not know, with a requirement that it does not know, of another
--- application or with foreign data stays untouched. A new ring gets the newest layout that the caller knows. The same
--- incarnation is never registered twice. Only nodes of one application share a ring. A reader has no application
--- (empty) and may join any ring.
+-- Answer {'joined', number, now} · {'schema', theirs} · {'requires', word} · {'lacks', word} · {'application', theirs}
+-- Invariant: a ring with a layout that the caller does not know, with a requirement that it does not know, without the
+-- one that it demands, of another application or with foreign data stays untouched. A new ring gets the newest layout
+-- that the caller knows. The same incarnation is never registered twice. Only nodes of one application share a ring. A
+-- reader has no application (empty) and may join any ring.
 local schema, application, members, succession, member = KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local ledger, events = KEYS[7], KEYS[8]
 local ours, incarnation, kind, lease = ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[10])
 
-local layout, _, refusal = admit(schema, KEYS[2], application, ours, ARGV[1], ARGV[2], ARGV[3])
+local layout, _, refusal, adds = admit(schema, KEYS[2], application, ours, ARGV[1], ARGV[2], ARGV[3], ARGV[16])
 if refusal then
   return refusal
 end
@@ -49,6 +50,9 @@ end
 
 if not layout then
   redis.call('SET', schema, ARGV[2])
+end
+if adds then
+  redis.call('SADD', KEYS[2], ARGV[16])
 end
 if ours ~= '' then
   redis.call('SET', application, ours)

@@ -7,7 +7,8 @@ use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::identity::{Incarnation, MemberId};
 use crate::keys::Keys;
-use crate::layout::{KNOWN_WORDS, Layouts};
+use crate::layout::{Layouts, known_words};
+use crate::partition;
 use crate::redis::{Reply, Store};
 
 script!("join" " flags=allow-oom" uses "clock" "notify" "events" "ledger" "layout" "office");
@@ -29,6 +30,8 @@ pub(crate) struct Introduction<'a> {
     pub journal: bool,
     pub duties: Duties,
     pub durability: Durability,
+    /// How many partitions the ring must have. A reader may join any ring.
+    pub partitions: u32,
 }
 
 /// What a node does in its ring.
@@ -99,9 +102,13 @@ pub(super) fn call(keys: &Keys, me: &Introduction<'_>) -> Call {
         MemberKind::Node => "node",
         MemberKind::Reader => "reader",
     };
+    let (words, demand) = match me.kind {
+        MemberKind::Node => (known_words(&partition::word(me.partitions)), partition::word(me.partitions)),
+        MemberKind::Reader => (known_words(partition::ANY), String::new()),
+    };
     call.arg("oldest", me.layouts.oldest)
         .arg("newest", me.layouts.newest)
-        .arg("known-words", KNOWN_WORDS.join(" "))
+        .arg("known-words", words)
         .arg("application", me.application)
         .arg("incarnation", me.incarnation.to_string())
         .arg("kind", kind)
@@ -113,7 +120,8 @@ pub(super) fn call(keys: &Keys, me: &Introduction<'_>) -> Call {
         .arg("max-deaths", me.max_deaths)
         .arg("journal", flag(me.journal))
         .arg("duties", me.duties.word())
-        .arg("durability", me.durability.to_string());
+        .arg("durability", me.durability.to_string())
+        .arg("demand", demand);
     call
 }
 
@@ -125,11 +133,23 @@ impl Store {
         reply: &mut Reply,
         known: Layouts,
         application: &str,
+        partitions: u32,
     ) -> Result<Error> {
         let ring = self.ring().to_string();
         match word {
             "schema" => Ok(Error::Layout { ring, found: reply.text()?, known }),
-            "requires" => Ok(Error::Requires { ring, word: reply.text()? }),
+            "requires" | "lacks" => {
+                let missing = word == "lacks";
+                let word = reply.text()?;
+                let found = if missing { Some(1) } else { partition::count_in(&word) };
+                Ok(match found {
+                    Some(found) => {
+                        let ring = self.ring().whole().unwrap_or_else(|| self.ring().clone()).to_string();
+                        Error::Partitions { ring, found, expected: partitions }
+                    }
+                    None => Error::Requires { ring, word },
+                })
+            }
             "application" => {
                 Ok(Error::Application { ring, found: reply.text()?, expected: application.to_owned() })
             }
@@ -142,7 +162,7 @@ impl Store {
         let mut reply = self.run(&SCRIPT, &call(self.keys(), me)).await?;
         match reply.text()?.as_str() {
             "joined" => reply.member(),
-            other => Err(self.refusal(other, &mut reply, me.layouts, me.application)?),
+            other => Err(self.refusal(other, &mut reply, me.layouts, me.application, me.partitions)?),
         }
     }
 }

@@ -17,6 +17,7 @@ mod cancel;
 mod checkpoint;
 mod complain;
 mod confirm;
+mod divide;
 mod effect_targets;
 mod join;
 mod known;
@@ -73,7 +74,7 @@ use script::script;
 
 /// All scripts, for tests that load or inspect each of them.
 #[cfg(test)]
-static SCRIPTS: [&Script; 23] = [
+static SCRIPTS: [&Script; 24] = [
     &join::SCRIPT,
     &beat::SCRIPT,
     &lead::SCRIPT,
@@ -93,6 +94,7 @@ static SCRIPTS: [&Script; 23] = [
     &pause::SCRIPT,
     &limit::SCRIPT,
     &checkpoint::SCRIPT,
+    &divide::SCRIPT,
     &resolve::SCRIPT,
     &sample::SCRIPT,
     &snapshot::SCRIPT,

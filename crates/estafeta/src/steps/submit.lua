@@ -1,15 +1,16 @@
 -- submit: publishes messages of a publisher outside the ring: all of them, or none.
 -- KEYS   schema requires application ledger ready later delayed singles publisher key...
--- ARGV   oldest newest known-words application sequence memory-ms max-waiting wakeup-prefix
+-- ARGV   oldest newest known-words application sequence memory-ms max-waiting wakeup-prefix demand
 -- ARGV   {count key-number fingerprint window-ms delay-ms element}...
---        application: empty if the publisher may use any ring. sequence: grows with every publish of this publisher.
+--        application: empty if the publisher may use any ring. demand: as in `join`.
+--        sequence: grows with every publish of this publisher.
 --        Repeats have the same one. memory-ms: how long the ring remembers the last publish of this publisher. count:
 --        how many messages the element holds. key-number: which of the keys it has (0: none). window-ms: how long the
 --        key is taken, counted from the end of the delay. delay-ms: how long the message waits before it goes to the
 --        queue. Such an element is no pack. An element comes without id, epoch and time.
 -- Answer {'submitted', first-id, duplicates, now} · {'already', first-id, duplicates} (the first try arrived, its reply
 --        was lost) · {'reused', position} (this message has the key of another one) · {'full'} · {'paused', now, end} ·
---        {'late'} · {'schema', theirs} · {'requires', word} · {'application', theirs}
+--        {'late'} · {'schema', theirs} · {'requires', word} · {'lacks', word} · {'application', theirs}
 --        duplicates: `position id` and a space for each message whose key was taken by an equal one, or whose single
 --        name was taken by any, which has this id. Positions count the messages of the call from 1. The other messages
 --        have consecutive ids.
@@ -19,10 +20,10 @@
 -- is Redis' time. The ring's epoch would not do: after a roll-back, a lost message may have had the same id.
 local schema, application, ledger, ready, later, delayed, singles, publisher =
   KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local first_key, first_element = 9, 9
+local first_key, first_element = 9, 10
 local ours, sequence = ARGV[4], tonumber(ARGV[5])
 
-local layout, theirs, refusal = admit(schema, KEYS[2], application, ours, ARGV[1], ARGV[2], ARGV[3])
+local layout, theirs, refusal, adds = admit(schema, KEYS[2], application, ours, ARGV[1], ARGV[2], ARGV[3], ARGV[9])
 if refusal then
   return refusal
 end
@@ -88,6 +89,9 @@ draft.check()
 
 if not layout then
   redis.call('SET', schema, ARGV[2])
+end
+if adds then
+  redis.call('SADD', KEYS[2], ARGV[9])
 end
 if not theirs and ours ~= '' then
   redis.call('SET', application, ours)

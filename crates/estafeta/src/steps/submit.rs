@@ -6,9 +6,10 @@ use super::{Call, NEVER, millis, script};
 use crate::error::{Error, Result};
 use crate::identity::Incarnation;
 use crate::keys::Keys;
-use crate::layout::{KNOWN_WORDS, Layouts};
+use crate::layout::{Layouts, known_words};
 use crate::message::Message;
 use crate::pack;
+use crate::partition;
 use crate::redis::{Reply, Store};
 
 script!("submit" "" uses "clock" "notify" "lists" "ledger" "layout" "publishers" "brakes" "queue" "later" "drafts" "wakeup" "singles");
@@ -20,6 +21,8 @@ pub(super) const MEMORY: Duration = Duration::from_secs(600);
 pub(crate) struct Submission<'a> {
     /// The application whose nodes share the ring. Empty for a publisher that may use any ring.
     pub application: &'a str,
+    /// How many partitions the ring must have.
+    pub partitions: u32,
     pub publisher: Incarnation,
     /// Grows with every publish of this publisher. Repeats have the same one.
     pub sequence: u64,
@@ -122,14 +125,16 @@ pub(super) fn call(keys: &Keys, submission: &Submission<'_>) -> Call {
     ];
     all.extend(taken.iter().map(|key| ("key", key.as_str())));
     let mut call = SCRIPT.call_with_room(&all, all.len() + 6 * groups.len(), bytes);
+    let word = partition::word(submission.partitions);
     call.arg("oldest", Layouts::KNOWN.oldest)
         .arg("newest", Layouts::KNOWN.newest)
-        .arg("known-words", KNOWN_WORDS.join(" "))
+        .arg("known-words", known_words(&word))
         .arg("application", submission.application)
         .arg("sequence", submission.sequence)
         .arg("memory-ms", millis(MEMORY))
         .arg("max-waiting", submission.max_waiting)
-        .arg("wakeup-prefix", &keys.wakeups);
+        .arg("wakeup-prefix", &keys.wakeups)
+        .arg("demand", &word);
     for (count, number, key, delay, element) in groups {
         call.arg("count", count)
             .arg("key-number", number)
@@ -179,7 +184,10 @@ impl Store {
                 let left = Duration::from_millis(end.saturating_sub(now));
                 Ok(Submit::Paused((end < NEVER).then_some(left)))
             }
-            other => Err(self.refusal(other, &mut reply, Layouts::KNOWN, submission.application)?),
+            other => {
+                let Submission { application, partitions, .. } = submission;
+                Err(self.refusal(other, &mut reply, Layouts::KNOWN, application, *partitions)?)
+            }
         }
     }
 }

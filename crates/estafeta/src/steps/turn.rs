@@ -53,6 +53,8 @@ pub(crate) struct Settlement {
     pub effects: Vec<MessageEffects>,
     /// The application of a ring to which messages are forwarded. None if it is the name of that ring.
     pub application: Option<String>,
+    /// How many partitions the ring of this node has.
+    pub partitions: u32,
 }
 
 /// A part of a pack.
@@ -180,7 +182,7 @@ pub(super) fn call(keys: &Keys, me: Identity, this_try: u64, settlement: &Settle
         call.arg("name", name).arg("index", 0).arg("outcome", "done").arg("after-ms", 0).arg("detail", "");
     }
     if let Some(targets) = targets {
-        targets.write(&mut call, settlement.application.as_deref());
+        targets.write(&mut call, settlement.application.as_deref(), settlement.partitions);
     }
     call
 }

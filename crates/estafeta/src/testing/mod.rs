@@ -135,7 +135,7 @@ impl TestRing {
     }
 
     /// Changes the settings of [`node`](Self::node), and of everything that this ring does itself. The Redis and the
-    /// ring stay as they are. A new rule for retries loses its jitter.
+    /// ring stay as they are, and the ring has one partition. A new rule for retries loses its jitter.
     ///
     /// ```no_run
     /// # use estafeta::{Retry, testing::TestRing};
@@ -148,7 +148,7 @@ impl TestRing {
     pub fn configure(mut self, change: impl FnOnce(&mut Config)) -> Self {
         let (redis, ring) = (self.config.redis.clone(), self.config.ring.clone());
         change(&mut self.config);
-        (self.config.redis, self.config.ring) = (redis, ring);
+        (self.config.redis, self.config.ring, self.config.partitions) = (redis, ring, 1);
         self.config.retry.jitter = 0.0;
         self.publisher = self.publisher.with_settings_of(&self.config);
         self

@@ -202,6 +202,7 @@ impl<'a> SoloMember<'a> {
             not_done: not_done.into_iter().collect(),
             effects: effects.into_iter().collect(),
             application: self.test.config.named_application(),
+            partitions: self.test.config.partitions,
             ..Settlement::default()
         };
         if let Turned { bad: Some(reason), .. } = self.turn(settlement).await? {

@@ -26,6 +26,7 @@ mod limits;
 mod liveness;
 mod office;
 mod overlaps;
+mod partitions;
 mod pauses;
 mod plans;
 mod poison;

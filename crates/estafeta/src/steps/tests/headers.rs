@@ -77,6 +77,7 @@ fn every_call(keys: &Keys) -> Vec<(&'static Script, Call)> {
         (&pause::SCRIPT, pause::call(keys, Some(1), None)),
         (&limit::SCRIPT, limit::call(keys, &LimitChange::default(), &Roll::new(1, &[incarnation]))),
         (&checkpoint::SCRIPT, checkpoint::call(keys, Some(b"here"))),
+        (&divide::SCRIPT, divide::call(keys, 3)),
         (&resolve::SCRIPT, resolve::call(keys, "retry", &[(0, b"element")])),
         (&sample::SCRIPT, sample::call(keys, me, Some(Epoch(1)), LEASE)),
         (&snapshot::SCRIPT, snapshot::call(keys, &Roll::new(1, &[incarnation]), 1)),

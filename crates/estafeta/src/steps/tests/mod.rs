@@ -29,6 +29,7 @@ use crate::source::Plan;
 mod burials;
 mod checkpoints;
 mod damage;
+mod dividing;
 mod effects;
 mod entries;
 mod giving_way;
@@ -426,6 +427,7 @@ fn introduction(
         journal: true,
         duties: Duties::Both,
         durability: Durability::Memory,
+        partitions: 1,
     }
 }
 
@@ -483,12 +485,12 @@ fn delayed(body: &str, key: Option<&str>, ms: u64) -> NewMessage {
 
 fn submission(sequence: u64, messages: &[NewMessage]) -> Submission<'_> {
     let publisher = "00000000000000ff".parse().unwrap();
-    Submission { application: "tests", publisher, sequence, max_waiting: 10, messages }
+    Submission { application: "tests", partitions: 1, publisher, sequence, max_waiting: 10, messages }
 }
 
 fn cancellation(sequence: u64, which: MessageRef<'_>) -> Cancellation<'_> {
     let publisher = "00000000000000ff".parse().unwrap();
-    Cancellation { application: "tests", publisher, sequence, which }
+    Cancellation { application: "tests", partitions: 1, publisher, sequence, which }
 }
 
 fn batch(epoch: Epoch, n: u64, messages: &[Message]) -> Dispatch<'_> {

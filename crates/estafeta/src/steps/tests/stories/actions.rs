@@ -10,6 +10,8 @@ use super::world::{StoryResult, StoryRun};
 
 /// With more nodes, most of them would never affect each other.
 const MAX_NODES: usize = 6;
+/// How many partitions most nodes and publishers expect.
+pub(super) const PARTITIONS: u32 = 3;
 /// How many calls a delayed connection delivers.
 const STRETCH: usize = 5;
 
@@ -23,7 +25,12 @@ impl StoryRun<'_> {
                 }
                 let kind = if reader { MemberKind::Reader } else { MemberKind::Node };
                 let persona = Persona {
-                    application: application(kind, foreign),
+                    application: application(kind, foreign && lanes != 2),
+                    partitions: if foreign && lanes == 2 {
+                        u32::from(max_deaths % 2) + 1
+                    } else {
+                        PARTITIONS
+                    },
                     duties: duties_of(duties),
                     ..self.new_persona(kind, lanes, max_deaths, presence)
                 };
@@ -157,6 +164,7 @@ impl StoryRun<'_> {
             journal: self.journal,
             presence,
             duties: Duties::Both,
+            partitions: PARTITIONS,
         }
     }
 

@@ -10,6 +10,7 @@ use super::call::listed;
 use super::model::Span;
 use crate::inspect::EventKind;
 use crate::inspect::snapshot::{Role, parse};
+use crate::partition;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Answer {
@@ -21,6 +22,11 @@ pub(super) enum Answer {
     },
     Application {
         theirs: String,
+    },
+    /// The ring states this number of partitions, or lacks it.
+    Partitions {
+        lacks: bool,
+        count: u32,
     },
     Stands {
         overslept: bool,
@@ -201,6 +207,10 @@ impl Answer {
             }
             "schema" => Self::Schema { theirs: reply.text()? },
             "application" => Self::Application { theirs: reply.text()? },
+            word @ ("requires" | "lacks") => {
+                let count = partition::count_in(&reply.text()?).expect("no story has another word");
+                Self::Partitions { lacks: word == "lacks", count }
+            }
             "stands" => {
                 now = Some(count(&mut reply)?);
                 let (overslept, rank) = (flag(&mut reply)?, reply.integer()?);
@@ -334,6 +344,7 @@ impl Answer {
         match self {
             Self::Schema { .. }
             | Self::Application { .. }
+            | Self::Partitions { .. }
             | Self::Follows
             | Self::Already { .. }
             | Self::AlreadySubmitted { .. }
@@ -355,6 +366,13 @@ impl Answer {
             Self::Joined { .. } => "joined",
             Self::Schema { .. } => "schema",
             Self::Application { .. } => "application",
+            Self::Partitions { lacks, .. } => {
+                if *lacks {
+                    "lacks"
+                } else {
+                    "requires"
+                }
+            }
             Self::Stands { overslept: true, .. } => "stands, overslept",
             Self::Stands { .. } => "stands",
             Self::Leads { .. } => "leads",
@@ -528,6 +546,7 @@ impl fmt::Display for Answer {
             Self::Resolved { count } => write!(f, "resolved {count}"),
             Self::Schema { theirs } => write!(f, "schema {theirs}"),
             Self::Application { theirs } => write!(f, "application {theirs}"),
+            Self::Partitions { count, .. } => write!(f, "{} {count} partitions", self.kind()),
             Self::Snapshot(overview) => write!(f, "{overview:?}"),
             other => f.write_str(other.kind()),
         }

@@ -25,6 +25,8 @@ pub(super) struct Persona {
     /// Whether it shows presence, by a subscription to the channel of its incarnation.
     pub presence: bool,
     pub duties: Duties,
+    /// How many partitions it expects. Most nodes expect the same number.
+    pub partitions: u32,
 }
 
 impl Persona {
@@ -222,6 +224,7 @@ impl StoryCall {
                     journal: me.journal,
                     duties: me.duties,
                     durability: Durability::Memory,
+                    partitions: me.partitions,
                 };
                 join::call(keys, &introduction)
             }

@@ -18,6 +18,8 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
     value = redis.call('LRANGE', key, 0, -1)
   elseif kind == 'hash' then
     value = redis.call('HGETALL', key)
+  elseif kind == 'set' then
+    value = redis.call('SMEMBERS', key)
   elseif kind == 'zset' then
     value = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
   else
@@ -34,7 +36,7 @@ pub(super) type Keyspace = BTreeMap<String, Content>;
 
 #[derive(Clone, PartialEq)]
 pub(super) enum Content {
-    /// A list, the entries of a stream without their ids, or a single string.
+    /// A list, a set, the entries of a stream without their ids, or a single string.
     Row(Vec<Vec<u8>>),
     /// A hash, or a sorted set with its scores.
     Table(BTreeMap<String, String>),

@@ -47,10 +47,12 @@ const WORKERS: u64 = 2;
 /// How often each kind in [`ANSWERS`] must occur.
 const OFTEN: u64 = 50;
 /// Every answer that a script can give, and the effects and accidents that must occur.
-const ANSWERS: [(&str, &str); 131] = [
+const ANSWERS: [(&str, &str); 136] = [
     ("join", "joined"),
     ("join", "schema"),
     ("join", "application"),
+    ("join", "requires"),
+    ("join", "lacks"),
     ("beat", "stands"),
     ("beat", "stands, overslept"),
     ("beat", "lost"),
@@ -83,6 +85,8 @@ const ANSWERS: [(&str, &str); 131] = [
     ("submit", "late"),
     ("submit", "schema"),
     ("submit", "application"),
+    ("submit", "requires"),
+    ("submit", "lacks"),
     ("cancel", "cancelled"),
     ("cancel", "cancelled none"),
     ("cancel", "already"),
@@ -90,6 +94,7 @@ const ANSWERS: [(&str, &str); 131] = [
     ("cancel", "late"),
     ("cancel", "schema"),
     ("cancel", "application"),
+    ("cancel", "requires"),
     ("turn", "claims"),
     ("turn", "idle"),
     ("turn", "paused"),

@@ -290,6 +290,7 @@ impl SimulatedNode {
             stuck: (fates >> 60 & 7 == 7).then_some(lanes),
             // In one case of 16, messages are forwarded for another application.
             application: Some(if fates >> 56 & 15 == 9 { "third" } else { self.persona.application }.into()),
+            partitions: self.persona.partitions,
             ..settlement
         };
         let fresh = wishes(self.hand.settlement(fate));

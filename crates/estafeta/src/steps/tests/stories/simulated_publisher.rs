@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::super::*;
+use super::actions::PARTITIONS;
 use super::simulated_node::BODIES;
 use crate::steps::Call;
 
@@ -27,6 +28,7 @@ pub(super) struct SimulatedPublisher {
 pub(super) struct StorySubmission {
     pub publisher: usize,
     pub application: &'static str,
+    pub partitions: u32,
     pub sequence: u64,
     pub messages: Vec<StoryDraft>,
     pub max_waiting: u64,
@@ -78,6 +80,7 @@ impl SimulatedPublisher {
         let submission = StorySubmission {
             publisher,
             application: APPLICATIONS[publisher],
+            partitions: partitions(publisher, self.sequence),
             sequence: self.sequence,
             messages: (0..count).map(draft).collect(),
             max_waiting: 6 + u64::from(room % 12),
@@ -91,7 +94,8 @@ impl SimulatedPublisher {
         self.sequence += 1;
         self.unanswered = None;
         let (application, sequence) = (APPLICATIONS[publisher], self.sequence);
-        StoryCancellation { publisher, application, sequence, which }
+        let partitions = partitions(publisher, sequence);
+        StoryCancellation { publisher, application, partitions, sequence, which }
     }
 
     /// Whatever the answer was, the publisher has received it.
@@ -100,11 +104,17 @@ impl SimulatedPublisher {
     }
 }
 
+/// The last publisher does not always know how many partitions the ring has.
+fn partitions(publisher: usize, sequence: u64) -> u32 {
+    if publisher == PUBLISHERS - 1 && sequence.is_multiple_of(2) { 1 } else { PARTITIONS }
+}
+
 /// A publisher takes a delayed message back.
 #[derive(Clone, Debug)]
 pub(super) struct StoryCancellation {
     pub publisher: usize,
     pub application: &'static str,
+    pub partitions: u32,
     pub sequence: u64,
     pub which: MessageRef<'static>,
 }
@@ -112,8 +122,8 @@ pub(super) struct StoryCancellation {
 impl StoryCancellation {
     pub fn build(&self, keys: &Keys) -> Call {
         let publisher = StorySubmission::incarnation(self.publisher);
-        let (application, sequence, which) = (self.application, self.sequence, self.which);
-        cancel::call(keys, &Cancellation { application, publisher, sequence, which })
+        let Self { application, partitions, sequence, which, .. } = *self;
+        cancel::call(keys, &Cancellation { application, partitions, publisher, sequence, which })
     }
 }
 
@@ -163,6 +173,7 @@ impl StorySubmission {
         let messages: Vec<_> = self.messages.iter().map(message).collect();
         let submission = Submission {
             application: self.application,
+            partitions: self.partitions,
             publisher: Self::incarnation(self.publisher),
             sequence: self.sequence,
             max_waiting: self.max_waiting,

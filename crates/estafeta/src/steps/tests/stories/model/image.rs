@@ -47,6 +47,7 @@ impl ModelRing {
         let members = || self.members.values();
         put(&keys.schema, Content::row(self.schema));
         put(&keys.application, Content::row(self.application));
+        put(&keys.requires, Content::row(self.partitions.map(|count| format!("partitions={count}"))));
         let deadlines = members().map(|member| (member.persona.name(), member.deadline.text()));
         put(&keys.members, Content::table(deadlines));
         let heirs = members().filter(|member| member.persona.is_candidate());

@@ -39,6 +39,8 @@ use crate::source::Plan;
 pub(super) struct ModelRing {
     pub schema: Option<&'static str>,
     pub application: Option<&'static str>,
+    /// How many partitions its requirements state.
+    pub partitions: Option<u32>,
     /// By their number in the story.
     pub members: BTreeMap<usize, Member>,
     pub office: ModelOffice,

@@ -19,8 +19,9 @@ impl ModelRing {
         if let Some(theirs) = self.schema.filter(|theirs| *theirs != ours) {
             return Answer::Schema { theirs: theirs.into() };
         }
-        if let Some(theirs) = self.application.filter(|theirs| !["", *theirs].contains(&me.application)) {
-            return Answer::Application { theirs: theirs.into() };
+        let partitions = Some(me.partitions).filter(|_| me.kind == MemberKind::Node);
+        if let Some(refusal) = self.refuse(me.application, partitions, true) {
+            return refusal;
         }
         if let Some(known) = self.whole(me) {
             return Answer::Joined { number: known.number };
@@ -28,6 +29,7 @@ impl ModelRing {
         self.schema = Some(ours);
         self.ledger.entry("born").or_insert(clock.now());
         self.application = Some(me.application).filter(|ours| !ours.is_empty()).or(self.application);
+        self.partitions = partitions.filter(|count| *count > 1).or(self.partitions);
         self.add("joined", 1);
         let number = self.count("joined");
         let place = self.end_of_line().max(number);
@@ -57,6 +59,23 @@ impl ModelRing {
         let role = if me.kind == MemberKind::Reader { "reader" } else { "node" };
         self.announce(format!("joined|member|{number}|role|{role}|host|{HOST}|pid|{}", std::process::id()));
         Answer::Joined { number }
+    }
+
+    /// The answer to a caller of another application, or one that expects another number of partitions. It `demands` its
+    /// number if it may begin a ring.
+    pub(super) fn refuse(&self, application: &str, partitions: Option<u32>, demands: bool) -> Option<Answer> {
+        match (self.partitions, partitions) {
+            (Some(theirs), Some(ours)) if theirs != ours => {
+                return Some(Answer::Partitions { lacks: false, count: theirs });
+            }
+            _ => {}
+        }
+        let theirs = self.application?;
+        if !["", theirs].contains(&application) {
+            return Some(Answer::Application { theirs: theirs.into() });
+        }
+        let ours = partitions.filter(|ours| demands && *ours > 1 && self.partitions.is_none())?;
+        Some(Answer::Partitions { lacks: true, count: ours })
     }
 
     pub(super) fn beat(

@@ -28,7 +28,7 @@ pub(in super::super) struct LastCall {
 impl ModelRing {
     pub(super) fn submit(&mut self, call: &StorySubmission, clock: &ModelClock) -> Answer {
         let ours = Self::LAYOUT;
-        if let Some(refusal) = self.refuse_publisher(call.application) {
+        if let Some(refusal) = self.refuse_publisher(call.application, call.partitions, true) {
             return refusal;
         }
         match self.publishers.get(&call.publisher) {
@@ -87,6 +87,7 @@ impl ModelRing {
 
         self.schema = Some(ours);
         self.application = self.application.or(Some(call.application).filter(|ours| !ours.is_empty()));
+        self.partitions = self.partitions.or(Some(call.partitions).filter(|count| *count > 1));
         self.ledger.entry("born").or_insert(now);
         self.keys.extend(taken);
         self.singles.extend(singles);
@@ -108,17 +109,16 @@ impl ModelRing {
     }
 
     /// The answer to a publisher that may not use the ring.
-    fn refuse_publisher(&self, application: &str) -> Option<Answer> {
+    fn refuse_publisher(&self, application: &str, partitions: u32, demands: bool) -> Option<Answer> {
         if let Some(theirs) = self.schema.filter(|theirs| *theirs != Self::LAYOUT) {
             return Some(Answer::Schema { theirs: theirs.into() });
         }
-        let theirs = self.application.filter(|theirs| !["", *theirs].contains(&application));
-        theirs.map(|theirs| Answer::Application { theirs: theirs.into() })
+        self.refuse(application, Some(partitions), demands)
     }
 
     /// Only a message that was never delivered is cancelled.
     pub(super) fn cancel(&mut self, call: &StoryCancellation) -> Answer {
-        if let Some(refusal) = self.refuse_publisher(call.application) {
+        if let Some(refusal) = self.refuse_publisher(call.application, call.partitions, false) {
             return refusal;
         }
         match self.publishers.get(&call.publisher) {
