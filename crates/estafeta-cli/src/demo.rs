@@ -7,7 +7,7 @@
 use std::future::ready;
 use std::time::Duration;
 
-use estafeta::{Bytes, Config, Failure, Job, Node, every};
+use estafeta::{Bytes, Config, Failure, Job, Node, Partition, every};
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -27,9 +27,12 @@ pub struct DemoSettings {
 /// A node of the demo. While it is the generator, it publishes one text per interval. Otherwise it looks for errors in
 /// messages.
 pub fn node(config: Config, settings: DemoSettings) -> Node {
-    let mut texts = RandomText::new(settings.seed);
-    let source = every(config.interval, move || ready(Ok(texts.next())));
-    Node::with(config).generate(source).handle_with(settings, find_error)
+    let interval = config.interval;
+    let source = move |partition: Partition| {
+        let mut texts = RandomText::new(settings.seed.map(|seed| seed.wrapping_add(partition.index.into())));
+        every(interval, move || ready(Ok(texts.next())))
+    };
+    Node::with(config).generate_each(source).handle_with(settings, find_error)
 }
 
 async fn find_error(settings: DemoSettings, job: Job<Bytes>) -> Result<(), Failure> {

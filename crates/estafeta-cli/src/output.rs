@@ -7,6 +7,8 @@ use estafeta_lab::escape::escape;
 use estafeta_lab::report::{DeadLetterObject, json_line};
 use estafeta_lab::text::moment;
 
+use estafeta_lab::message_id::MessageId;
+
 /// Prints a dead letter for a person (one line) or a program (one object).
 pub fn write_error(out: &mut impl Write, error: &DeadLetter, as_json: bool) -> io::Result<()> {
     if as_json {
@@ -15,7 +17,7 @@ pub fn write_error(out: &mut impl Write, error: &DeadLetter, as_json: bool) -> i
     writeln!(
         out,
         "#{} failed {} at member {} on delivery {}: {}: \"{}\"",
-        error.message.id,
+        MessageId::from(&error.message),
         moment(error.failed_ms),
         error.member,
         error.message.delivery,

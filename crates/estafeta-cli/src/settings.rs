@@ -75,6 +75,7 @@ impl RunArgs {
             None => config.application,
         };
         config.interval = self.interval.map_or(config.interval, |time| time.0);
+        config.partitions = self.partitions.unwrap_or(config.partitions);
         config.concurrency = self.concurrency.unwrap_or(config.concurrency);
         // In the demo, the generator does nothing else.
         config.generator_handles = self.generator_handles.unwrap_or(works);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use estafeta::{Config, Node, RingName};
+use estafeta::{Config, Node, Partition, RingName};
 use estafeta_exec::{
     CommandContext, CommandLine, FeedCommand, Guard, LineCommand, LineForm, MessageCommand, Relay,
     TickCommand,
@@ -85,7 +85,10 @@ impl WorkSettings {
 
     /// A node that runs these commands. Needs a tokio runtime.
     pub fn node(self, mut config: Config) -> Result<(Node, RunningWork)> {
-        let context = command_context(config.ring.clone())?.with_redis(config.redis.secret_url());
+        let partitions = config.partitions;
+        let context = command_context(config.ring.clone())?
+            .with_redis(config.redis.secret_url())
+            .with_partitions(partitions);
         let limit = config.time_limit;
         // The commands watch over their time limit themselves, because they need time to end.
         config.time_limit = limit.saturating_add(MessageCommand::GRACE);
@@ -112,11 +115,19 @@ impl WorkSettings {
         match self.source {
             None => {}
             Some(SourceCommand::Tick { command, form, times }) => {
-                let command = TickCommand::new(command, &context, limit, form);
-                node = node.generate(times.entry()?.run(move |tick, from| command.clone().run(tick, from)));
+                let schedule = |part: Partition| -> Result<_> {
+                    let command = TickCommand::new(command.clone(), &context.in_partition(part), limit, form);
+                    Ok(Some(times.entry()?.run(move |tick, from| command.clone().run(tick, from))))
+                };
+                let mut schedules = Partition::all(partitions).map(schedule).collect::<Result<Vec<_>>>()?;
+                let of = move |part: Partition| schedules[part.index as usize].take().expect("one each");
+                node = node.generate_each(of);
             }
             Some(SourceCommand::Feed { command, has_checkpoints }) => {
-                node = node.generate(FeedCommand::new(command, &context, has_checkpoints));
+                let context = context.clone();
+                node = node.generate_each(move |part| {
+                    FeedCommand::new(command.clone(), &context.in_partition(part), has_checkpoints)
+                });
             }
         }
         Ok((node, running))

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use estafeta::RingName;
+use estafeta::{Partition, RingName};
 
 use crate::guard::Guard;
 use crate::output::Relay;
@@ -14,6 +14,10 @@ pub struct CommandContext {
     pub(crate) ring: RingName,
     /// The address of Redis, with its password.
     pub(crate) redis: Option<String>,
+    /// How many partitions the ring has.
+    pub(crate) partitions: u32,
+    /// The partition that a source makes messages for.
+    pub(crate) partition: Option<u32>,
     pub(crate) guard: Arc<Guard>,
     pub(crate) relay: Relay,
 }
@@ -27,13 +31,25 @@ impl fmt::Debug for CommandContext {
 impl CommandContext {
     /// The commands of a node in this ring.
     pub fn new(ring: RingName, guard: Guard, relay: Relay) -> Self {
-        Self { ring, redis: None, guard: guard.into(), relay }
+        Self { ring, redis: None, partitions: 1, partition: None, guard: guard.into(), relay }
     }
 
     /// Gives the commands the address of Redis, so that those that call `estafeta` themselves reach the same ring.
     #[must_use]
     pub fn with_redis(self, secret_url: String) -> Self {
         Self { redis: Some(secret_url), ..self }
+    }
+
+    /// Lets the commands know how many partitions the ring has.
+    #[must_use]
+    pub fn with_partitions(self, partitions: u32) -> Self {
+        Self { partitions, ..self }
+    }
+
+    /// The same context for the source of one partition.
+    #[must_use]
+    pub fn in_partition(&self, partition: Partition) -> Self {
+        Self { partition: (partition.count > 1).then_some(partition.index), ..self.clone() }
     }
 
     /// Waits for a bounded time until the last lines of the commands are written.

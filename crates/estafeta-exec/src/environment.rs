@@ -50,6 +50,9 @@ impl Environment {
         let mut all = self.clone();
         let message = job.message();
         all.add("ESTAFETA_MESSAGE_ID", job.id());
+        if let Some(partition) = job.ring().partition() {
+            all.add("ESTAFETA_PARTITION", partition);
+        }
         all.add("ESTAFETA_MESSAGE_NAME", job.message_name());
         all.add("ESTAFETA_MESSAGE_ATTEMPT", job.attempt());
         all.add("ESTAFETA_MESSAGE_ATTEMPTS", job.attempts());
@@ -95,6 +98,9 @@ pub(crate) fn line(job: &Job<Bytes>, deadline: Instant) -> Vec<u8> {
         "carry": job.carry(),
         "headers": headers(job.headers()),
     });
+    if let Some(partition) = job.ring().partition() {
+        object["partition"] = partition.into();
+    }
     match std::str::from_utf8(&job.body) {
         Ok(text) => object["body"] = text.into(),
         Err(_) => object["bodyBase64"] = STANDARD.encode(&job.body).into(),

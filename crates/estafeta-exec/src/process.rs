@@ -46,6 +46,11 @@ impl Spawner {
     pub fn new(command: CommandLine, context: &CommandContext) -> Self {
         let mut environment = Environment::inherited();
         environment.set("ESTAFETA_RING", &context.ring);
+        environment.set("ESTAFETA_PARTITIONS", context.partitions);
+        environment.remove("ESTAFETA_PARTITION");
+        if let Some(partition) = context.partition {
+            environment.set("ESTAFETA_PARTITION", partition);
+        }
         if let Some(url) = &context.redis {
             PARTS_OF_REDIS.into_iter().for_each(|name| environment.remove(name));
             environment.set("ESTAFETA_REDIS", url);

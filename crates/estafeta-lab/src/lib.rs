@@ -14,6 +14,7 @@ pub mod ephemeral_redis;
 pub mod escape;
 pub mod exit_code;
 pub mod fleet;
+pub mod message_id;
 pub mod paint;
 pub mod plot;
 pub mod printer;

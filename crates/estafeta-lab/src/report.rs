@@ -90,6 +90,21 @@ pub enum Report {
     Other,
 }
 
+/// A report with the partition that it is about.
+#[derive(Serialize)]
+struct PartitionReport<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partition: Option<u32>,
+}
+
+/// The partition that a report is about.
+#[derive(Deserialize)]
+struct PartitionOnly {
+    partition: Option<u32>,
+}
+
 /// A command that a node accepts on stdin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "msg", rename_all = "camelCase")]
@@ -114,6 +129,9 @@ pub enum Body {
 #[allow(missing_docs)] // docs/json.md describes each one.
 pub struct DeadLetterObject {
     pub id: u64,
+    /// Its partition, if the ring has several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<u32>,
     pub reason: String,
     pub delivery: u32,
     pub failures: u32,
@@ -134,6 +152,7 @@ impl From<&DeadLetter> for DeadLetterObject {
     fn from(letter: &DeadLetter) -> Self {
         Self {
             id: letter.message.id,
+            partition: letter.message.ring().partition(),
             reason: letter.reason.clone(),
             delivery: letter.message.delivery,
             failures: letter.message.failures,
@@ -156,6 +175,9 @@ impl From<&DeadLetter> for DeadLetterObject {
 #[allow(missing_docs)] // docs/json.md describes each field.
 pub struct ResultObject {
     pub id: u64,
+    /// Its partition, if the ring has several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partition: Option<u32>,
     pub epoch: Epoch,
     pub done_ms: u64,
     pub done: String,
@@ -174,7 +196,7 @@ impl From<&MessageResult> for ResultObject {
             Err(_) => (None, Some(STANDARD.encode(&result.value))),
         };
         let (id, epoch, done_ms) = (result.id, result.epoch, result.done_ms);
-        Self { id, epoch, done_ms, done: moment(done_ms), value, value_base64 }
+        Self { id, partition: None, epoch, done_ms, done: moment(done_ms), value, value_base64 }
     }
 }
 
@@ -214,9 +236,20 @@ impl Report {
         line(self)
     }
 
-    /// Parses a line. None if it is no report.
+    /// The line that a node prints about one partition of its ring, if the ring has several.
+    pub fn line_in(&self, partition: Option<u32>) -> Vec<u8> {
+        line(&PartitionReport { report: self, partition })
+    }
+
+    /// Parses a line. None if it is no report. The number of a new member carries its partition.
     pub fn parse(line: &[u8]) -> Option<Self> {
-        serde_json::from_slice(line.trim_ascii()).ok()
+        let line = line.trim_ascii();
+        let mut report = serde_json::from_slice(line).ok()?;
+        if let Self::CreatedTaskId { task_id } = &mut report {
+            let partition = serde_json::from_slice::<PartitionOnly>(line).ok()?.partition;
+            *task_id = partition.map_or(*task_id, |index| task_id.in_partition(index));
+        }
+        Some(report)
     }
 }
 
@@ -252,6 +285,12 @@ mod tests {
             assert_eq!(report.line(), format!("{line}\r\n").into_bytes());
             assert_eq!(Report::parse(line.as_bytes()), Some(report));
         }
+        let report = Report::CreatedTaskId { task_id: MemberId(7) };
+        assert_eq!(report.line_in(None), report.line());
+        let line = r#"{"msg":"createdTaskId","taskId":7,"partition":2}"#;
+        assert_eq!(report.line_in(Some(2)), format!("{line}\r\n").into_bytes());
+        let marked = Report::CreatedTaskId { task_id: MemberId(7).in_partition(2) };
+        assert_eq!(Report::parse(line.as_bytes()), Some(marked));
         assert_eq!(Control::Stop.line(), b"{\"msg\":\"stop\"}\r\n");
     }
 

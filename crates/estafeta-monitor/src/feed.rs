@@ -1,4 +1,4 @@
-//! Reads the ring for the monitor, in two tasks with one connection each. A slow search for errors therefore never
+//! Reads the ring for the monitor, in two tasks with one connection each per partition. A slow search for errors therefore never
 //! delays a poll.
 //!
 //! [`RingFeed`] polls the ring five times per second. A successful poll sends the snapshot, the new events and the newest
@@ -10,9 +10,11 @@
 //!
 //! Both tasks end when the receiver of their updates is gone.
 
+use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
-use estafeta::{DeadLetter, Event, Result, Ring, Selection, Snapshot};
+use estafeta::{DeadLetter, Event, Result, Ring, RingName, Selection, Snapshot};
+use estafeta_lab::message_id::MessageId;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use crate::model::errors_view::{ErrorsAnswer, Page};
@@ -49,13 +51,10 @@ pub enum FeedUpdate {
     Answer(ErrorsAnswer),
 }
 
-/// Polls the ring.
+/// Polls all partitions of the ring.
 pub struct RingFeed {
-    ring: Ring,
-    /// The id of the last event that was sent.
-    last_event: String,
-    /// Events from before the start. The first poll sends them.
-    past: Vec<Event>,
+    whole: RingName,
+    parts: Vec<PartFeed>,
     /// The newest errors, as they were last fetched.
     errors: Vec<DeadLetter>,
     /// How many errors were kept, and how many there ever were, at that time.
@@ -64,16 +63,65 @@ pub struct RingFeed {
     fetched: Option<Instant>,
 }
 
-impl RingFeed {
-    /// Begins to watch. The polls will send all events from now on, and the last `past` events from before.
-    pub async fn begin(ring: Ring, past: usize) -> Result<Self> {
+/// One partition, or a ring that is not divided.
+struct PartFeed {
+    ring: Ring,
+    /// Which partition it is, if there are several.
+    partition: Option<u32>,
+    /// The id of the last event that was sent.
+    last_event: String,
+    /// Events from before the start. The first poll sends them.
+    past: Vec<Event>,
+}
+
+impl PartFeed {
+    async fn begin(ring: Ring, partition: Option<u32>, past: usize) -> Result<Self> {
         let mut past_events = ring.snapshot(past.max(1)).await?.events;
         let last_event = past_events.last().map_or_else(String::new, |event| event.id.clone());
         if past == 0 {
             past_events.clear();
         }
+        Ok(Self { ring, partition, last_event, past: past_events })
+    }
+
+    /// The partition and its new events.
+    async fn poll(&self) -> Result<(Snapshot, Vec<Event>)> {
+        let snapshot = self.ring.snapshot(1).await?;
+        let newest = snapshot.events.last().map_or("", |event| &event.id);
+        let mut new_events = Vec::new();
+        if newest != self.last_event {
+            // If the newest id went back, the stream was wiped, and this poll reads it from its beginning.
+            let was_wiped = numeric_id(newest) < numeric_id(&self.last_event);
+            let after = if was_wiped { "" } else { &self.last_event };
+            new_events = self.ring.events_after(after, MAX_EVENTS).await?;
+        }
+        Ok((snapshot, new_events))
+    }
+
+    /// The events of a poll that succeeded, and those from before the start.
+    fn take(&mut self, snapshot: &Snapshot, mut new_events: Vec<Event>) -> Vec<Event> {
+        let newest = snapshot.events.last().map_or("", |event| &event.id);
+        if newest != self.last_event {
+            self.last_event = new_events.last().map_or_else(String::new, |event| event.id.clone());
+        }
+        let mut events = std::mem::take(&mut self.past);
+        events.append(&mut new_events);
+        if let Some(index) = self.partition {
+            events.iter_mut().for_each(|event| event.kind = event.kind.clone().in_partition(index));
+        }
+        events
+    }
+}
+
+impl RingFeed {
+    /// Begins to watch. The polls will send all events from now on, and the last `past` events from before.
+    pub async fn begin(whole: RingName, rings: Vec<Ring>, past: usize) -> Result<Self> {
+        let (mut parts, are_several) = (Vec::new(), rings.len() > 1);
+        for (index, ring) in (0..).zip(rings) {
+            parts.push(PartFeed::begin(ring, are_several.then_some(index), past).await?);
+        }
         let (errors, counts, fetched) = (Vec::new(), (0, 0), None);
-        Ok(Self { ring, last_event, past: past_events, errors, counts, fetched })
+        Ok(Self { whole, parts, errors, counts, fetched })
     }
 
     /// Polls until the receiver of `out` is gone.
@@ -91,36 +139,59 @@ impl RingFeed {
     }
 
     async fn poll(&mut self) -> Result<RingUpdate> {
-        let ring = &self.ring;
-        let snapshot = ring.snapshot(1).await?;
-        let newest = snapshot.events.last().map_or("", |event| &event.id);
-        let mut new_events = Vec::new();
-        if newest != self.last_event {
-            // If the newest id went back, the stream was wiped, and this poll reads it from its beginning.
-            let was_wiped = numeric_id(newest) < numeric_id(&self.last_event);
-            let after = if was_wiped { "" } else { &self.last_event };
-            new_events = ring.events_after(after, MAX_EVENTS).await?;
+        let mut polled = Vec::new();
+        for part in &self.parts {
+            polled.push(part.poll().await?);
         }
-        let counts = (snapshot.errors_kept, failed(&snapshot));
+        let kept = polled.iter().map(|(snapshot, _)| snapshot.errors_kept).sum();
+        let counts = (kept, polled.iter().map(|(snapshot, _)| failed(snapshot)).sum());
         let is_due = self.fetched.is_none_or(|fetched| fetched.elapsed() >= ERRORS_PERIOD);
         if counts != self.counts && is_due {
-            let from = ring.error_count().await?.saturating_sub(LAST_ERRORS);
-            self.errors = ring.errors(from, LAST_ERRORS).await?;
+            let mut errors = Vec::new();
+            for PartFeed { ring, partition, .. } in &self.parts {
+                let from = ring.error_count().await?.saturating_sub(LAST_ERRORS);
+                errors.extend(marked(ring.errors(from, LAST_ERRORS).await?, *partition));
+            }
+            errors.sort_by_key(|error| error.failed_ms);
+            self.errors = errors.split_off(errors.len().saturating_sub(LAST_ERRORS as usize));
             (self.counts, self.fetched) = (counts, Some(Instant::now()));
         }
         // This comes after the last call that can fail. Otherwise a failed poll would lose its events.
-        if newest != self.last_event {
-            self.last_event = new_events.last().map_or_else(String::new, |event| event.id.clone());
+        let (mut snapshots, mut events) = (Vec::new(), Vec::new());
+        for (part, (snapshot, new_events)) in self.parts.iter_mut().zip(polled) {
+            events.extend(part.take(&snapshot, new_events));
+            snapshots.push(snapshot);
         }
-        let mut events = std::mem::take(&mut self.past);
-        events.append(&mut new_events);
+        events.sort_by_key(|event| event.time_ms);
+        let snapshot = together(&self.whole, snapshots);
         Ok(RingUpdate { snapshot, events, errors: self.errors.clone() })
     }
 }
 
+/// All partitions as one ring.
+fn together(whole: &RingName, mut parts: Vec<Snapshot>) -> Snapshot {
+    let only = if parts.len() == 1 { parts.pop() } else { Snapshot::of_partitions(whole, parts) };
+    only.expect("a ring has at least one partition")
+}
+
+/// Errors whose members carry their partition.
+fn marked(mut errors: Vec<DeadLetter>, partition: Option<u32>) -> Vec<DeadLetter> {
+    if let Some(index) = partition {
+        errors.iter_mut().for_each(|error| error.member = error.member.in_partition(index));
+    }
+    errors
+}
+
 /// Reads the ring once more, after the polls have ended. Returns the reason if Redis does not answer in time.
-pub async fn last_look(ring: &Ring) -> std::result::Result<Snapshot, String> {
-    match tokio::time::timeout(CALL_TIMEOUT, ring.snapshot(0)).await {
+pub async fn last_look(whole: &RingName, rings: &[Ring]) -> std::result::Result<Snapshot, String> {
+    let look = async {
+        let mut snapshots = Vec::new();
+        for ring in rings {
+            snapshots.push(ring.snapshot(0).await?);
+        }
+        Ok::<_, estafeta::Error>(together(whole, snapshots))
+    };
+    match tokio::time::timeout(CALL_TIMEOUT, look).await {
         Ok(read) => read.map_err(|error| error.to_string()),
         Err(_) => Err(format!("no answer for {CALL_TIMEOUT:?}")),
     }
@@ -134,7 +205,7 @@ fn numeric_id(id: &str) -> (u64, u64) {
 
 /// Executes one request after the other. Skips a list request if another request already waits behind it.
 pub async fn serve(
-    ring: Ring,
+    rings: Vec<Ring>,
     mut requests: UnboundedReceiver<ErrorsRequest>,
     out: UnboundedSender<FeedUpdate>,
 ) {
@@ -145,7 +216,7 @@ pub async fn serve(
                 Err(_) => break,
             }
         }
-        let update = answer(&ring, request)
+        let update = answer(&rings, request)
             .await
             .unwrap_or_else(|error| FeedUpdate::Answer(ErrorsAnswer::Failed { reason: error.to_string() }));
         if out.send(update).is_err() {
@@ -154,34 +225,53 @@ pub async fn serve(
     }
 }
 
-async fn answer(ring: &Ring, request: ErrorsRequest) -> Result<FeedUpdate> {
+async fn answer(rings: &[Ring], request: ErrorsRequest) -> Result<FeedUpdate> {
     Ok(match request {
-        ErrorsRequest::List(text) => FeedUpdate::Errors(list(ring, &text).await?),
+        ErrorsRequest::List(text) => FeedUpdate::Errors(list(rings, &text).await?),
         ErrorsRequest::Retry(ids) => {
-            let count = ring.retry_errors(&Selection::Ids(ids)).await?;
+            let mut count = 0;
+            for ring in rings {
+                count += ring.retry_errors(&ids_in(ring, &ids)).await?;
+            }
             FeedUpdate::Answer(ErrorsAnswer::Retried(count))
         }
         ErrorsRequest::Drop(ids) => {
-            let count = ring.drop_errors(&Selection::Ids(ids)).await?;
+            let mut count = 0;
+            for ring in rings {
+                count += ring.drop_errors(&ids_in(ring, &ids)).await?;
+            }
             FeedUpdate::Answer(ErrorsAnswer::Dropped(count))
         }
     })
 }
 
+/// Those of the ids that belong to this partition.
+fn ids_in(ring: &Ring, ids: &[MessageId]) -> Selection {
+    let partition = ring.name().partition();
+    Selection::Ids(ids.iter().filter(|id| id.partition == partition).map(|id| id.id).collect())
+}
+
 /// Fetches the newest errors that contain the text. Stops early at the limits above.
-async fn list(ring: &Ring, text: &str) -> Result<Page> {
-    let kept = ring.error_count().await?;
-    let mut page = Page { text: text.to_owned(), errors: Vec::new(), kept, searched: 0 };
+async fn list(rings: &[Ring], text: &str) -> Result<Page> {
+    let mut page = Page { text: text.to_owned(), errors: Vec::new(), kept: 0, searched: 0 };
     let (wanted, started) = (text.to_lowercase(), Instant::now());
-    while page.errors.len() < MAX_PAGE
-        && page.searched < kept.min(MAX_SEARCHED)
-        && started.elapsed() < SEARCH_TIMEOUT
-    {
-        let end = kept - page.searched;
-        let from = end.saturating_sub(CHUNK);
-        let chunk = ring.errors(from, end - from).await?;
-        page.searched += end - from;
-        page.errors.extend(chunk.into_iter().rev().filter(|error| contains(error, &wanted)));
+    for (index, ring) in (0..).zip(rings) {
+        let (kept, mut searched, mut found) = (ring.error_count().await?, 0, Vec::new());
+        while found.len() < MAX_PAGE
+            && searched < kept.min(MAX_SEARCHED / rings.len() as u64)
+            && started.elapsed() < SEARCH_TIMEOUT
+        {
+            let end = kept - searched;
+            let from = end.saturating_sub(CHUNK);
+            let chunk = ring.errors(from, end - from).await?;
+            searched += end - from;
+            found.extend(chunk.into_iter().rev().filter(|error| contains(error, &wanted)));
+        }
+        page.errors.extend(marked(found, (rings.len() > 1).then_some(index)));
+        (page.kept, page.searched) = (page.kept + kept, page.searched + searched);
+    }
+    if rings.len() > 1 {
+        page.errors.sort_by_key(|error| Reverse(error.failed_ms));
     }
     page.errors.truncate(MAX_PAGE);
     Ok(page)
@@ -192,7 +282,8 @@ async fn list(ring: &Ring, text: &str) -> Result<Page> {
 fn contains(error: &DeadLetter, wanted: &str) -> bool {
     let text = || {
         let body = String::from_utf8_lossy(error.message.body());
-        format!("#{} {} {} {body}", error.message.id, error.member, error.reason).to_lowercase()
+        format!("#{} {} {} {body}", MessageId::from(&error.message), error.member, error.reason)
+            .to_lowercase()
     };
     wanted.is_empty() || text().contains(wanted)
 }

@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 
 use super::{DurabilityArg, JsonArg, YesArg};
+use estafeta_lab::message_id::MessageId;
 
 #[derive(Debug, Subcommand)]
 pub enum ErrorsCommand {
@@ -33,8 +34,9 @@ pub struct ListArgs {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false, args = ["ids", "all"])]
 pub struct SelectArgs {
-    /// Ids of the messages
-    pub ids: Vec<u64>,
+    /// Ids of the messages; 2:17 is message 17 of partition 2
+    #[arg(value_name = "ID")]
+    pub ids: Vec<MessageId>,
 
     /// All errors
     #[arg(long)]

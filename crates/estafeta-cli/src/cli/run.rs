@@ -100,6 +100,11 @@ pub struct RunArgs {
           show_default = DEFAULT_ERROR_RATE)]
     pub error_rate: Option<f64>,
 
+    /// Partitions of the ring, which a Redis Cluster can keep on different servers. Their number is fixed for life
+    #[arg(long, value_name = "N", env = "ESTAFETA_PARTITIONS", allow_hyphen_values = true,
+          show_default = library().partitions)]
+    pub partitions: Option<u32>,
+
     /// Messages that this node handles concurrently
     #[arg(long, value_name = "N", env = "ESTAFETA_CONCURRENCY", allow_hyphen_values = true,
           show_default = library().concurrency)]

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use estafeta_lab::escape::escape;
 use serde_json::json;
 
-use super::{print_result, with_existing_ring};
+use super::{print_result, with_one_partition};
 use crate::cli::CheckpointCommand;
 use crate::settings::Reach;
 
@@ -18,7 +18,7 @@ const ENOUGH: u64 = 64 * 1024 + 1;
 
 pub fn run(reach: &Reach, command: CheckpointCommand) -> Result<ExitCode> {
     match command {
-        CheckpointCommand::Show(output) => with_existing_ring(reach, async |ring| {
+        CheckpointCommand::Show(output) => with_one_partition(reach, async |ring| {
             let (name, checkpoint) = (ring.name(), ring.checkpoint().await?);
             if output.json {
                 let text = checkpoint.as_deref().map(String::from_utf8_lossy);
@@ -31,13 +31,13 @@ pub fn run(reach: &Reach, command: CheckpointCommand) -> Result<ExitCode> {
         }),
         CheckpointCommand::Set(args) => {
             let value = value(args.value)?;
-            with_existing_ring(reach, async |ring| {
+            with_one_partition(reach, async |ring| {
                 ring.set_checkpoint(Some(&value)).await?;
                 print_result(format_args!("ring {}: the checkpoint is set", ring.name()))?;
                 Ok(ExitCode::SUCCESS)
             })
         }
-        CheckpointCommand::Clear => with_existing_ring(reach, async |ring| {
+        CheckpointCommand::Clear => with_one_partition(reach, async |ring| {
             ring.set_checkpoint(None).await?;
             print_result(format_args!("ring {}: the checkpoint is gone", ring.name()))?;
             Ok(ExitCode::SUCCESS)

@@ -5,12 +5,18 @@ use std::process::ExitCode;
 use anyhow::Result;
 use serde_json::json;
 
-use super::{print_result, with_existing_ring};
+use super::{print_result, with_partitions};
 use crate::settings::Reach;
 use estafeta_lab::text::counted;
 
 pub fn run(reach: &Reach, as_json: bool) -> Result<ExitCode> {
-    let burials = with_existing_ring(reach, async |ring| Ok(ring.sweep().await?))?;
+    let burials = with_partitions(reach, async |partitions| {
+        let mut burials = Vec::new();
+        for ring in &partitions.all {
+            burials.extend(ring.sweep().await?);
+        }
+        Ok(burials)
+    })?;
     let returned: u64 = burials.iter().map(|burial| burial.returned).sum();
     let gave_up: u64 = burials.iter().map(|burial| burial.gave_up).sum();
     if as_json {

@@ -23,8 +23,10 @@ use anyhow::{Context as _, Result, bail};
 use estafeta::{Config, DeadLetter, DeadLetterReader, Ring};
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use tokio::signal::unix::SignalKind;
 
 use super::is_closed_pipe;
+use super::partitions::Partitions;
 use crate::cli::GetErrorsArgs;
 use crate::find_redis;
 use crate::output::write_error;
@@ -45,34 +47,57 @@ pub fn run(reach: &Reach, args: GetErrorsArgs) -> Result<ExitCode> {
     let outcome = runtime.block_on(async {
         // A reader that joined would create the ring, and a mistyped name would look like a ring without errors.
         let ring = Ring::connect(config.redis.clone(), config.ring.clone()).await?;
-        if !ring.exists().await? {
-            let (name, redis) = (&reach.ring, ring.endpoint());
+        let partitions = Partitions::of(ring).await?;
+        if !partitions.exist().await? {
+            let (name, redis) = (&reach.ring, partitions.whole.endpoint());
             let _ =
                 writeln!(io::stderr(), "estafeta: there is no ring {name} at {redis}, so it has no errors");
             return Ok(ExitCode::SUCCESS);
         }
-        let mut reader = DeadLetterReader::join(config).await?;
-        let printed = print_all(&mut reader, args.output.json).await;
-        let left = reader.leave().await;
-        match printed {
-            Err(error) if error.downcast_ref().is_some_and(is_closed_pipe) => Ok(ExitCode::SUCCESS),
-            Err(error) => Err(error),
-            Ok(code) => left.map(|()| code).map_err(Into::into),
+        let progress = progress_bar(partitions.error_count().await?)?;
+        let mut stopped = std::pin::pin!(signals::stop_signal());
+        for ring in &partitions.all {
+            // A partition that no node has joined yet has no errors.
+            if partitions.are_several() && !ring.exists().await? {
+                continue;
+            }
+            let mut config = config.clone();
+            config.ring = ring.name().clone();
+            let mut reader = DeadLetterReader::join(config).await?;
+            let printed = print_all(&mut reader, args.output.json, &progress, &mut stopped).await;
+            let left = reader.leave().await;
+            match printed {
+                Err(error) if error.downcast_ref().is_some_and(is_closed_pipe) => {
+                    return Ok(ExitCode::SUCCESS);
+                }
+                Err(error) => return Err(error),
+                Ok(stopped_with) => {
+                    left?;
+                    if let Some(code) = stopped_with {
+                        return Ok(code);
+                    }
+                }
+            }
         }
+        progress.finish_and_clear();
+        Ok(ExitCode::SUCCESS)
     });
     // If the reader of the output does not read, a write hangs. It ends with the process.
     runtime.shutdown_background();
     outcome
 }
 
-async fn print_all(reader: &mut DeadLetterReader, as_json: bool) -> Result<ExitCode> {
-    let progress = progress_bar(reader.count().await?)?;
-    let mut stopped = std::pin::pin!(signals::stop_signal());
+/// Prints all errors of one partition. Returns the exit code if a signal ended it early.
+async fn print_all(
+    reader: &mut DeadLetterReader,
+    as_json: bool,
+    progress: &ProgressBar,
+    stopped: &mut (impl Future<Output = SignalKind> + Unpin),
+) -> Result<Option<ExitCode>> {
     loop {
         let chunk = reader.next().await?;
         if chunk.is_empty() {
-            progress.finish_and_clear();
-            return Ok(ExitCode::SUCCESS);
+            return Ok(None);
         }
         let count = chunk.len() as u64;
         // Printing may block, so it runs on another thread. The command must react to a signal even if its output is
@@ -80,17 +105,17 @@ async fn print_all(reader: &mut DeadLetterReader, as_json: bool) -> Result<ExitC
         let mut printing = tokio::task::spawn_blocking(move || print(&chunk, as_json));
         let (printed, signal) = tokio::select! {
             printed = &mut printing => (printed?, None),
-            signal = &mut stopped => match tokio::time::timeout(PRINT_TIMEOUT, printing).await {
+            signal = &mut *stopped => match tokio::time::timeout(PRINT_TIMEOUT, printing).await {
                 Ok(printed) => (printed?, Some(signal)),
                 // The output is not read, so the chunk goes back.
-                Err(_) => return Ok(signals::exit_code(signal).into()),
+                Err(_) => return Ok(Some(signals::exit_code(signal).into())),
             },
         };
         printed.context("cannot print the errors; they stay in Redis")?;
         progress.inc(count);
         if let Some(signal) = signal {
             reader.release().await?;
-            return Ok(signals::exit_code(signal).into());
+            return Ok(Some(signals::exit_code(signal).into()));
         }
     }
 }

@@ -13,6 +13,7 @@ pub mod health;
 pub mod limit;
 pub mod monitor;
 pub mod pages;
+mod partitions;
 pub mod pause;
 pub mod publish;
 pub mod redis;
@@ -33,6 +34,7 @@ use estafeta::{Endpoint, Ring};
 use crate::failure::usage;
 use crate::find_redis;
 use crate::settings::{Reach, Where};
+use partitions::Partitions;
 
 /// Connects to the ring and runs a short command on a small runtime.
 fn with_ring<T>(reach: &Reach, command: impl AsyncFnOnce(Ring) -> Result<T>) -> Result<T> {
@@ -41,13 +43,25 @@ fn with_ring<T>(reach: &Reach, command: impl AsyncFnOnce(Ring) -> Result<T>) -> 
     runtime.block_on(async { command(Ring::connect(endpoint, reach.ring.clone()).await?).await })
 }
 
-/// Like [`with_ring`], but fails if there is no such ring.
-fn with_existing_ring<T>(reach: &Reach, command: impl AsyncFnOnce(Ring) -> Result<T>) -> Result<T> {
+/// Like [`with_ring`], with a connection to each partition. Fails if there is no such ring.
+fn with_partitions<T>(reach: &Reach, command: impl AsyncFnOnce(Partitions) -> Result<T>) -> Result<T> {
     with_ring(reach, async |ring| {
-        if !ring.exists().await? {
-            return Err(no_such_ring(&ring));
+        let partitions = Partitions::of(ring).await?;
+        if !partitions.exist().await? {
+            return Err(no_such_ring(&partitions.whole));
         }
-        command(ring).await
+        command(partitions).await
+    })
+}
+
+/// Like [`with_partitions`], for a command that works on one partition at a time.
+fn with_one_partition<T>(reach: &Reach, command: impl AsyncFnOnce(Ring) -> Result<T>) -> Result<T> {
+    with_partitions(reach, async |partitions| {
+        let (name, count) = (partitions.whole.name(), partitions.all.len());
+        if partitions.are_several() {
+            bail!("ring {name} has {count} partitions: name one of them, such as --ring {name}:0");
+        }
+        command(partitions.whole).await
     })
 }
 

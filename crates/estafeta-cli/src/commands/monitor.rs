@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use estafeta::{Endpoint, Health, MemberView, Ring, Role};
 
+use super::partitions::Partitions;
 use crate::cli::{MonitorArgs, RunArgs};
 use crate::failure::usage;
 use crate::find_redis::{self, Creation};
@@ -132,7 +133,7 @@ fn watch(
         Some(log) => log.file,
         None => File::options().write(true).open("/dev/null")?,
     };
-    let record = run.record.take();
+    let (record, partitions) = (run.record.take(), run.partitions.unwrap_or(1));
     (run.json, run.brief, run.control) = (Some(true), Some(true), Some(true));
     // Several nodes cannot listen at one address.
     run.metrics = None;
@@ -141,7 +142,7 @@ fn watch(
         nodes: if attach { 0 } else { args.nodes.unwrap_or(DEFAULT_NODES) },
         ring: reach.ring.clone(),
         endpoint,
-        launch: (!attach).then_some(Launch { flags, record, log: nodes_log }),
+        launch: (!attach).then_some(Launch { flags, partitions, record, log: nodes_log }),
         info,
         length: args.length.map(|length| length.0),
         theme: draws().then(theme),
@@ -172,12 +173,13 @@ async fn must_attach(reach: &Reach, endpoint: &Endpoint, args: &MonitorArgs, our
     for warning in ring.server_warnings().await? {
         tracing::warn!("{warning}");
     }
-    let snapshot = ring.snapshot(0).await?;
+    let partitions = Partitions::of(ring).await?;
+    let snapshot = partitions.snapshot().await?;
     let is_living_node = |member: &MemberView| member.role != Role::Reader && member.state == Health::Alive;
     let is_used = snapshot.members.iter().any(is_living_node);
-    let application = ring.application().await?;
+    let application = snapshot.application;
     if args.fresh && !is_used && args.nodes != Some(0) && application.as_deref() == Some(ours) {
-        ring.erase().await?;
+        partitions.erase().await?;
     }
     match (args.nodes, application.filter(|application| application != ours)) {
         (None, foreign) => Ok(is_used || foreign.is_some()),

@@ -3,10 +3,11 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use estafeta::{Error, Ring};
+use estafeta::Error;
 use serde_json::json;
 
-use super::{print_result, with_existing_ring};
+use super::partitions::Partitions;
+use super::{print_result, with_partitions};
 use crate::cli::{PauseArgs, ResumeArgs};
 use crate::failure::usage;
 use crate::settings::Reach;
@@ -14,27 +15,31 @@ use estafeta_lab::text::paused;
 
 pub fn pause(reach: &Reach, args: &PauseArgs) -> Result<ExitCode> {
     let (what, time) = (args.activity.activity(), args.time.map(|time| time.0));
-    with_existing_ring(reach, async |ring| {
-        match ring.pause(what, time).await {
-            Err(Error::Expected { what: "for", expected, got }) => {
-                return Err(usage(format!("--for: expected {expected}, got {got}")));
+    with_partitions(reach, async |partitions| {
+        for ring in &partitions.all {
+            match ring.pause(what, time).await {
+                Err(Error::Expected { what: "for", expected, got }) => {
+                    return Err(usage(format!("--for: expected {expected}, got {got}")));
+                }
+                paused => paused?,
             }
-            paused => paused?,
         }
-        report(&ring, args.output.json).await
+        report(&partitions, args.output.json).await
     })
 }
 
 pub fn resume(reach: &Reach, args: &ResumeArgs) -> Result<ExitCode> {
-    with_existing_ring(reach, async |ring| {
-        ring.resume(args.activity.activity()).await?;
-        report(&ring, args.output.json).await
+    with_partitions(reach, async |partitions| {
+        for ring in &partitions.all {
+            ring.resume(args.activity.activity()).await?;
+        }
+        report(&partitions, args.output.json).await
     })
 }
 
 /// Prints what is paused now.
-async fn report(ring: &Ring, as_json: bool) -> Result<ExitCode> {
-    let snapshot = ring.snapshot(0).await?;
+async fn report(partitions: &Partitions, as_json: bool) -> Result<ExitCode> {
+    let snapshot = partitions.snapshot().await?;
     if as_json {
         let (producing, handling) = (snapshot.producing_pause, snapshot.handling_pause);
         let ring = &snapshot.ring;

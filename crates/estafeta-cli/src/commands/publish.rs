@@ -42,7 +42,7 @@ pub fn run(reach: &Reach, args: &PublishArgs) -> Result<ExitCode> {
         let body = body(args.body.as_ref(), config.max_body)?;
         let publisher = connect(&config, patience).await?;
         let receipt = publisher.publish(with_body(&template, body)).patient(patience).await?;
-        ReceiptPrinter::default().print(&[receipt])
+        ReceiptPrinter::new(&publisher).print(&[receipt])
     });
     // The thread that reads stdin ends with the process.
     runtime.shutdown_background();
@@ -117,7 +117,8 @@ async fn publish_lines(config: &Config, template: &Draft, patience: Duration) ->
     let (sender, mut batches) = tokio::sync::mpsc::channel(1);
     let limit = config.max_body;
     // A call with more lines than may wait would always find the ring full.
-    let most = usize::try_from(config.max_waiting).unwrap_or(usize::MAX).min(Publisher::MAX_MESSAGES);
+    let most = (config.max_waiting / u64::from(publisher.partitions())).max(1);
+    let most = usize::try_from(most).unwrap_or(usize::MAX).min(Publisher::MAX_MESSAGES);
     std::thread::spawn(move || {
         let input = BufReader::with_capacity(BUFFER, io::stdin());
         let mut lines = LineReader { input, limit, most, next: 1 };
@@ -129,7 +130,7 @@ async fn publish_lines(config: &Config, template: &Draft, patience: Duration) ->
             }
         }
     });
-    let mut output = ReceiptPrinter::default();
+    let mut output = ReceiptPrinter::new(&publisher);
     while let Some(batch) = batches.recv().await {
         let (LineBatch { first, bodies }, _) = batch?;
         if bodies.is_empty() {
@@ -219,19 +220,27 @@ impl<R: Read> LineReader<R> {
 }
 
 /// Prints receipts as long as somebody reads them.
-#[derive(Default)]
 struct ReceiptPrinter {
     is_closed: bool,
+    /// Whether the ring has several partitions.
+    shows_partitions: bool,
 }
 
 impl ReceiptPrinter {
+    fn new(publisher: &Publisher) -> Self {
+        Self { is_closed: false, shows_partitions: publisher.partitions() > 1 }
+    }
+
     fn print(&mut self, receipts: &[Receipt]) -> Result<()> {
         if self.is_closed {
             return Ok(());
         }
         let mut text = String::new();
         for receipt in receipts {
-            let object = json!({"id": receipt.id, "duplicate": receipt.duplicate});
+            let mut object = json!({"id": receipt.id, "duplicate": receipt.duplicate});
+            if self.shows_partitions {
+                object["partition"] = receipt.partition.into();
+            }
             text.push_str(&format!("{object}\n"));
         }
         let mut out = io::stdout().lock();

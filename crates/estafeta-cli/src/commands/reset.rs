@@ -4,9 +4,10 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use estafeta::{Error, Health, MemberView, Ring};
+use estafeta::{Error, Health, MemberView};
 use estafeta_lab::text::counted;
 
+use super::partitions::Partitions;
 use super::{confirmed, no_such_ring, print_result, with_ring};
 use crate::cli::ResetArgs;
 use crate::settings::Reach;
@@ -14,29 +15,30 @@ use crate::settings::Reach;
 pub fn run(reach: &Reach, args: &ResetArgs) -> Result<ExitCode> {
     let name = &reach.ring;
     with_ring(reach, async |ring| {
+        let partitions = Partitions::of(ring).await?;
         // A damaged ring may lack the keys that every ring has. What is left of it is deleted all the same.
-        let is_gone = !ring.exists().await? && ring.is_untouched().await?;
-        if is_gone && !(args.user_keys && ring.count_user_keys().await? > 0) {
+        let is_gone = !partitions.exist().await? && partitions.whole.is_untouched().await?;
+        if is_gone && !(args.user_keys && partitions.whole.count_user_keys().await? > 0) {
             if !args.force {
-                return Err(no_such_ring(&ring));
+                return Err(no_such_ring(&partitions.whole));
             }
-            let redis = ring.endpoint();
+            let redis = partitions.whole.endpoint();
             let _ = writeln!(
                 io::stderr(),
                 "estafeta: there is no ring {name} at {redis}, so nothing was deleted"
             );
             return Ok(ExitCode::SUCCESS);
         }
-        let question = question(&ring, args.force).await?;
+        let question = question(&partitions, args.force).await?;
         if !args.yes && !confirmed(&question)? {
             bail!("nothing was deleted");
         }
-        let mut erased = ring.erase().await?;
-        let mut kept = 0;
-        if args.user_keys {
-            erased += ring.erase_user_keys().await?;
-        } else {
-            kept = ring.count_user_keys().await?;
+        let (mut erased, mut kept) = (partitions.erase().await?, 0);
+        for ring in partitions.rings() {
+            match args.user_keys {
+                true => erased += ring.erase_user_keys().await?,
+                false => kept += ring.count_user_keys().await?,
+            }
         }
         print_result(format_args!("ring {name} is gone: {} deleted", counted(erased, "key")))?;
         if kept > 0 {
@@ -51,9 +53,9 @@ pub fn run(reach: &Reach, args: &ResetArgs) -> Result<ExitCode> {
 }
 
 /// What to ask before the ring is deleted. Fails if the ring may only be deleted by force.
-async fn question(ring: &Ring, force: bool) -> Result<String> {
-    let name = ring.name();
-    match ring.snapshot(0).await {
+async fn question(partitions: &Partitions, force: bool) -> Result<String> {
+    let name = partitions.whole.name();
+    match partitions.snapshot().await.map_err(|error| error.downcast::<Error>()) {
         Ok(snapshot) => {
             let is_alive = |member: &&MemberView| member.state == Health::Alive;
             let alive = snapshot.members.iter().filter(is_alive).count();
@@ -67,13 +69,14 @@ async fn question(ring: &Ring, force: bool) -> Result<String> {
         }
         // The data of an unknown layout or of another program cannot be read, but the keys of the ring have the
         // same names.
-        Err(error @ (Error::Layout { .. } | Error::ForeignKey { .. } | Error::Answer(_))) => {
+        Err(Ok(error @ (Error::Layout { .. } | Error::ForeignKey { .. } | Error::Answer(_)))) => {
             if !force {
                 return Err(error)
                     .with_context(|| format!("to delete ring {name}, stop its nodes and use --force"));
             }
             Ok(format!("{error}. Delete ring {name}?"))
         }
-        Err(error) => Err(error.into()),
+        Err(Ok(error)) => Err(error.into()),
+        Err(Err(error)) => Err(error),
     }
 }

@@ -9,13 +9,13 @@ use estafeta_lab::escape::escape;
 use estafeta_lab::report::json_line;
 use serde_json::{Value, json};
 
-use super::{is_closed_pipe, with_existing_ring};
+use super::{is_closed_pipe, with_one_partition};
 use crate::cli::ScheduleArgs;
 use crate::duration::HumanDuration;
 use crate::settings::Reach;
 
 pub fn run(reach: &Reach, args: &ScheduleArgs) -> Result<ExitCode> {
-    with_existing_ring(reach, async |ring| {
+    with_one_partition(reach, async |ring| {
         let entries = ring.schedule(args.count.into()).await?;
         if entries.is_empty() && !args.output.json {
             bail!("ring {} has no schedule", ring.name());

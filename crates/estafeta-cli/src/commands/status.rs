@@ -5,10 +5,11 @@ use std::io::{self, IsTerminal as _, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use estafeta::{Durability, Event, EventKind, GeneratorView, Health, MemberView, Ring, Role, Snapshot};
 use serde::Serialize;
 
+use super::partitions::Partitions;
 use super::{is_closed_pipe, no_such_ring, with_ring};
 use crate::cli::StatusArgs;
 use crate::settings::Reach;
@@ -26,15 +27,16 @@ const SHOWN: usize = 8;
 
 pub fn run(reach: &Reach, args: &StatusArgs) -> Result<ExitCode> {
     with_ring(reach, async |ring| {
-        if !args.watch && !ring.exists().await? {
-            return Err(no_such_ring(&ring));
+        let partitions = Partitions::of(ring).await?;
+        if !args.watch && !partitions.exist().await? {
+            return Err(no_such_ring(&partitions.whole));
         }
-        let status = Status::read(&ring).await?;
+        let status = Status::read(&partitions).await?;
         let mut balanced = status.snapshot.balanced;
-        let shown = show(&ring, &status, args);
+        let shown = show(&partitions.whole, &status, args);
         if !reader_is_gone(shown)? && args.watch {
             tokio::select! {
-                watched = watch(ring, args) => balanced &= watched?,
+                watched = watch(partitions, args) => balanced &= watched?,
                 _ = stop_signal() => {}
             }
         }
@@ -50,6 +52,9 @@ struct Status {
     snapshot: Snapshot,
     /// The levels that members ask for, except `memory`.
     durability: Vec<AskedDurability>,
+    /// Each partition, if there are several. The snapshot then has their sums.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    partitions: Vec<Snapshot>,
 }
 
 /// A level of durability that members ask for.
@@ -62,31 +67,40 @@ struct AskedDurability {
 }
 
 impl Status {
-    async fn read(ring: &Ring) -> estafeta::Result<Self> {
-        let snapshot = ring.snapshot(EVENTS).await?;
+    async fn read(rings: &Partitions) -> Result<Self> {
+        let mut partitions = rings.snapshots(EVENTS).await?;
+        let snapshot = match partitions.len() {
+            1 => partitions.pop(),
+            _ => Snapshot::of_partitions(rings.whole.name(), partitions.clone()),
+        };
+        let snapshot = snapshot.context("a ring has at least one partition")?;
         let levels: BTreeSet<&str> =
             snapshot.members.iter().map(|member| member.durability.as_str()).collect();
         let mut durability = Vec::new();
         for level in levels.into_iter().filter_map(|level| level.parse().ok()) {
             if level != Durability::Memory {
-                durability.push(AskedDurability { level, shortfall: ring.shortfall(level).await? });
+                let mut shortfall = None;
+                for ring in &rings.all {
+                    shortfall = shortfall.or(ring.shortfall(level).await?);
+                }
+                durability.push(AskedDurability { level, shortfall });
             }
         }
-        Ok(Self { snapshot, durability })
+        Ok(Self { snapshot, durability, partitions })
     }
 }
 
 /// Shows the ring once per second until the reader of the output ends, through any trouble with Redis. Returns whether
 /// the balance added up every time.
-async fn watch(ring: Ring, args: &StatusArgs) -> Result<bool> {
+async fn watch(partitions: Partitions, args: &StatusArgs) -> Result<bool> {
     let (mut balanced, mut complained) = (true, false);
     loop {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        match Status::read(&ring).await {
+        match Status::read(&partitions).await {
             Ok(status) => {
                 complained = false;
                 balanced &= status.snapshot.balanced;
-                if reader_is_gone(show(&ring, &status, args))? {
+                if reader_is_gone(show(&partitions.whole, &status, args))? {
                     return Ok(balanced);
                 }
             }
@@ -162,6 +176,7 @@ fn draw(out: &mut impl Write, ring: &Ring, status: &Status, paint: Paint) -> io:
     let layout = snapshot.layout.map_or_else(|| "none".to_owned(), |layout| layout.to_string());
     writeln!(out, "application {application}, layout {layout}")?;
     match &snapshot.generator {
+        _ if !status.partitions.is_empty() => draw_partitions(out, &status.partitions, paint)?,
         Some(generator) => {
             let office = paint.paint(OFFICE, &format!("member {}", generator.member));
             let (host, pid) = (escape(generator.host.as_bytes()), generator.pid);
@@ -216,6 +231,36 @@ fn draw(out: &mut impl Write, ring: &Ring, status: &Status, paint: Paint) -> io:
         for (time_ms, line) in &lines[lines.len().saturating_sub(SHOWN)..] {
             writeln!(out, "  {}  {}", paint.paint(FAINT, &moment(*time_ms)), escape(line.as_bytes()))?;
         }
+    }
+    Ok(())
+}
+
+/// One line per partition.
+fn draw_partitions(out: &mut impl Write, partitions: &[Snapshot], paint: Paint) -> io::Result<()> {
+    writeln!(
+        out,
+        "\n{:>9}  {:>9}  {:>12}  {:>10}  {:>10}  {:>9}  {:>12}  {:>10}  balance",
+        "partition", "generator", "published", "waiting", "later", "in flight", "done", "errors"
+    )?;
+    for (index, part) in partitions.iter().enumerate() {
+        let generator = match &part.generator {
+            Some(generator) => {
+                paint.paint(OFFICE, &format!("{:>9}", format!("{index}:{}", generator.member)))
+            }
+            None => paint.paint(NOTABLE, &format!("{:>9}", "none")),
+        };
+        let balance =
+            if part.balanced { paint.paint(GOOD, "adds up") } else { paint.paint(BAD, "DOES NOT ADD UP") };
+        writeln!(
+            out,
+            "{index:>9}  {generator}  {:>12}  {:>10}  {:>10}  {:>9}  {:>12}  {:>10}  {balance}",
+            grouped(part.published),
+            grouped(part.waiting),
+            grouped(part.later),
+            grouped(part.in_flight),
+            grouped(part.done),
+            grouped(part.errors_kept + part.errors_taken),
+        )?;
     }
     Ok(())
 }

@@ -37,6 +37,7 @@ mod monitor;
 mod monitor_plain;
 mod named_values;
 mod output;
+mod partitions;
 mod pauses;
 mod private_redis;
 mod publish;

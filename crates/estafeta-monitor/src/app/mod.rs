@@ -64,6 +64,8 @@ pub struct MonitorOptions {
 pub struct Launch {
     /// The options of `run`, with `--json`, `--brief` and `--control` among them.
     pub flags: Vec<String>,
+    /// How many partitions the ring of these nodes has.
+    pub partitions: u32,
     /// The file for the record of a node. The key of each node is appended to the name.
     pub record: Option<PathBuf>,
     /// Receives the stderr of all nodes.
@@ -73,17 +75,28 @@ pub struct Launch {
 /// Runs the monitor until it is over, and returns the exit code.
 pub async fn run(options: MonitorOptions) -> Result<u8> {
     let (fleet, reports) = Fleet::new();
-    let connect = || Ring::connect_with(options.endpoint.clone(), options.ring.clone(), feed::CALL_TIMEOUT);
+    let connect = async || {
+        let (endpoint, name) = (options.endpoint.clone(), options.ring.clone());
+        let ring = Ring::connect_with(endpoint.clone(), name.clone(), feed::CALL_TIMEOUT).await?;
+        let found = ring.partitions().await?;
+        match &options.launch {
+            // The nodes that this monitor starts will divide a new ring.
+            Some(launch) if found.len() == 1 && launch.partitions > 1 => {
+                ring_partitions(&endpoint, &name, launch.partitions).await
+            }
+            _ => Ok(found),
+        }
+    };
     let (updates_in, updates) = unbounded_channel();
     let (requests, requested) = unbounded_channel();
     let past = if options.info.attach { PAST_EVENTS } else { 0 };
     let clock = MonotonicClock { wall_ms: options.info.started_ms, since: Instant::now() };
     // This comes before the first node starts, so the log shows its join. An unreachable Redis fails here, at once.
-    let watch = RingFeed::begin(connect().await?, past).await?;
+    let watch = RingFeed::begin(options.ring.clone(), connect().await?, past).await?;
     let mut tasks = JoinSet::new();
     tasks.spawn(watch.run(updates_in.clone()));
-    let ring = connect().await?;
-    tasks.spawn(feed::serve(ring.clone(), requested, updates_in));
+    let rings = connect().await?;
+    tasks.spawn(feed::serve(rings.clone(), requested, updates_in));
     let mut app = App {
         model: Model::new(options.info),
         fleet,
@@ -107,7 +120,7 @@ pub async fn run(options: MonitorOptions) -> Result<u8> {
             let mut screen = Screen::take().context("cannot use this terminal")?;
             app.run_on_screen(&mut screen, theme, inputs).await?;
             drop(screen);
-            let last = feed::last_look(&ring).await;
+            let last = feed::last_look(&app.ring, &rings).await;
             let now = app.clock.now_ms();
             app.model.looked_last(now, last);
             // The screen is gone, so only this line stays in the terminal.
@@ -119,6 +132,16 @@ pub async fn run(options: MonitorOptions) -> Result<u8> {
             app.exit_code()
         }
     }
+}
+
+/// Connects to partitions that need not exist yet.
+async fn ring_partitions(endpoint: &Endpoint, whole: &RingName, count: u32) -> estafeta::Result<Vec<Ring>> {
+    let mut rings = Vec::new();
+    for index in 0..count {
+        let name = format!("{whole}:{index}").parse()?;
+        rings.push(Ring::connect_with(endpoint.clone(), name, feed::CALL_TIMEOUT).await?);
+    }
+    Ok(rings)
 }
 
 struct App {

@@ -5,6 +5,7 @@
 //! never touches errors that the user did not mean. Every drop, and a retry of all shown errors, asks the user first.
 
 use estafeta::DeadLetter;
+use estafeta_lab::message_id::MessageId;
 
 use crate::model::command::{MonitorCommand, Movement};
 use crate::model::request::ErrorsRequest;
@@ -116,10 +117,10 @@ impl ErrorsView {
     }
 
     /// The ids of the selected error or of all shown errors. None while the page does not match the search text.
-    fn chosen(&self, all: bool) -> Option<Vec<u64>> {
+    fn chosen(&self, all: bool) -> Option<Vec<MessageId>> {
         let page = self.page.as_ref().filter(|page| page.text == self.text)?;
         let errors = if all { &page.errors[..] } else { page.errors.get(self.at..=self.at)? };
-        let ids: Vec<u64> = errors.iter().map(|error| error.message.id).collect();
+        let ids: Vec<MessageId> = errors.iter().map(|error| MessageId::from(&error.message)).collect();
         (!ids.is_empty()).then_some(ids)
     }
 
@@ -144,9 +145,9 @@ impl ErrorsView {
 
     /// Shows a new page. The selection stays on the same error if the page still has it.
     pub fn show(&mut self, page: Page) {
-        let selected = self.selected().map(|error| (error.message.id, error.failed_ms));
-        let found =
-            page.errors.iter().position(|error| Some((error.message.id, error.failed_ms)) == selected);
+        let key = |error: &DeadLetter| (MessageId::from(&error.message), error.failed_ms);
+        let selected = self.selected().map(key);
+        let found = page.errors.iter().position(|error| Some(key(error)) == selected);
         self.at = found.unwrap_or(self.at).min(page.errors.len().saturating_sub(1));
         self.page = Some(page);
     }

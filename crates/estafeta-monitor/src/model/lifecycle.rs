@@ -35,6 +35,9 @@ impl Model {
         let (name, before) = (own.name(), own.member);
         own.receive(report);
         match report {
+            Report::CreatedTaskId { task_id } if task_id.partition().unwrap_or(0) > 0 => {
+                self.ours.insert(*task_id);
+            }
             Report::CreatedTaskId { task_id } => self.renumber(node, before, *task_id),
             // If the monitor lost Redis too, the log already shows it.
             Report::RedisLost { reason } if self.lost.is_none() => {

@@ -2,6 +2,7 @@
 //! action of the user. Entries are data. Each front
 //! end turns them into sentences.
 
+use estafeta_lab::message_id::MessageId;
 use std::collections::VecDeque;
 use std::process::ExitStatus;
 
@@ -68,14 +69,14 @@ pub enum UserAction {
 /// What the log keeps of an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastError {
-    pub id: u64,
+    pub id: MessageId,
     pub member: MemberId,
     pub reason: String,
 }
 
 impl From<&DeadLetter> for LastError {
     fn from(error: &DeadLetter) -> Self {
-        Self { id: error.message.id, member: error.member, reason: error.reason.clone() }
+        Self { id: MessageId::from(&error.message), member: error.member, reason: error.reason.clone() }
     }
 }
 

@@ -69,6 +69,8 @@ impl OwnNode {
     /// Takes a report of the node into account.
     pub fn receive(&mut self, report: &Report) {
         match *report {
+            // In a ring with partitions, a node has one member in each. The first one stands for it.
+            Report::CreatedTaskId { task_id } if task_id.partition().unwrap_or(0) > 0 => {}
             Report::CreatedTaskId { task_id } => {
                 self.member = Some(task_id);
                 self.at_join = self.totals;

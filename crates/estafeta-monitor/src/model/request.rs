@@ -1,6 +1,7 @@
 //! What the model asks the app to do.
 
 use estafeta_lab::fleet::NodeKey;
+use estafeta_lab::message_id::MessageId;
 
 /// What the model wants the app to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +30,6 @@ pub enum AppRequest {
 pub enum ErrorsRequest {
     /// Fetch the newest ones that contain this text.
     List(String),
-    Retry(Vec<u64>),
-    Drop(Vec<u64>),
+    Retry(Vec<MessageId>),
+    Drop(Vec<MessageId>),
 }

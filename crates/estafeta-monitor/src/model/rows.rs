@@ -103,7 +103,8 @@ impl MemberRow {
             condition,
             back_at_ms: None,
         };
-        if let Some(own) = own {
+        // What a node reports concerns all its partitions together.
+        if let Some(own) = own.filter(|_| view.id.partition().is_none()) {
             row.add_reported(own);
         }
         row

@@ -43,6 +43,10 @@ impl Model {
                 let is_same =
                     |own: &&OwnNode| u64::from(own.pid) == member.pid && self.info.host == member.host;
                 let own = by_member.get(&member.id).copied().filter(is_same);
+                // In a ring with partitions, a node has one member in each.
+                let of_partition =
+                    || self.own.values().find(is_same).filter(|_| member.id.partition().is_some());
+                let own = own.or_else(of_partition);
                 let mine =
                     own.is_some() || self.ours.contains(&member.id) && !by_member.contains_key(&member.id);
                 MemberRow::member(member, mine, own, self.history.pace_of(member.id))

@@ -4,6 +4,11 @@ use super::*;
 use crate::model::command::Movement;
 use crate::model::errors_view::{ErrorsAnswer, ErrorsView, Page};
 use crate::model::request::ErrorsRequest;
+use estafeta_lab::message_id::MessageId;
+
+fn ids(ids: &[u64]) -> Vec<MessageId> {
+    ids.iter().map(|id| MessageId { partition: None, id: *id }).collect()
+}
 
 #[test]
 fn errors_can_be_searched_retried_and_dropped_and_all_drops_and_bulk_retries_ask_first() {
@@ -18,19 +23,19 @@ fn errors_can_be_searched_retried_and_dropped_and_all_drops_and_bulk_retries_ask
     run.command(MonitorCommand::Move(Movement::Down));
     assert_eq!(
         run.command(MonitorCommand::Retry { all: false }),
-        [AppRequest::Errors(ErrorsRequest::Retry(vec![24]))]
+        [AppRequest::Errors(ErrorsRequest::Retry(ids(&[24])))]
     );
     assert_eq!(run.command(MonitorCommand::Drop { all: true }), []);
     assert_eq!(run.command(MonitorCommand::Confirm(false)), []);
     run.command(MonitorCommand::Drop { all: true });
     assert_eq!(
         run.command(MonitorCommand::Confirm(true)),
-        [AppRequest::Errors(ErrorsRequest::Drop(vec![36, 24, 12]))]
+        [AppRequest::Errors(ErrorsRequest::Drop(ids(&[36, 24, 12])))]
     );
     run.command(MonitorCommand::Drop { all: false });
     assert_eq!(
         run.command(MonitorCommand::Confirm(true)),
-        [AppRequest::Errors(ErrorsRequest::Drop(vec![24]))]
+        [AppRequest::Errors(ErrorsRequest::Drop(ids(&[24])))]
     );
 
     run.command(MonitorCommand::Search);
@@ -48,7 +53,7 @@ fn errors_can_be_searched_retried_and_dropped_and_all_drops_and_bulk_retries_ask
     run.command(MonitorCommand::Retry { all: true });
     assert_eq!(
         run.command(MonitorCommand::Confirm(true)),
-        [AppRequest::Errors(ErrorsRequest::Retry(vec![36, 24, 12]))]
+        [AppRequest::Errors(ErrorsRequest::Retry(ids(&[36, 24, 12])))]
     );
     assert_eq!(run.command(MonitorCommand::Back), [AppRequest::Errors(ErrorsRequest::List(String::new()))]);
     assert!(run.model.errors_view().is_some());

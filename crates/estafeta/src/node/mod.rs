@@ -93,8 +93,20 @@ impl fmt::Debug for Node {
 enum NodeSource {
     One(Result<Box<dyn Produce>>),
     /// Makes the source of each partition, with the settings of the node there.
-    Each(Box<dyn FnMut(Partition, &mut Config) -> Result<Box<dyn Produce>> + Send>),
+    Each(MakeSource),
 }
+
+impl NodeSource {
+    /// The source of a ring that is not divided.
+    fn only(self) -> Option<Box<dyn Produce>> {
+        match self {
+            Self::One(source) => source.ok(),
+            Self::Each(_) => None,
+        }
+    }
+}
+
+type MakeSource = Box<dyn FnMut(Partition, &mut Config) -> Result<Box<dyn Produce>> + Send>;
 
 type Wrapper = Box<dyn FnOnce(Arc<dyn Work>) -> Arc<dyn Work> + Send>;
 

@@ -74,21 +74,20 @@ fn engines(
     handler: Option<Arc<dyn Work>>,
     observers: &Arc<[Observer]>,
 ) -> Result<Vec<Engine>> {
-    let mut make: Box<dyn FnMut(Partition, &mut Config) -> Result<_>> = match source {
-        None => Box::new(|_, _| Ok(None)),
-        Some(NodeSource::Each(mut make)) => Box::new(move |part, config| make(part, config).map(Some)),
+    let mut source = match source {
         Some(NodeSource::One(_)) if config.partitions > 1 => {
             let expected = "a source for each partition, by Node::generate_each";
             return Err(Error::expected("node", expected, "one for all, by Node::generate"));
         }
-        Some(NodeSource::One(source)) => {
-            let mut source = Some(source?);
-            Box::new(move |_, _| Ok(source.take()))
-        }
+        Some(NodeSource::One(Err(error))) => return Err(error),
+        source => source,
     };
     let engine = |part: Partition| {
         let mut config = config.of_partition(part);
-        let source = make(part, &mut config)?;
+        let source = match &mut source {
+            Some(NodeSource::Each(make)) => Some(make(part, &mut config)?),
+            _ => source.take().and_then(NodeSource::only),
+        };
         Ok(Engine {
             source: source.filter(|_| !config.never_generate),
             handler: handler.clone(),

@@ -16,6 +16,7 @@ use estafeta_lab::text::{grouped, moment};
 use serde_json::json;
 
 use super::CHUNK;
+use estafeta_lab::message_id::MessageId;
 
 /// How many groups are kept, besides that of the other reasons.
 const MOST_GROUPS: usize = 1000;
@@ -40,13 +41,12 @@ struct Group {
     first_ms: u64,
     last_ms: u64,
     /// The message that failed last.
-    example: u64,
+    example: MessageId,
 }
 
 impl Reasons {
     /// Reads all errors that are there at the start.
-    pub async fn read(ring: &Ring) -> estafeta::Result<Self> {
-        let mut reasons = Self::default();
+    pub async fn read(&mut self, ring: &Ring) -> estafeta::Result<()> {
         let (mut from, count) = (0, ring.error_count().await?);
         while from < count {
             let chunk = ring.errors(from, CHUNK.min(count - from)).await?;
@@ -54,9 +54,9 @@ impl Reasons {
                 break;
             }
             from += chunk.len() as u64;
-            chunk.iter().for_each(|error| reasons.add(error));
+            chunk.iter().for_each(|error| self.add(error));
         }
-        Ok(reasons)
+        Ok(())
     }
 
     fn add(&mut self, error: &DeadLetter) {
@@ -87,9 +87,12 @@ impl Reasons {
         let groups = self.sorted();
         if as_json {
             for Group { reason, count, first_ms, last_ms, example } in groups {
-                let object = json!({
-                    "reason": reason, "count": count, "firstMs": first_ms, "lastMs": last_ms, "exampleId": example,
+                let mut object = json!({
+                    "reason": reason, "count": count, "firstMs": first_ms, "lastMs": last_ms, "exampleId": example.id,
                 });
+                if let Some(partition) = example.partition {
+                    object["examplePartition"] = partition.into();
+                }
                 writeln!(out, "{}", json_line(&object))?;
             }
             return out.flush();
@@ -111,14 +114,20 @@ impl Reasons {
 
 impl Group {
     fn new(reason: Option<String>) -> Self {
-        Self { reason, count: 0, first_ms: u64::MAX, last_ms: 0, example: 0 }
+        Self {
+            reason,
+            count: 0,
+            first_ms: u64::MAX,
+            last_ms: 0,
+            example: MessageId { partition: None, id: 0 },
+        }
     }
 
     fn add(&mut self, error: &DeadLetter) {
         self.count += 1;
         self.first_ms = self.first_ms.min(error.failed_ms);
         if error.failed_ms >= self.last_ms {
-            (self.last_ms, self.example) = (error.failed_ms, error.message.id);
+            (self.last_ms, self.example) = (error.failed_ms, MessageId::from(&error.message));
         }
     }
 }
@@ -147,7 +156,7 @@ mod tests {
 
     /// Reason, count, first, last and example of each group.
     fn seen(reasons: &Reasons) -> Vec<(Option<&str>, u64, u64, u64, u64)> {
-        let row = |group: &&Group| (group.count, group.first_ms, group.last_ms, group.example);
+        let row = |group: &&Group| (group.count, group.first_ms, group.last_ms, group.example.id);
         let groups = reasons.sorted();
         let rows = groups.iter().map(|group| (group.reason.as_deref(), row(group)));
         rows.map(|(reason, (count, first, last, example))| (reason, count, first, last, example)).collect()

@@ -80,19 +80,32 @@ impl HumanObserver {
         self.printer.print(format!("{line}\n").into_bytes());
     }
 
+    /// Prints a line about one partition, or about the only one.
+    fn print_in(&self, partition: Option<u32>, line: &str) {
+        match partition {
+            Some(index) => self.print(&format!("partition {index}: {line}")),
+            None => self.print(line),
+        }
+    }
+
     /// Prints a line about one message, or only counts the message if there are too many.
-    fn print_or_count(&self, line: impl FnOnce() -> String, count: impl FnOnce(&mut Second)) {
+    fn print_or_count(
+        &self,
+        partition: Option<u32>,
+        line: impl FnOnce() -> String,
+        count: impl FnOnce(&mut Second),
+    ) {
         let mut second = self.second.lock().expect("no panic while held");
         if second.lines_left > 0 && self.printer.has_room() {
             second.lines_left -= 1;
             drop(second);
-            self.print(&line());
+            self.print_in(partition, &line());
         } else {
             count(&mut second);
         }
     }
 
-    fn settled(&self, messages: &[Message], failures: &[(usize, String)]) {
+    fn settled(&self, partition: Option<u32>, messages: &[Message], failures: &[(usize, String)]) {
         let mut failures = failures.iter().peekable();
         for (index, message) in messages.iter().enumerate() {
             let again = match message.delivery {
@@ -104,45 +117,43 @@ impl HumanObserver {
                     let what = format!("error #{}{again}: {}", message.id, escape(reason.as_bytes()));
                     format!("{} {}", self.paint.paint(BAD, &what), quoted(message))
                 };
-                self.print_or_count(line, |second| second.errors += 1);
+                self.print_or_count(partition, line, |second| second.errors += 1);
             } else {
                 let line = || format!("handled #{}{again} {}", message.id, quoted(message));
-                self.print_or_count(line, |second| second.handled += 1);
+                self.print_or_count(partition, line, |second| second.handled += 1);
             }
         }
     }
 }
 
 impl HumanObserver {
-    pub fn notice(&self, notice: &Notice<'_>) {
+    /// Shows a notice, and its partition if the ring has several.
+    pub fn notice(&self, partition: Option<u32>, notice: &Notice<'_>) {
         self.tick();
+        let print = |line: &str| self.print_in(partition, line);
         match *notice {
-            Notice::Joined { member } => self.print(&format!("joined as member {member}")),
+            Notice::Joined { member } => print(&format!("joined as member {member}")),
             Notice::DeclaredDead => {
-                self.print(
-                    &self.paint.paint(NOTABLE, "the ring gave this node up or was wiped; joining again"),
-                );
+                print(&self.paint.paint(NOTABLE, "the ring gave this node up or was wiped; joining again"));
             }
             Notice::BecameGenerator { epoch, from: None, .. } => {
-                self.print(&self.paint.paint(OFFICE, &format!("became generator (epoch {epoch})")));
+                print(&self.paint.paint(OFFICE, &format!("became generator (epoch {epoch})")));
             }
             Notice::BecameGenerator { epoch, from: Some(from), silence } => {
                 let line = format!("took over from {from} in {:.2} s (epoch {epoch})", silence.as_secs_f64());
-                self.print(&self.paint.paint(OFFICE, &line));
+                print(&self.paint.paint(OFFICE, &line));
             }
-            Notice::BecameHandler => {
-                self.print(&self.paint.paint(NOTABLE, "became handler: the office is lost"))
-            }
+            Notice::BecameHandler => print(&self.paint.paint(NOTABLE, "became handler: the office is lost")),
             Notice::Generated { messages } => {
                 for message in messages {
                     let line = || format!("generated #{} {}", message.id, quoted(message));
-                    self.print_or_count(line, |second| second.generated += 1);
+                    self.print_or_count(partition, line, |second| second.generated += 1);
                 }
             }
-            Notice::Settled { messages, failures, .. } => self.settled(messages, failures),
+            Notice::Settled { messages, failures, .. } => self.settled(partition, messages, failures),
             Notice::HandlerSlow { message, .. } => {
                 let line = format!("#{} has taken 80 % of its time limit", message.id);
-                self.print(&self.paint.paint(NOTABLE, &line));
+                print(&self.paint.paint(NOTABLE, &line));
             }
             Notice::HandlerStuck { message, stuck } => {
                 let line = format!(
@@ -150,13 +161,13 @@ impl HumanObserver {
                     message.id,
                     counted(stuck as u64, "lane")
                 );
-                self.print(&self.paint.paint(BAD, &line));
+                print(&self.paint.paint(BAD, &line));
             }
             Notice::HandlerBroken { message, reason, rest } => {
                 let reason = escape(reason.as_bytes());
                 let line =
                     format!("#{} went back, next try in {:.1} s: {reason}", message.id, rest.as_secs_f64());
-                self.print(&self.paint.paint(BAD, &line));
+                print(&self.paint.paint(BAD, &line));
             }
             Notice::Postponed { messages, .. } => {
                 for Postponed { message, after, failure, .. } in messages {
@@ -169,13 +180,13 @@ impl HumanObserver {
                             &format!("failed #{}, tried again in {again}: {reason}", message.id),
                         )
                     };
-                    self.print_or_count(line, |second| second.retries += 1);
+                    self.print_or_count(partition, line, |second| second.retries += 1);
                 }
             }
             Notice::Buried { member, returned, gave_up } => {
                 let returned = counted(returned, "message");
                 let line = format!("member {member} is dead: {returned} returned, {gave_up} given up");
-                self.print(&self.paint.paint(NOTABLE, &line));
+                print(&self.paint.paint(NOTABLE, &line));
             }
             Notice::SourceFailed { reason, in_a_row, pause } => {
                 let reason = escape(reason.as_bytes());
@@ -183,24 +194,23 @@ impl HumanObserver {
                     "the source failed ({in_a_row} in a row), next try in {:.1} s: {reason}",
                     pause.as_secs_f64()
                 );
-                self.print(&self.paint.paint(BAD, &line));
+                print(&self.paint.paint(BAD, &line));
             }
-            Notice::LimitReached { limit } => self.print(&format!(
-                "the limit of {} is reached; handlers do the rest",
-                counted(limit, "message")
-            )),
+            Notice::LimitReached { limit } => {
+                print(&format!("the limit of {} is reached; handlers do the rest", counted(limit, "message")))
+            }
             Notice::RedisLost { reason } => {
                 let line =
                     format!("lost Redis at {}, trying again: {}", self.redis, escape(reason.as_bytes()));
-                self.print(&self.paint.paint(BAD, &line));
+                print(&self.paint.paint(BAD, &line));
             }
-            Notice::RedisBack => self.print(&self.paint.paint(GOOD, "Redis is back")),
-            Notice::Stopping => self.print("stopping: finishing what is in hand"),
+            Notice::RedisBack => print(&self.paint.paint(GOOD, "Redis is back")),
+            Notice::Stopping => print("stopping: finishing what is in hand"),
             Notice::Left { returned } => {
                 self.print_sum();
                 match returned {
-                    0 => self.print("left the ring"),
-                    _ => self.print(&format!("left the ring, {} returned", counted(returned, "message"))),
+                    0 => print("left the ring"),
+                    _ => print(&format!("left the ring, {} returned", counted(returned, "message"))),
                 }
             }
             _ => {}

@@ -29,25 +29,25 @@ impl JsonObserver {
 
     /// Reports the pending totals now. Called when nothing more can happen.
     pub fn report_last_totals(&self) {
-        self.totals.report_rest(|total| self.report(total));
+        self.totals.report_rest(|total| self.report(None, total));
     }
 
-    fn report(&self, report: &Report) {
-        self.printer.print(report.line());
+    fn report(&self, partition: Option<u32>, report: &Report) {
+        self.printer.print(report.line_in(partition));
     }
 
     /// Reports something that may be very frequent. If the reader is too slow, this skips reports, and later reports
     /// how many.
-    fn report_if_room(&self, report: &Report) {
+    fn report_if_room(&self, partition: Option<u32>, report: &Report) {
         if !self.printer.has_room() {
             self.skipped.fetch_add(1, Ordering::Relaxed);
             return;
         }
         let skipped = self.skipped.swap(0, Ordering::Relaxed);
         if skipped > 0 {
-            self.report(&Report::Skipped { objects: skipped });
+            self.report(None, &Report::Skipped { objects: skipped });
         }
-        self.report(report);
+        self.report(partition, report);
     }
 
     /// Returns false if the total must be reported later. A brief node keeps a total until there is room, because no
@@ -56,24 +56,25 @@ impl JsonObserver {
         if self.brief && !self.printer.has_room() {
             return false;
         }
-        self.report_if_room(total);
+        self.report_if_room(None, total);
         true
     }
 
-    fn generated(&self, messages: &[Message]) {
+    fn generated(&self, partition: Option<u32>, messages: &[Message]) {
         if !self.brief {
-            messages.iter().for_each(|message| self.report_if_room(&Report::generated(message)));
+            let report = |message| self.report_if_room(partition, &Report::generated(message));
+            messages.iter().for_each(report);
         }
         self.totals.add(Total::Generated, messages.len(), 0, |total| self.report_total(total));
     }
 
-    fn settled(&self, messages: &[Message], failures: &[(usize, String)]) {
+    fn settled(&self, partition: Option<u32>, messages: &[Message], failures: &[(usize, String)]) {
         if !self.brief {
             let mut failures = failures.iter().peekable();
             for (index, message) in messages.iter().enumerate() {
                 let error =
                     failures.next_if(|(failed, _)| *failed == index).map(|(_, reason)| reason.clone());
-                self.report_if_room(&Report::handled(message, error));
+                self.report_if_room(partition, &Report::handled(message, error));
             }
         }
         let (new, failed) = (messages.len(), failures.len());
@@ -82,39 +83,41 @@ impl JsonObserver {
 }
 
 impl JsonObserver {
-    pub fn notice(&self, notice: &Notice<'_>) {
+    /// Reports a notice, and its partition if the ring has several.
+    pub fn notice(&self, partition: Option<u32>, notice: &Notice<'_>) {
+        let report = |report: &Report| self.report(partition, report);
         match *notice {
-            Notice::Joined { member } => self.report(&Report::CreatedTaskId { task_id: member }),
-            Notice::DeclaredDead => self.report(&Report::DeclaredDead),
+            Notice::Joined { member } => report(&Report::CreatedTaskId { task_id: member }),
+            Notice::DeclaredDead => report(&Report::DeclaredDead),
             Notice::BecameGenerator { epoch, from, silence } => {
-                self.report(&Report::SwitchedToGeneratorMode);
+                report(&Report::SwitchedToGeneratorMode);
                 let silence_ms = u64::try_from(silence.as_millis()).unwrap_or(u64::MAX);
-                self.report(&Report::TookOffice { epoch, from, silence_ms });
+                report(&Report::TookOffice { epoch, from, silence_ms });
             }
-            Notice::BecameHandler => self.report(&Report::BecameHandler),
-            Notice::Generated { messages } => self.generated(messages),
-            Notice::Settled { messages, failures, .. } => self.settled(messages, failures),
-            Notice::HandlerSlow { message, .. } => self.report(&Report::HandlerSlow { id: message.id }),
+            Notice::BecameHandler => report(&Report::BecameHandler),
+            Notice::Generated { messages } => self.generated(partition, messages),
+            Notice::Settled { messages, failures, .. } => self.settled(partition, messages, failures),
+            Notice::HandlerSlow { message, .. } => report(&Report::HandlerSlow { id: message.id }),
             Notice::HandlerStuck { message, stuck } => {
-                self.report(&Report::HandlerStuck { id: message.id, stuck });
+                report(&Report::HandlerStuck { id: message.id, stuck });
             }
             Notice::HandlerBroken { message, reason, rest } => {
                 let rest_ms = u64::try_from(rest.as_millis()).unwrap_or(u64::MAX);
-                self.report(&Report::HandlerBroken { id: message.id, rest_ms, reason: reason.to_owned() });
+                report(&Report::HandlerBroken { id: message.id, rest_ms, reason: reason.to_owned() });
             }
             Notice::Buried { member, returned, gave_up } => {
-                self.report(&Report::Buried { member, returned, gave_up });
+                report(&Report::Buried { member, returned, gave_up });
             }
             Notice::SourceFailed { reason, in_a_row, .. } => {
-                self.report(&Report::SourceFailed { in_a_row, reason: reason.to_owned() });
+                report(&Report::SourceFailed { in_a_row, reason: reason.to_owned() });
             }
-            Notice::LimitReached { limit } => self.report(&Report::LimitReached { limit }),
-            Notice::RedisLost { reason } => self.report(&Report::RedisLost { reason: reason.to_owned() }),
-            Notice::RedisBack => self.report(&Report::RedisBack),
-            Notice::Stopping => self.report(&Report::Stopping),
+            Notice::LimitReached { limit } => report(&Report::LimitReached { limit }),
+            Notice::RedisLost { reason } => report(&Report::RedisLost { reason: reason.to_owned() }),
+            Notice::RedisBack => report(&Report::RedisBack),
+            Notice::Stopping => report(&Report::Stopping),
             Notice::Left { returned } => {
                 self.report_last_totals();
-                self.report(&Report::Left { returned });
+                report(&Report::Left { returned });
             }
             _ => {}
         }

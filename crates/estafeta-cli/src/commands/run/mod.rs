@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use estafeta::{Endpoint, Node, Notice, Ring, RingName, Role};
+use estafeta::{Endpoint, Node, Notice, Partition, Ring, RingName, Role};
 use tokio_util::sync::CancellationToken;
 
 use super::is_closed_pipe;
 use crate::cli::RunArgs;
 use crate::demo;
 use crate::find_redis::{self, Creation};
-use crate::settings::{OutputForm, Reach};
+use crate::settings::{OutputForm, Reach, wrong};
 use crate::signals::{self, stop_signal};
 use crate::telemetry;
 use crate::work::WorkSettings;
@@ -31,7 +31,11 @@ pub fn run(reach: &Reach, args: RunArgs) -> Result<ExitCode> {
     let (demo_settings, work, form) = (args.demo()?, args.work()?, args.output_form()?);
     work.as_ref().map_or(Ok(()), WorkSettings::check)?;
     // The options are checked before the search for Redis, because a wrong option must not start one.
-    args.config("redis://127.0.0.1".parse()?, reach.ring.clone())?;
+    let checked = args.config("redis://127.0.0.1".parse()?, reach.ring.clone())?;
+    if checked.partitions > 1 && args.record.is_some() {
+        // A record names messages by their ids, which are those of one partition.
+        return Err(wrong("record", "a ring with one partition", &format!("{}", checked.partitions)));
+    }
     let endpoint = find_redis::find(&reach.redis, Creation::Allowed)?.endpoint;
     let config = args.config(endpoint.clone(), reach.ring.clone())?;
     let idle_work = match (config.never_generate, config.never_handle, config.generator_handles) {
@@ -109,10 +113,11 @@ enum NodeOutput {
 }
 
 impl NodeOutput {
-    fn notice(&self, notice: &Notice<'_>) {
+    fn notice(&self, partition: Partition, notice: &Notice<'_>) {
+        let partition = (partition.count > 1).then_some(partition.index);
         match self {
-            Self::Human(human) => human.notice(notice),
-            Self::Json(json) => json.notice(notice),
+            Self::Human(human) => human.notice(partition, notice),
+            Self::Json(json) => json.notice(partition, notice),
         }
     }
 }
@@ -126,7 +131,7 @@ fn observed(mut node: Node, recorder: Option<Arc<Recorder>>, output: Arc<NodeOut
             next.run(job)
         });
     }
-    node.observe(move |notice| output.notice(notice))
+    node.observe_each(move |partition, notice| output.notice(partition, notice))
 }
 
 async fn tick(output: Arc<NodeOutput>) {
@@ -152,7 +157,9 @@ async fn hint(endpoint: Endpoint, name: RingName, output: Arc<NodeOutput>, idle_
     }
     let Some(idle_work) = idle_work else { return };
     tokio::time::sleep(ALONE).await;
-    let Ok(snapshot) = ring.snapshot(0).await else { return };
+    // The nodes of a ring join all its partitions.
+    let Ok(partitions) = ring.partitions().await else { return };
+    let Ok(snapshot) = partitions[0].snapshot(0).await else { return };
     let nodes = snapshot.members.iter().filter(|member| member.role != Role::Reader).count();
     if let (NodeOutput::Human(human), 1) = (&*output, nodes) {
         human.hint_alone(idle_work);

@@ -1,5 +1,6 @@
 //! Draws the errors view: the list, the selected error in full, and the keys.
 
+use estafeta_lab::message_id::MessageId;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
@@ -114,7 +115,7 @@ fn draw_selected(frame: &mut Frame<'_>, area: Rect, view: &ErrorsView, theme: Th
     );
     let body = SafeLine::from(format!("{}: \"", counted(error.message.body().len() as u64, "byte")));
     let lines = [
-        theme.title(format!("#{}", error.message.id), area.width),
+        theme.title(format!("#{}", MessageId::from(&error.message)), area.width),
         SafeLine::styled(facts, theme.faint()),
         SafeLine::default().add_cut(&error.reason, MAX_REASON, theme.bad()),
         body.add_cut(error.message.body(), MAX_BODY, Style::new()).raw("\""),

@@ -1,6 +1,7 @@
 //! Draws the event log and the last errors.
 
 use estafeta::DeadLetter;
+use estafeta_lab::message_id::MessageId;
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -40,7 +41,7 @@ pub fn draw_errors(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Them
 /// Adds one error to a line.
 pub fn add_error(line: SafeLine, error: &DeadLetter, theme: Theme) -> SafeLine {
     line.add(format!("{} ", clock(error.failed_ms)), theme.faint())
-        .add(format!("#{}", error.message.id), theme.bad())
+        .add(format!("#{}", MessageId::from(&error.message)), theme.bad())
         .raw(format!(" at {}: ", error.member))
         .add_cut(&error.reason, MAX_REASON, Style::new())
         .add(" \"", theme.faint())

@@ -19,7 +19,7 @@ fn counts(error: &Error) -> (u32, u32) {
 async fn the_first_node_or_publisher_decides_how_many_partitions_there_are() {
     for publisher_first in [false, true] {
         let bench = TestBench::new().await;
-        let messages = [NewMessage { key: None, ..delayed("a", None, 0) }];
+        let messages = [draft("a", None)];
         let of = |partitions, sequence| Submission { partitions, ..submission(sequence, &messages) };
         match publisher_first {
             true => drop(bench.store.submit(&of(3, 1)).await.unwrap()),
@@ -48,7 +48,7 @@ async fn a_ring_that_was_not_divided_never_is() {
     let bench = TestBench::new().await;
     bench.store.join(&expecting(1, MemberKind::Node)).await.unwrap();
     let before = bench.everything();
-    let messages = [NewMessage { key: None, ..delayed("a", None, 0) }];
+    let messages = [draft("a", None)];
     assert_eq!(counts(&bench.store.join(&expecting(3, MemberKind::Node)).await.unwrap_err()), (1, 3));
     let submits = Submission { partitions: 3, ..submission(1, &messages) };
     assert_eq!(counts(&bench.store.submit(&submits).await.unwrap_err()), (1, 3));
