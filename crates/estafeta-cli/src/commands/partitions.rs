@@ -1,7 +1,7 @@
 //! A ring and its partitions, for commands that work on all of them.
 
 use anyhow::{Context as _, Result};
-use estafeta::{Ring, Snapshot};
+use estafeta::{Error, Ring, Snapshot};
 
 use crate::failure::usage;
 use estafeta_lab::message_id::MessageId;
@@ -16,6 +16,14 @@ impl Partitions {
     pub async fn of(whole: Ring) -> Result<Self> {
         let all = whole.partitions().await?;
         Ok(Self { whole, all })
+    }
+
+    /// Like `of`, except that a ring whose keys hold foreign data counts as its only partition.
+    pub async fn of_damaged(whole: Ring) -> Result<Self> {
+        match whole.partitions().await {
+            Err(Error::ForeignKey { .. }) => Ok(Self { all: vec![whole.clone()], whole }),
+            all => Ok(Self { all: all?, whole }),
+        }
     }
 
     pub fn are_several(&self) -> bool {

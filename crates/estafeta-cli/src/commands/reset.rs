@@ -15,7 +15,7 @@ use crate::settings::Reach;
 pub fn run(reach: &Reach, args: &ResetArgs) -> Result<ExitCode> {
     let name = &reach.ring;
     with_ring(reach, async |ring| {
-        let partitions = Partitions::of(ring).await?;
+        let partitions = Partitions::of_damaged(ring).await?;
         // A damaged ring may lack the keys that every ring has. What is left of it is deleted all the same.
         let is_gone = !partitions.exist().await? && partitions.whole.is_untouched().await?;
         if is_gone && !(args.user_keys && partitions.whole.count_user_keys().await? > 0) {
