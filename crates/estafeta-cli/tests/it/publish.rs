@@ -47,7 +47,7 @@ fn a_receipt_is_one_json_object_and_a_duplicate_succeeds() {
     assert_eq!(ring.success(&args), "{\"id\":1,\"duplicate\":true}\n");
     let waiting = ring.waiting();
     assert!(
-        waiting.len() == 1 && waiting[0].ends_with(" 0 0 0 0 15 4:shop7:ber=lintwo pizzas"),
+        waiting.len() == 1 && waiting[0].ends_with(" 40 4:shop7:ber=lin12:estafeta-key8:order-17two pizzas"),
         "{waiting:?}"
     );
     let other = ring.command(&["publish", "--key", "order-17", "a salad"]);
