@@ -61,7 +61,7 @@ fn a_pause_is_shown_with_the_time_that_is_left_if_there_is_room() {
     let mut run = RecordedRun::begin().owning(&[1, 2, 3]).until(6);
     let mut paused = run.snapshots[6].clone();
     paused.handling_pause = Some(pause(Some(250_000)));
-    let kind = EventKind::Paused { what: Activity::Handling, for_ms: Some(300_000) };
+    let kind = EventKind::Paused { what: Activity::Handling, for_ms: Some(300_000), by: None };
     let mut event = Event::sample(paused.time_ms, kind);
     event.id = format!("{}-9", paused.time_ms);
     paused.events.push(event);

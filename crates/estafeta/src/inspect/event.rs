@@ -106,11 +106,17 @@ pub enum EventKind {
     Retried {
         /// How many.
         count: u64,
+        /// Who asked for it, if that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
     },
     /// Dead letters were deleted.
     Dropped {
         /// How many.
         count: u64,
+        /// Who asked for it, if that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
     },
     /// Redis lost acknowledged writes, as after a restart without its latest data.
     RolledBack {
@@ -143,11 +149,17 @@ pub enum EventKind {
         what: Activity,
         /// For how long. None if the pause has no time limit.
         for_ms: Option<u64>,
+        /// Who asked for it, if that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
     },
     /// A pause was ended.
     Resumed {
         /// What was resumed.
         what: Activity,
+        /// Who asked for it, if that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
     },
     /// The limits were changed. These are the limits from then on.
     Limited {
@@ -187,8 +199,8 @@ impl fmt::Display for EventKind {
             Self::HandlerBroken { member, reason } => {
                 write!(f, "the handler of {member} is broken: {reason}")
             }
-            Self::Retried { count } => write!(f, "{} retried", errors(*count)),
-            Self::Dropped { count } => write!(f, "{} dropped", errors(*count)),
+            Self::Retried { count, by } => write!(f, "{} retried{}", errors(*count), signed(by)),
+            Self::Dropped { count, by } => write!(f, "{} dropped{}", errors(*count), signed(by)),
             Self::RolledBack { known, found, .. } => {
                 write!(
                     f,
@@ -200,11 +212,13 @@ impl fmt::Display for EventKind {
             Self::Upgraded { from, to, returned } => {
                 write!(f, "layout raised from {from} to {to}, {} returned", messages(*returned))
             }
-            Self::Paused { what, for_ms: Some(ms) } => {
-                write!(f, "{what} paused for {:?}", Duration::from_millis(*ms))
+            Self::Paused { what, for_ms: Some(ms), by } => {
+                write!(f, "{what} paused for {:?}{}", Duration::from_millis(*ms), signed(by))
             }
-            Self::Paused { what, for_ms: None } => write!(f, "{what} paused until it is resumed"),
-            Self::Resumed { what } => write!(f, "{what} resumed"),
+            Self::Paused { what, for_ms: None, by } => {
+                write!(f, "{what} paused until it is resumed{}", signed(by))
+            }
+            Self::Resumed { what, by } => write!(f, "{what} resumed{}", signed(by)),
             Self::Limited { in_flight: None, rate: None } => f.write_str("limits removed"),
             Self::Limited { in_flight: Some(most), rate: None } => write!(f, "limited to {most} in flight"),
             Self::Limited { in_flight: None, rate: Some(rate) } => write!(f, "limited to {rate}"),
@@ -218,6 +232,11 @@ impl fmt::Display for EventKind {
 
 fn messages(count: u64) -> String {
     format!("{count} message{}", if count == 1 { "" } else { "s" })
+}
+
+/// Who asked for a change, as the end of a sentence.
+fn signed(by: &Option<String>) -> String {
+    by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default()
 }
 
 fn errors(count: u64) -> String {
@@ -289,8 +308,8 @@ impl EventKind {
                 member: fields.member("member")?,
                 reason: fields.0.get("reason")?.clone(),
             },
-            "retried" => Self::Retried { count: fields.parse("count")? },
-            "dropped" => Self::Dropped { count: fields.parse("count")? },
+            "retried" => Self::Retried { count: fields.parse("count")?, by: fields.text("by") },
+            "dropped" => Self::Dropped { count: fields.parse("count")?, by: fields.text("by") },
             "rolled-back" => Self::RolledBack {
                 member: fields.member("member")?,
                 known: fields.parse("known")?,
@@ -305,6 +324,7 @@ impl EventKind {
             "paused" => Self::Paused {
                 what: Activity::from_word(fields.0.get("what")?)?,
                 for_ms: fields.optional("for")?,
+                by: fields.text("by"),
             },
             "limited" => Self::Limited {
                 in_flight: fields.optional("in-flight")?,
@@ -313,7 +333,9 @@ impl EventKind {
                     None => None,
                 },
             },
-            "resumed" => Self::Resumed { what: Activity::from_word(fields.0.get("what")?)? },
+            "resumed" => {
+                Self::Resumed { what: Activity::from_word(fields.0.get("what")?)?, by: fields.text("by") }
+            }
             _ => return None,
         })
     }
@@ -332,6 +354,11 @@ impl EventFields<'_> {
             "" => Some(None),
             _ => self.parse(name).map(Some),
         }
+    }
+
+    /// The text of a field. None if it is empty, or not there.
+    fn text(&self, name: &str) -> Option<String> {
+        self.0.get(name).filter(|text| !text.is_empty()).cloned()
     }
 
     fn member(&self, name: &str) -> Option<MemberId> {

@@ -32,6 +32,8 @@ use crate::steps::{Activity, LimitChange, Rate};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The number of dead letters that are in memory at once.
 const CHUNK: u64 = 200;
+/// How many characters of an actor's name the events contain.
+const MOST_ACTOR: usize = 100;
 /// The number of journal entries that are read at once.
 const JOURNAL_CHUNK: usize = 1000;
 
@@ -110,6 +112,13 @@ impl Ring {
         self.store.confirming(level).shortfall().await
     }
 
+    /// Returns the same ring, except that events name `actor`: those about dead letters that it retries or drops, and
+    /// about pauses that it begins or ends. Only the first 100 characters count.
+    pub fn acting_as(&self, actor: &str) -> Self {
+        let actor: String = actor.chars().take(MOST_ACTOR).collect();
+        Self { store: self.store.acting_as(&actor), ..self.clone() }
+    }
+
     /// The Redis that the ring is in.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
@@ -165,6 +174,32 @@ impl Ring {
     /// Deletes dead letters. Returns how many were still there.
     pub async fn drop_errors(&self, which: &Selection) -> Result<u64> {
         self.resolve("drop", which).await
+    }
+
+    /// Like [`retry_errors`](Self::retry_errors), for dead letters that the caller has just [read](Self::errors). Each comes
+    /// with its place in the list, counted from 0. Redis does not search the list for them. One that was taken meanwhile
+    /// is left out, and so is one that has moved by more than 200 places.
+    pub async fn retry_seen(&self, seen: &[(u64, DeadLetter)]) -> Result<u64> {
+        self.resolve_seen("retry", seen).await
+    }
+
+    /// Like [`drop_errors`](Self::drop_errors), for dead letters that the caller has just [read](Self::errors). See
+    /// [`retry_seen`](Self::retry_seen).
+    pub async fn drop_seen(&self, seen: &[(u64, DeadLetter)]) -> Result<u64> {
+        self.resolve_seen("drop", seen).await
+    }
+
+    async fn resolve_seen(&self, verb: &str, seen: &[(u64, DeadLetter)]) -> Result<u64> {
+        self.store.check_layout().await?;
+        let mut places: Vec<(u64, &[u8])> =
+            seen.iter().map(|(place, error)| (*place, error.element())).collect();
+        places.sort_unstable();
+        let mut resolved = 0;
+        // From the end of the list, so that no chunk moves the places of the next one.
+        for chunk in places.rchunks(CHUNK as usize) {
+            resolved += self.store.resolve_nearby(verb, chunk.to_vec(), CHUNK).await?;
+        }
+        Ok(resolved)
     }
 
     async fn resolve(&self, verb: &str, which: &Selection) -> Result<u64> {

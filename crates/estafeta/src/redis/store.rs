@@ -44,6 +44,8 @@ pub(crate) struct Store {
     pub(super) durability: Durability,
     /// The node that hears of each answered step, if a node uses this store.
     observers: Option<Arc<Observers>>,
+    /// Who asks for changes, for the events about them. Empty: not known.
+    actor: Arc<str>,
 }
 
 impl Store {
@@ -58,6 +60,7 @@ impl Store {
             tries_until: None,
             durability: Durability::Memory,
             observers: None,
+            actor: "".into(),
         }
     }
 
@@ -120,6 +123,16 @@ impl Store {
     /// Returns the same store, except that a step counts as answered only when it is confirmed at this level.
     pub fn confirming(&self, level: Durability) -> Self {
         Self { durability: level, ..self.clone() }
+    }
+
+    /// Returns the same store, except that the events about its changes name this actor.
+    pub fn acting_as(&self, actor: &str) -> Self {
+        Self { actor: actor.into(), ..self.clone() }
+    }
+
+    /// Who asks for changes. Empty if that is not known.
+    pub fn actor(&self) -> &str {
+        &self.actor
     }
 
     pub fn connection(&self) -> &ManagedConnection {

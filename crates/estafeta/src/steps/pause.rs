@@ -49,7 +49,7 @@ impl fmt::Display for Activity {
 }
 
 /// Each argument is the end of a pause in ms of Redis' clock, 0 to resume, or None to leave it as it is.
-pub(super) fn call(keys: &Keys, producing: Option<u64>, handling: Option<u64>) -> Call {
+pub(super) fn call(keys: &Keys, producing: Option<u64>, handling: Option<u64>, by: &str) -> Call {
     let mut call = SCRIPT.call(&[
         ("schema", &keys.schema),
         ("ready", &keys.ready),
@@ -59,6 +59,7 @@ pub(super) fn call(keys: &Keys, producing: Option<u64>, handling: Option<u64>) -
     let text = |end: Option<u64>| end.map(|end| end.to_string()).unwrap_or_default();
     call.arg("producing", text(producing))
         .arg("handling", text(handling))
+        .arg("by", by)
         .arg("wakeup-prefix", &keys.wakeups);
     call
 }
@@ -87,7 +88,7 @@ impl Store {
 
     pub(super) async fn end_pause_at(&self, what: Activity, end: u64) -> Result<()> {
         let end_of = |part| what.has(part).then_some(end);
-        let call = call(self.keys(), end_of(Activity::Producing), end_of(Activity::Handling));
+        let call = call(self.keys(), end_of(Activity::Producing), end_of(Activity::Handling), self.actor());
         let mut reply: Reply = self.run(&SCRIPT, &call).await?;
         match reply.text()?.as_str() {
             "paused" => Ok(()),

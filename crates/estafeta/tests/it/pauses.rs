@@ -115,8 +115,8 @@ async fn a_paused_ring_handles_nothing_new_and_a_resumed_one_handles_everything(
     assert_eq!(bodies.sum::<usize>(), 600, "each once, although a pause came in between");
     let kinds: Vec<_> = all.events.iter().map(|event| event.kind.clone()).collect();
     let what = Activity::Handling;
-    assert!(kinds.contains(&EventKind::Paused { what, for_ms: None }), "{kinds:?}");
-    assert!(kinds.contains(&EventKind::Resumed { what }), "{kinds:?}");
+    assert!(kinds.contains(&EventKind::Paused { what, for_ms: None, by: None }), "{kinds:?}");
+    assert!(kinds.contains(&EventKind::Resumed { what, by: None }), "{kinds:?}");
     stop(nodes).await;
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use estafeta::{DeadLetterReader, Selection};
+use estafeta::{DeadLetter, DeadLetterReader, EventKind, Selection};
 use estafeta_testbed::RedisServer;
 
 use crate::support::{config, delete_member_hash, eventually, ring};
@@ -112,4 +112,37 @@ async fn errors_in_a_long_list_are_dropped_with_one_search() {
         assert!(stats.contains("cmdstat_lrem:calls=1,"), "{stats}");
     }
     assert_eq!(ring.error_count().await.unwrap(), MANY - 600);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_that_were_just_read_are_resolved_in_their_places_and_the_events_name_the_actor() {
+    let redis = RedisServer::start();
+    let ring = ring(&redis).await;
+    fill_errors(&redis, 1000);
+    let seen: Vec<(u64, DeadLetter)> = (0..).zip(ring.errors(0, 1000).await.unwrap()).collect();
+    // A reader takes the first errors meanwhile, so the others move.
+    redis::cmd("LTRIM").arg("{estafeta}:errors").arg(50).arg(-1).exec(&mut redis.connect()).unwrap();
+    let chosen: Vec<_> = seen.iter().filter(|(place, _)| place % 2 == 1).cloned().collect();
+    let anna = ring.acting_as("anna");
+    assert_eq!(anna.drop_seen(&chosen).await.unwrap(), 475);
+    assert_eq!(anna.drop_seen(&chosen).await.unwrap(), 0, "they are gone");
+    assert_eq!(ring.retry_seen(&seen[60..61]).await.unwrap(), 1);
+    let left = ring.errors(0, 1000).await.unwrap();
+    assert!(left.iter().all(|error| error.message.id % 2 == 1 && error.message.id != 61), "{left:?}");
+    assert_eq!(left.len(), 474);
+    let events = ring.events_after("", 10).await.unwrap();
+    let sentences: Vec<String> = events.iter().map(|event| event.kind.to_string()).collect();
+    let dropped: u64 = events.iter().map(|event| dropped_by_anna(&event.kind)).sum();
+    assert_eq!(
+        (dropped, sentences.last().map(String::as_str)),
+        (475, Some("1 error retried")),
+        "{sentences:?}"
+    );
+}
+
+fn dropped_by_anna(kind: &EventKind) -> u64 {
+    match kind {
+        EventKind::Dropped { count, by } if by.as_deref() == Some("anna") => *count,
+        _ => 0,
+    }
 }

@@ -54,8 +54,8 @@ fn event(kind: &EventKind) -> String {
             let (seconds, rest) = (grouped(hundredths / 100), hundredths % 100);
             format!("{member} took over from {from} in {seconds}.{rest:02} s")
         }
-        EventKind::Retried { count } => format!("{} retried", counted(*count, "error")),
-        EventKind::Dropped { count } => format!("{} dropped", counted(*count, "error")),
+        EventKind::Retried { count, by } => format!("{} retried{}", counted(*count, "error"), signed(by)),
+        EventKind::Dropped { count, by } => format!("{} dropped{}", counted(*count, "error"), signed(by)),
         EventKind::RolledBack { known, found, .. } => {
             let lost = grouped(known.saturating_sub(*found));
             format!("Redis lost {lost} of {} messages that it had acknowledged", grouped(*known))
@@ -64,10 +64,17 @@ fn event(kind: &EventKind) -> String {
         EventKind::Upgraded { from, to, returned: count } => {
             format!("layout raised from {from} to {to}, {}", returned(*count))
         }
-        EventKind::Paused { what, for_ms: Some(ms) } => format!("{what} paused for {}", age(*ms)),
+        EventKind::Paused { what, for_ms: Some(ms), by } => {
+            format!("{what} paused for {}{}", age(*ms), signed(by))
+        }
         // The other kinds contain no counts.
         other => other.to_string(),
     }
+}
+
+/// Who asked for a change, as the end of a sentence.
+fn signed(by: &Option<String>) -> String {
+    by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default()
 }
 
 fn ending(status: ExitStatus) -> String {
@@ -178,8 +185,8 @@ mod tests {
                 EventKind::HandlerBroken { member, reason: "no disk".into() },
                 "the handler of 1234 is broken: no disk",
             ),
-            (EventKind::Retried { count: many }, "1,234,567 errors retried"),
-            (EventKind::Dropped { count: many }, "1,234,567 errors dropped"),
+            (EventKind::Retried { count: many, by: None }, "1,234,567 errors retried"),
+            (EventKind::Dropped { count: many, by: None }, "1,234,567 errors dropped"),
             (
                 EventKind::RolledBack { member, known: many, found: 1000 },
                 "Redis lost 1,233,567 of 1,234,567 messages that it had acknowledged",

@@ -253,9 +253,9 @@ async fn each_change_is_one_event_and_a_repeat_changes_nothing() {
     assert_eq!(events[1][..5], ["kind", "paused", "what", "handling", "for"]);
     assert!(nearly_an_hour(Duration::from_millis(events[1][5].parse().unwrap())), "{events:?}");
     bench.store.pause(Activity::Handling, None).await.unwrap();
-    bench.store.resume(Activity::Producing).await.unwrap();
-    assert_eq!(bench.events(2)[0], ["kind", "paused", "what", "handling", "for", ""]);
-    assert_eq!(bench.events(1)[0], ["kind", "resumed", "what", "producing"]);
+    bench.store.acting_as("anna").resume(Activity::Producing).await.unwrap();
+    assert_eq!(bench.events(2)[0], ["kind", "paused", "what", "handling", "for", "", "by", ""]);
+    assert_eq!(bench.events(1)[0], ["kind", "resumed", "what", "producing", "by", "anna"]);
     let snapshot = bench.snapshot().await;
     assert_eq!(snapshot.producing_pause, None);
     assert_eq!(snapshot.handling_pause.map(|pause| pause.left_ms), Some(None));

@@ -264,7 +264,7 @@ impl StoryCall {
             }
             Self::Leave(me) => leave::call(keys, me.incarnation()),
             Self::Wake => wake::call(keys),
-            Self::Pause { producing, handling } => pause::call(keys, *producing, *handling),
+            Self::Pause { producing, handling } => pause::call(keys, *producing, *handling, "ops"),
             Self::Limit { in_flight, rate, roll } => {
                 let per_ms = ModelRate::PER_MS;
                 let rate = rate.map(|messages| (messages > 0).then_some(Rate { messages, per_ms }));
@@ -274,7 +274,7 @@ impl StoryCall {
             Self::Resolve { drops, elements } => {
                 let elements: Vec<(u64, &[u8])> =
                     elements.iter().map(|(place, element)| (*place, element.as_slice())).collect();
-                resolve::call(keys, if *drops { "drop" } else { "retry" }, &elements)
+                resolve::call(keys, if *drops { "drop" } else { "retry" }, "ops", &elements)
             }
             Self::Sample { me, number, epoch, silence } => {
                 let epoch = Some(Epoch(*epoch)).filter(|epoch| epoch.0 > 0);

@@ -122,11 +122,11 @@ impl ModelRing {
         for ((end, wanted), what) in ends.iter_mut().zip([producing, handling]).zip(["producing", "handling"])
         {
             match wanted {
-                Some(0) if end.take().is_some() => self.announce(format!("resumed|what|{what}")),
+                Some(0) if end.take().is_some() => self.announce(format!("resumed|what|{what}|by|ops")),
                 Some(later) if later > now && *end != Some(later) => {
                     *end = Some(later);
                     let length = if later == NEVER { String::new() } else { (later - now).to_string() };
-                    self.announce(format!("paused|what|{what}|for|{length}"));
+                    self.announce(format!("paused|what|{what}|for|{length}|by|ops"));
                 }
                 _ => {}
             }

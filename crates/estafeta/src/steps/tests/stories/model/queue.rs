@@ -382,7 +382,7 @@ impl ModelRing {
             self.taken.extend(resolved.iter().map(|message| message.id));
             self.add("taken", count);
             self.add("dropped", count);
-            self.announce(format!("dropped|count|{count}"));
+            self.announce(format!("dropped|count|{count}|by|ops"));
         } else {
             self.ready.extend(resolved.into_iter().map(|message| ModelMessage {
                 deliveries: message.deliveries + 1,
@@ -392,7 +392,7 @@ impl ModelRing {
                 ..message
             }));
             self.add("retried", count);
-            self.announce(format!("retried|count|{count}"));
+            self.announce(format!("retried|count|{count}|by|ops"));
             self.end_pause(clock);
             self.wake(None, false, clock);
         }
