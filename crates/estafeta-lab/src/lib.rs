@@ -7,6 +7,7 @@
 #![allow(missing_docs)] // These are parts of the program, not a public interface.
 
 pub mod bench;
+pub mod by_reason;
 pub mod chaos;
 pub mod child_process;
 pub mod clock;

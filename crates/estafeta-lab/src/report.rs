@@ -7,8 +7,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use estafeta::{DeadLetter, Epoch, MemberId, Message, MessageResult};
+use estafeta::{DeadLetter, Epoch, MemberId, Message, MessageResult, Moment, PlannedEntry, Times};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::escape::escape_json;
 use crate::text::moment;
@@ -262,6 +263,31 @@ impl Control {
 
 fn line(object: &impl Serialize) -> Vec<u8> {
     format!("{}\r\n", json_line(object)).into_bytes()
+}
+
+/// An entry of a schedule, as `schedule --json` prints it.
+pub fn planned_entry(entry: &PlannedEntry) -> Value {
+    let moment = |moment: &Moment| json!({"timeMs": moment.ms, "time": moment.local});
+    let definition = entry.definition.as_ref();
+    let (cron, every) = match definition.map(|definition| &definition.times) {
+        Some(Times::Cron { expression, zone, .. }) => (Some((expression, zone)), None),
+        Some(Times::Every { interval, .. }) => (None, Some(interval.as_millis())),
+        _ => (None, None),
+    };
+    let (expression, zone) = cron.unzip();
+    json!({
+        "name": entry.name,
+        "cron": expression,
+        "zone": zone,
+        "everyMs": every.map(|ms| u64::try_from(ms).unwrap_or(u64::MAX)),
+        "missed": definition.map(|definition| definition.missed),
+        "maxAgeMs": definition.map(|definition| u64::try_from(definition.max_age.as_millis()).unwrap_or(u64::MAX)),
+        "overlap": definition.map(|definition| definition.overlap),
+        "open": entry.is_open,
+        "lastTick": entry.last_tick.as_ref().map(moment),
+        "upcoming": entry.upcoming.iter().map(moment).collect::<Vec<_>>(),
+        "unknown": definition.is_none().then_some(&entry.text),
+    })
 }
 
 /// Formats an object as one line of JSON that cannot control a terminal.

@@ -1,7 +1,5 @@
 //! `estafeta errors list|count|retry|drop`: works on the errors without taking them out.
 
-mod by_reason;
-
 use std::collections::BTreeSet;
 use std::io::{BufWriter, Write as _};
 use std::process::ExitCode;
@@ -15,7 +13,7 @@ use super::{confirmed, is_closed_pipe, print_result, with_partitions};
 use crate::cli::{DropArgs, ErrorsCommand, SelectArgs};
 use crate::output::write_error;
 use crate::settings::Reach;
-use by_reason::Reasons;
+use estafeta_lab::by_reason::Reasons;
 use estafeta_lab::message_id::MessageId;
 use estafeta_lab::text::counted;
 

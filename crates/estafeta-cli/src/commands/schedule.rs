@@ -4,10 +4,9 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use estafeta::{Definition, Missed, Moment, Overlap, PlannedEntry, Times};
+use estafeta::{Definition, Missed, Overlap, PlannedEntry, Times};
 use estafeta_lab::escape::escape;
-use estafeta_lab::report::json_line;
-use serde_json::{Value, json};
+use estafeta_lab::report::{json_line, planned_entry};
 
 use super::{is_closed_pipe, with_one_partition};
 use crate::cli::ScheduleArgs;
@@ -22,7 +21,7 @@ pub fn run(reach: &Reach, args: &ScheduleArgs) -> Result<ExitCode> {
         }
         let mut out = BufWriter::new(io::stdout().lock());
         let write = |entry: &PlannedEntry| match args.output.json {
-            true => writeln!(out, "{}", json_line(&object(entry))),
+            true => writeln!(out, "{}", json_line(&planned_entry(entry))),
             false => print(&mut out, entry),
         };
         match entries.iter().try_for_each(write).and_then(|()| out.flush()) {
@@ -77,29 +76,4 @@ fn overlap(overlap: Overlap, is_open: bool) -> &'static str {
         (Overlap::Skip, false) => "ticks are skipped while a message of an earlier one has no outcome",
         _ => "ticks are published even if messages of earlier ones have no outcome",
     }
-}
-
-/// What `--json` prints for an entry.
-fn object(entry: &PlannedEntry) -> Value {
-    let moment = |moment: &Moment| json!({"timeMs": moment.ms, "time": moment.local});
-    let definition = entry.definition.as_ref();
-    let (cron, every) = match definition.map(|definition| &definition.times) {
-        Some(Times::Cron { expression, zone, .. }) => (Some((expression, zone)), None),
-        Some(Times::Every { interval, .. }) => (None, Some(interval.as_millis())),
-        _ => (None, None),
-    };
-    let (expression, zone) = cron.unzip();
-    json!({
-        "name": entry.name,
-        "cron": expression,
-        "zone": zone,
-        "everyMs": every.map(|ms| u64::try_from(ms).unwrap_or(u64::MAX)),
-        "missed": definition.map(|definition| definition.missed),
-        "maxAgeMs": definition.map(|definition| u64::try_from(definition.max_age.as_millis()).unwrap_or(u64::MAX)),
-        "overlap": definition.map(|definition| definition.overlap),
-        "open": entry.is_open,
-        "lastTick": entry.last_tick.as_ref().map(moment),
-        "upcoming": entry.upcoming.iter().map(moment).collect::<Vec<_>>(),
-        "unknown": definition.is_none().then_some(&entry.text),
-    })
 }

@@ -10,13 +10,15 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use estafeta::{DeadLetter, Ring};
-use estafeta_lab::escape::escape;
-use estafeta_lab::report::json_line;
-use estafeta_lab::text::{grouped, moment};
-use serde_json::json;
+use serde::Serialize;
 
-use super::CHUNK;
-use estafeta_lab::message_id::MessageId;
+use crate::escape::escape;
+use crate::message_id::MessageId;
+use crate::report::json_line;
+use crate::text::{grouped, moment};
+
+/// How many errors are in memory at once.
+const CHUNK: u64 = 200;
 
 /// How many groups are kept, besides that of the other reasons.
 const MOST_GROUPS: usize = 1000;
@@ -29,19 +31,23 @@ const CODE_DIGITS: usize = 3;
 #[derive(Default)]
 pub struct Reasons {
     /// By the reason with its numbers replaced.
-    groups: HashMap<String, Group>,
+    groups: HashMap<String, ReasonGroup>,
     /// The errors that found no room.
-    others: Option<Group>,
+    others: Option<ReasonGroup>,
 }
 
-struct Group {
+/// The errors of one reason.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReasonGroup {
     /// What is shown. None for the other reasons.
-    reason: Option<String>,
-    count: u64,
-    first_ms: u64,
-    last_ms: u64,
+    pub reason: Option<String>,
+    pub count: u64,
+    pub first_ms: u64,
+    pub last_ms: u64,
     /// The message that failed last.
-    example: MessageId,
+    #[serde(rename = "exampleId", serialize_with = "id_only")]
+    pub example: MessageId,
 }
 
 impl Reasons {
@@ -59,15 +65,16 @@ impl Reasons {
         Ok(())
     }
 
-    fn add(&mut self, error: &DeadLetter) {
+    /// Counts an error.
+    pub fn add(&mut self, error: &DeadLetter) {
         let reason: String = error.reason.chars().take(MOST_CHARACTERS).collect();
         let pattern = without_numbers(&reason);
         let has_room = self.groups.len() < MOST_GROUPS || self.groups.contains_key(&pattern);
         if !has_room {
-            self.others.get_or_insert_with(|| Group::new(None)).add(error);
+            self.others.get_or_insert_with(|| ReasonGroup::new(None)).add(error);
             return;
         }
-        let group = self.groups.entry(pattern).or_insert_with_key(|_| Group::new(Some(reason.clone())));
+        let group = self.groups.entry(pattern).or_insert_with_key(|_| ReasonGroup::new(Some(reason.clone())));
         if group.reason.as_ref() != Some(&reason) {
             group.reason = Some(without_numbers(&reason));
         }
@@ -75,8 +82,8 @@ impl Reasons {
     }
 
     /// The most frequent reason first, the other reasons last.
-    fn sorted(&self) -> Vec<&Group> {
-        let mut groups: Vec<&Group> = self.groups.values().collect();
+    pub fn sorted(&self) -> Vec<&ReasonGroup> {
+        let mut groups: Vec<&ReasonGroup> = self.groups.values().collect();
         groups.sort_by_key(|group| (Reverse(group.count), Reverse(group.last_ms), &group.reason));
         groups.extend(&self.others);
         groups
@@ -86,11 +93,9 @@ impl Reasons {
     pub fn write(&self, out: &mut impl Write, as_json: bool) -> io::Result<()> {
         let groups = self.sorted();
         if as_json {
-            for Group { reason, count, first_ms, last_ms, example } in groups {
-                let mut object = json!({
-                    "reason": reason, "count": count, "firstMs": first_ms, "lastMs": last_ms, "exampleId": example.id,
-                });
-                if let Some(partition) = example.partition {
+            for group in groups {
+                let mut object = serde_json::to_value(group)?;
+                if let Some(partition) = group.example.partition {
                     object["examplePartition"] = partition.into();
                 }
                 writeln!(out, "{}", json_line(&object))?;
@@ -100,7 +105,7 @@ impl Reasons {
         if !groups.is_empty() {
             writeln!(out, "{:>9}  {:<24}  {:<24}  {:>10}  reason", "errors", "first", "last", "example")?;
         }
-        for Group { reason, count, first_ms, last_ms, example } in groups {
+        for ReasonGroup { reason, count, first_ms, last_ms, example } in groups {
             let (count, first, last) = (grouped(*count), moment(*first_ms), moment(*last_ms));
             let reason = match reason {
                 Some(reason) => escape(reason.as_bytes()),
@@ -112,7 +117,12 @@ impl Reasons {
     }
 }
 
-impl Group {
+/// Writes only the id. The partition is a separate field.
+fn id_only<S: serde::Serializer>(example: &MessageId, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(example.id)
+}
+
+impl ReasonGroup {
     fn new(reason: Option<String>) -> Self {
         Self {
             reason,
@@ -130,6 +140,12 @@ impl Group {
             (self.last_ms, self.example) = (error.failed_ms, MessageId::from(&error.message));
         }
     }
+}
+
+/// Whether an error belongs to the group that shows this reason.
+pub fn is_of_group(error: &DeadLetter, shown: &str) -> bool {
+    let reason: String = error.reason.chars().take(MOST_CHARACTERS).collect();
+    reason == shown || without_numbers(&reason) == without_numbers(shown)
 }
 
 /// The reason with a `#` for each number that is too long for a code.
@@ -156,7 +172,7 @@ mod tests {
 
     /// Reason, count, first, last and example of each group.
     fn seen(reasons: &Reasons) -> Vec<(Option<&str>, u64, u64, u64, u64)> {
-        let row = |group: &&Group| (group.count, group.first_ms, group.last_ms, group.example.id);
+        let row = |group: &&ReasonGroup| (group.count, group.first_ms, group.last_ms, group.example.id);
         let groups = reasons.sorted();
         let rows = groups.iter().map(|group| (group.reason.as_deref(), row(group)));
         rows.map(|(reason, (count, first, last, example))| (reason, count, first, last, example)).collect()
