@@ -11,7 +11,7 @@ CARGO_SEMVER_CHECKS := $(TARGET)/tools/cargo-semver-checks-$(CARGO_SEMVER_CHECKS
 CARGO_MUTANTS := $(TARGET)/tools/cargo-mutants-$(CARGO_MUTANTS_VERSION)/bin/cargo-mutants
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test matrix soak mutants bench peers picture deny semver fmt clippy doc lua unit toolchain
+.PHONY: help run web build test matrix soak mutants bench peers picture deny semver fmt clippy doc lua unit toolchain
 
 # How long `make soak` goes on.
 FOR ?= 10m
@@ -24,6 +24,9 @@ help: ## show this list
 
 run: build ## build, then watch five nodes share one ring: k kills the generator, q quits
 	@exec $(BINARY) monitor --ring demo --fresh
+
+web: build ## the same in the browser: five nodes and their page, whose address is printed
+	@exec $(BINARY) monitor --ring demo --fresh --web
 
 build: ## build the program into target/release
 	@scripts/install-deps cc redis-server
@@ -116,6 +119,8 @@ unit:
 	@scripts/install-deps cc redis-server python3
 	@for language in perl node; do scripts/install-deps $$language \
 	  || echo "make test: going on without the examples in $$language" >&2; done
+	@scripts/install-deps chromium chromedriver \
+	  || echo 'make test: going on without the tests of the web page in a browser' >&2
 	@$(CARGO) test --workspace --locked
 
 # A minimal Rust installation comes without these two.

@@ -112,6 +112,11 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         Command::Health(ref args) => args.address(&file).is_some(),
         _ => false,
     };
+    if let Command::Web(args) = &command {
+        let rings = Reach::rings(&cli.reach, &origins)?;
+        let outcome = commands::web::run(&Reach::redis(&cli.reach, &origins)?, rings, args);
+        return outcome.map_err(|failure| origins.name_place(failure));
+    }
     let reach = match needs_no_redis {
         true => Reach::without_redis(&cli.reach, &origins)?,
         false => Reach::resolve(&cli.reach, &origins)?,
@@ -153,7 +158,11 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         }
         Command::BenchWorker(args) => commands::bench::run_worker(&reach, &args),
         Command::Bench(args) => commands::bench::run(&reach, names_redis(matches), &args),
-        Command::Redis { .. } | Command::Completions { .. } | Command::Man { .. } | Command::Guard { .. } => {
+        Command::Web(_)
+        | Command::Redis { .. }
+        | Command::Completions { .. }
+        | Command::Man { .. }
+        | Command::Guard { .. } => {
             unreachable!("handled above")
         }
     };

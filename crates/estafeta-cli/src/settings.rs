@@ -36,7 +36,7 @@ pub enum OutputForm {
 
 /// Reads a file of at most `limit` KiB. `option` names the option that contains its path. A device such as `/dev/zero`
 /// has no end, so only a part of it may be read.
-fn read_file(path: &Path, option: &str, limit: u64) -> Result<String> {
+pub fn read_file(path: &Path, option: &str, limit: u64) -> Result<String> {
     let (shown, bytes) = (path.display(), limit * 1024);
     let mut text = String::new();
     let file = std::fs::File::open(path);

@@ -24,6 +24,7 @@ pub mod quantile;
 pub mod record;
 pub mod redis_program;
 pub mod report;
+pub mod ring_status;
 pub mod scratch_dir;
 pub mod server;
 pub mod text;

@@ -17,6 +17,7 @@ mod redis;
 mod results;
 mod run;
 mod schedule;
+mod web;
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -42,6 +43,7 @@ pub use run::{
     DEFAULT_ERROR_RATE, DEFAULT_WORK_PER_CHAR, DEFAULT_ZONE, MissedTicks, OverlapRule, PrintedLines, RunArgs,
 };
 pub use schedule::ScheduleArgs;
+pub use web::WebArgs;
 
 /// One elected producer and any number of workers on the Redis you already run.
 ///
@@ -103,6 +105,7 @@ Examples:
 Examples:
   estafeta monitor                       five nodes on a private Redis
   estafeta monitor -n 20 --interval 50ms --respawn
+  estafeta monitor --web                 and the same in the browser
   estafeta monitor --attach --redis redis://host/0 --ring orders")]
     Monitor(Box<MonitorArgs>),
     /// Start a handler command once with a sample message and show what it answered
@@ -184,6 +187,17 @@ Examples:
   estafeta status --watch
   estafeta status --json | jq .waiting")]
     Status(StatusArgs),
+    /// Show rings in the browser, as JSON and as metrics
+    ///
+    /// Prints the address of the page. With --ring A,B the page shows these rings, and otherwise all rings of the Redis.
+    /// Logins come from files, or from the variables ESTAFETA_WEB_ADMIN and ESTAFETA_WEB_VIEWER. docs/web.md describes the
+    /// page, its API and its security.
+    #[command(after_help = "\
+Examples:
+  estafeta web
+  estafeta web --ring orders,invoices --read-only
+  estafeta web --listen 0.0.0.0:7070 --admin-file admins --allow-host rings.example.com")]
+    Web(WebArgs),
     /// Examine a Redis: whether a ring can keep its promises there
     ///
     /// Says what each finding means, and how to mend it. Checks version, topology, persistence, eviction, memory,

@@ -1,5 +1,6 @@
 //! The options of `estafeta monitor`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -24,6 +25,10 @@ pub struct MonitorArgs {
     /// Start a node again after it was killed or failed
     #[arg(long)]
     pub respawn: bool,
+
+    /// Also serve the web page, as `estafeta web` does, at this address of this machine [default: 127.0.0.1:7070]
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:7070")]
+    pub web: Option<SocketAddr>,
 
     /// Quit after this time
     #[arg(long = "for", value_name = "TIME")]

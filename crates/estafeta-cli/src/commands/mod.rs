@@ -24,6 +24,7 @@ pub mod run;
 pub mod schedule;
 pub mod status;
 pub mod upgrade;
+pub mod web;
 
 use std::fmt::Display;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};

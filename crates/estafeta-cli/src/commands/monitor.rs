@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -9,7 +10,8 @@ use anyhow::{Context as _, Result};
 use estafeta::{Endpoint, Health, MemberView, Ring, Role};
 
 use super::partitions::Partitions;
-use crate::cli::{MonitorArgs, RunArgs};
+use super::web;
+use crate::cli::{MonitorArgs, RunArgs, WebArgs};
 use crate::failure::usage;
 use crate::find_redis::{self, Creation};
 use crate::private_redis::{self, PrivateRedis};
@@ -18,6 +20,8 @@ use crate::work::WorkSettings;
 use estafeta_lab::clock::now_ms;
 use estafeta_lab::escape::escape;
 use estafeta_lab::paint::colour_for;
+use tokio_util::sync::CancellationToken;
+
 use estafeta_monitor::{Launch, MAX_NODES, MonitorInfo, MonitorOptions, Theme};
 
 /// How many nodes a monitor starts if the user does not ask for a number.
@@ -120,6 +124,7 @@ fn watch(
         };
         print(&format!("ring {} is in use, so this monitor only watches{ignored} (see -n)", reach.ring));
     }
+    let page = args.web.map(|listen| serve_page(reach, &endpoint, listen)).transpose()?;
     let info = MonitorInfo {
         ring: reach.ring.to_string(),
         redis: endpoint.to_string(),
@@ -127,6 +132,7 @@ fn watch(
         attach,
         respawn: args.respawn,
         log_file: log.as_ref().map(|log| log.path.clone()),
+        page,
         started_ms: now_ms(),
     };
     let nodes_log = match log {
@@ -150,6 +156,18 @@ fn watch(
     let outcome = runtime.block_on(estafeta_monitor::run(options));
     runtime.shutdown_background();
     Ok(outcome?.into())
+}
+
+/// Serves the web page of this ring from a thread of its own, which ends with the monitor. Returns its address.
+fn serve_page(reach: &Reach, endpoint: &Endpoint, listen: SocketAddr) -> Result<String> {
+    let rings = Some(vec![reach.ring.clone()]);
+    let options = web::options(endpoint.clone(), rings, &WebArgs::at(listen))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let server = runtime.block_on(web::bind(options))?;
+    let page = server.url()?;
+    print(&format!("the page of this ring: {page}"));
+    std::thread::spawn(move || runtime.block_on(server.serve(CancellationToken::new())));
+    Ok(page)
 }
 
 /// The given options that have no effect in a monitor that only watches. They may come from the environment or the

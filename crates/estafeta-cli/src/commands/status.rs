@@ -5,9 +5,8 @@ use std::io::{self, IsTerminal as _, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use estafeta::{Durability, Event, EventKind, GeneratorView, Health, MemberView, Ring, Role, Snapshot};
-use serde::Serialize;
+use anyhow::Result;
+use estafeta::{Event, EventKind, GeneratorView, Health, MemberView, Ring, Role, Snapshot};
 
 use super::partitions::Partitions;
 use super::{is_closed_pipe, no_such_ring, with_ring};
@@ -18,6 +17,7 @@ use estafeta_lab::escape::escape;
 use estafeta_lab::exit_code::FAILED;
 use estafeta_lab::paint::{BAD, FAINT, GOOD, NOTABLE, OFFICE, Paint, colour_for};
 use estafeta_lab::report::json_line;
+use estafeta_lab::ring_status::{AskedDurability, RingStatus};
 use estafeta_lab::text::{age, counted, grouped, limits, moment, paused};
 
 /// How many events are read.
@@ -31,7 +31,7 @@ pub fn run(reach: &Reach, args: &StatusArgs) -> Result<ExitCode> {
         if !args.watch && !partitions.exist().await? {
             return Err(no_such_ring(&partitions.whole));
         }
-        let status = Status::read(&partitions).await?;
+        let status = read(&partitions).await?;
         let mut balanced = status.snapshot.balanced;
         let shown = show(&partitions.whole, &status, args);
         if !reader_is_gone(shown)? && args.watch {
@@ -44,50 +44,8 @@ pub fn run(reach: &Reach, args: &StatusArgs) -> Result<ExitCode> {
     })
 }
 
-/// What the command shows.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Status {
-    #[serde(flatten)]
-    snapshot: Snapshot,
-    /// The levels that members ask for, except `memory`.
-    durability: Vec<AskedDurability>,
-    /// Each partition, if there are several. The snapshot then has their sums.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    partitions: Vec<Snapshot>,
-}
-
-/// A level of durability that members ask for.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct AskedDurability {
-    level: Durability,
-    /// Why Redis cannot store changes there at the moment.
-    shortfall: Option<String>,
-}
-
-impl Status {
-    async fn read(rings: &Partitions) -> Result<Self> {
-        let mut partitions = rings.snapshots(EVENTS).await?;
-        let snapshot = match partitions.len() {
-            1 => partitions.pop(),
-            _ => Snapshot::of_partitions(rings.whole.name(), partitions.clone()),
-        };
-        let snapshot = snapshot.context("a ring has at least one partition")?;
-        let levels: BTreeSet<&str> =
-            snapshot.members.iter().map(|member| member.durability.as_str()).collect();
-        let mut durability = Vec::new();
-        for level in levels.into_iter().filter_map(|level| level.parse().ok()) {
-            if level != Durability::Memory {
-                let mut shortfall = None;
-                for ring in &rings.all {
-                    shortfall = shortfall.or(ring.shortfall(level).await?);
-                }
-                durability.push(AskedDurability { level, shortfall });
-            }
-        }
-        Ok(Self { snapshot, durability, partitions })
-    }
+async fn read(partitions: &Partitions) -> estafeta::Result<RingStatus> {
+    RingStatus::of_partitions(partitions.whole.name(), &partitions.all, EVENTS).await
 }
 
 /// Shows the ring once per second until the reader of the output ends, through any trouble with Redis. Returns whether
@@ -96,7 +54,7 @@ async fn watch(partitions: Partitions, args: &StatusArgs) -> Result<bool> {
     let (mut balanced, mut complained) = (true, false);
     loop {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        match Status::read(&partitions).await {
+        match read(&partitions).await {
             Ok(status) => {
                 complained = false;
                 balanced &= status.snapshot.balanced;
@@ -123,7 +81,7 @@ fn reader_is_gone(shown: io::Result<()>) -> Result<bool> {
     }
 }
 
-fn show(ring: &Ring, status: &Status, args: &StatusArgs) -> io::Result<()> {
+fn show(ring: &Ring, status: &RingStatus, args: &StatusArgs) -> io::Result<()> {
     let stdout = io::stdout();
     let screen = args.watch && stdout.is_terminal();
     let mut text = Vec::new();
@@ -167,7 +125,7 @@ fn cut(line: &str, columns: usize) -> &str {
     line
 }
 
-fn draw(out: &mut impl Write, ring: &Ring, status: &Status, paint: Paint) -> io::Result<()> {
+fn draw(out: &mut impl Write, ring: &Ring, status: &RingStatus, paint: Paint) -> io::Result<()> {
     let snapshot = &status.snapshot;
     let redis = escape(ring.endpoint().to_string().as_bytes());
     writeln!(out, "ring {} at {redis}, {}", snapshot.ring, moment(snapshot.time_ms))?;

@@ -97,6 +97,11 @@ impl Refinement {
 
 impl Reach {
     pub fn resolve(given: &ReachArgs, origins: &Origins<'_>) -> Result<Self> {
+        Ok(Self { ring: ring(given, origins)?, redis: Self::redis(given, origins)? })
+    }
+
+    /// Which Redis to use, whatever the ring.
+    pub fn redis(given: &ReachArgs, origins: &Origins<'_>) -> Result<Where> {
         let file = &origins.file.reach;
         let no_private = given.no_private_redis.or(file.no_private_redis) == Some(true);
         let from = |source| move |id: &str| origins.matches.value_source(id) == Some(source);
@@ -107,10 +112,15 @@ impl Reach {
             environment.url = url.map(|url| NamedUrl { name: "variable REDIS_URL".to_owned(), url });
         }
         let file = Layer::of(file, |_| true, Place::File(origins.file.path()))?;
-        Ok(Self {
-            ring: ring(given, origins)?,
-            redis: Where::resolve([flags, environment, file], !no_private)?,
-        })
+        Where::resolve([flags, environment, file], !no_private)
+    }
+
+    /// The rings that are named, for a command that shows several: `A,B`. None if no layer names one.
+    pub fn rings(given: &ReachArgs, origins: &Origins<'_>) -> Result<Option<Vec<RingName>>> {
+        let Some(names) = given.ring.as_ref().or(origins.file.reach.ring.as_ref()) else { return Ok(None) };
+        let shown = || origins.place("ring").map_or_else(String::new, |place| place.name("ring"));
+        let parsed = names.split(',').map(|name| name.trim().parse());
+        parsed.collect::<Result<_, _>>().map(Some).map_err(|error| refused(&shown(), error))
     }
 
     /// The ring alone, for a command that starts its own Redis.

@@ -13,10 +13,11 @@ use serde_json::{Value, json};
 use crate::support::{ProgramRing, SOON, reports, run};
 
 /// Every command that has a help page.
-const COMMANDS: [&str; 25] = [
+const COMMANDS: [&str; 26] = [
     "",
     "run",
     "monitor",
+    "web",
     "publish",
     "cancel",
     "getErrors",

@@ -59,6 +59,8 @@ pub struct MonitorInfo {
     pub attach: bool,
     pub respawn: bool,
     pub log_file: Option<PathBuf>,
+    /// The address of the web page, if the monitor serves one.
+    pub page: Option<String>,
     pub started_ms: u64,
 }
 

@@ -43,6 +43,7 @@ fn hostile_run() -> RecordedRun {
         attach: false,
         respawn: false,
         log_file: Some(OsString::from_vec(hostile_bytes("log")).into()),
+        page: None,
         started_ms: run.model.info.started_ms,
     };
     let mut snapshot = run.snapshots[5].clone();

@@ -49,6 +49,7 @@ impl RecordedRun {
             attach: false,
             respawn: false,
             log_file: Some("/home/ann/.local/share/estafeta/monitor.log".into()),
+            page: None,
             started_ms: snapshots[0].time_ms - 1500,
         };
         Self { model: Model::new(info), snapshots, next: 0, last_event: String::new() }

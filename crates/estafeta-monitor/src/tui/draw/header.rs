@@ -49,13 +49,15 @@ fn ring(model: &Model, theme: Theme, width: u16, now_ms: u64) -> SafeLine {
     let ring = with(current.and_then(paused));
     let limits = current.and_then(limits).map_or_else(String::new, |limits| format!("  {limits}"));
     let redis = format!("  redis {}", info.redis);
+    let page = info.page.as_ref().map_or_else(String::new, |page| format!("  page {page}"));
     let owner = model.snapshot.as_ref().map_or_else(String::new, owner);
     widest(
         width,
         [
-            ring.clone().raw(format!("{limits}{owner}  up {up}{redis}")),
-            ring.clone().raw(format!("{limits}  up {up}{redis}")),
-            ring.clone().raw(format!("{limits}{redis}")),
+            ring.clone().raw(format!("{limits}{owner}  up {up}{page}{redis}")),
+            ring.clone().raw(format!("{limits}  up {up}{page}{redis}")),
+            ring.clone().raw(format!("{limits}{page}{redis}")),
+            ring.clone().raw(format!("{limits}{page}")),
             ring.clone().raw(&limits),
             ring,
             brief.clone().raw(limits),

@@ -1,0 +1,153 @@
+//! A Chromium of its own for each test.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use estafeta_testbed::{NO_ENV, Process};
+use serde_json::{Value, json};
+use thirtyfour::ChromeCapabilities;
+use thirtyfour::prelude::*;
+
+use crate::support::SOON;
+
+const FLAGS: [&str; 10] = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--window-size=1440,1000",
+];
+
+pub struct Browser {
+    pub driver: WebDriver,
+    /// Its profile and its downloads.
+    pub directory: tempfile::TempDir,
+    _server: Process,
+}
+
+fn find_program(names: &[&str]) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let places: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    names.iter().flat_map(|name| places.iter().map(move |place| place.join(name))).find(|file| file.is_file())
+}
+
+impl Browser {
+    /// Starts a browser. None if there is no Chromium here: then one line tells so.
+    pub async fn start(test: &str) -> Option<Self> {
+        let programs = (find_program(&["chromedriver"]), find_program(&["chromium", "chromium-browser"]));
+        let (Some(server), Some(chromium)) = programs else {
+            // Not by a macro: the test harness would swallow it.
+            let line = format!("skipped: {test}: there is no chromium with its chromedriver here\n");
+            std::io::stderr().write_all(line.as_bytes()).unwrap();
+            return None;
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let server = Process::spawn(&server, ["--port=0"], NO_ENV);
+        let line = server.wait_for_line(SOON, |line| line.contains("started successfully on port"));
+        let port: u16 = line.trim_end_matches('.').rsplit(' ').next().unwrap().parse().unwrap();
+        let mut capabilities = ChromeCapabilities::new();
+        capabilities.set_binary(chromium.to_str().unwrap()).unwrap();
+        for flag in FLAGS {
+            capabilities.add_arg(flag).unwrap();
+        }
+        capabilities
+            .add_arg(&format!("--user-data-dir={}", directory.path().join("profile").display()))
+            .unwrap();
+        let driver = WebDriver::new(format!("http://127.0.0.1:{port}"), capabilities).await.unwrap();
+        Some(Self { driver, directory, _server: server })
+    }
+
+    pub async fn open(&self, url: &str) {
+        self.driver.goto(url).await.unwrap();
+        // A page that was loaded again has lost this.
+        self.js("window.neverReloaded = true").await;
+    }
+
+    pub async fn js(&self, script: &str) -> Value {
+        self.driver.execute(script, vec![]).await.unwrap().json().clone()
+    }
+
+    pub async fn cdp(&self, command: &str, params: Value) -> Value {
+        self.driver.cdp().send_raw(command, params).await.unwrap()
+    }
+
+    pub async fn size(&self, width: u32, height: u32) {
+        let metrics =
+            json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 700});
+        self.cdp("Emulation.setDeviceMetricsOverride", metrics).await;
+    }
+
+    pub async fn colours(&self, scheme: &str) {
+        let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        self.cdp("Emulation.setEmulatedMedia", features).await;
+    }
+
+    /// Waits until a script returns something true, and returns it.
+    pub async fn until(&self, what: &str, script: &str) -> Value {
+        let end = Instant::now() + SOON;
+        loop {
+            let value = self.js(script).await;
+            if !matches!(value, Value::Null | Value::Bool(false)) && value != json!("") {
+                return value;
+            }
+            if Instant::now() > end {
+                let seen = self.js("return document.body.innerText.slice(0, 1500)").await;
+                panic!("{what} did not come. The page shows: {seen}");
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    pub async fn text(&self, selector: &str) -> String {
+        let script = format!("return document.querySelector({})?.innerText ?? ''", json!(selector));
+        self.js(&script).await.as_str().unwrap().to_owned()
+    }
+
+    pub async fn wait_for_text(&self, selector: &str, wanted: &str) {
+        let (selector, wanted) = (json!(selector), json!(wanted));
+        let script = format!(
+            "return [...document.querySelectorAll({selector})].some(e => e.innerText.includes({wanted}))"
+        );
+        self.until(&format!("{wanted} in {selector}"), &script).await;
+    }
+
+    /// Clicks the first element of this kind with exactly this text or name.
+    pub async fn click(&self, selector: &str, name: &str) {
+        let find = format!(
+            "return [...document.querySelectorAll({})].find(e => (e.getAttribute('aria-label') ?? e.innerText).trim() \
+             === {} && !e.disabled && e.offsetParent !== null)",
+            json!(selector),
+            json!(name)
+        );
+        self.until(&format!("{selector} named {name}"), &format!("{find} !== undefined", find = find)).await;
+        let element = self.driver.execute(find, vec![]).await.unwrap().element().unwrap();
+        element.click().await.unwrap();
+    }
+
+    pub async fn press(&self, keys: &str) {
+        let focused = self.driver.active_element().await.unwrap();
+        focused.send_keys(keys).await.unwrap();
+    }
+
+    pub async fn was_not_reloaded(&self) -> bool {
+        self.js("return window.neverReloaded === true").await == json!(true)
+    }
+
+    /// Writes what the page shows into the directory of the build.
+    pub async fn picture(&self, name: &str) {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("web");
+        std::fs::create_dir_all(&target).unwrap();
+        self.driver.screenshot(&target.join(format!("{name}.png"))).await.unwrap();
+    }
+
+    /// What the browser complained about: refused scripts, failed requests, exceptions.
+    pub async fn quit(self) {
+        self.driver.quit().await.unwrap();
+    }
+}

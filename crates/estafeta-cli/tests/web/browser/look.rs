@@ -1,0 +1,108 @@
+//! How the page looks and what a screen reader finds. The pictures are in `target/tmp/web`.
+
+use std::time::Duration;
+
+use estafeta_testbed::{Process, RedisServer};
+use serde_json::{Value, json};
+
+use super::driver::Browser;
+use crate::support::{SOON, WebServer, add_errors, start};
+
+const BODY: &str = r#"{"order":773995,"customer":"c-4762","total":17.50,"trace":9007199254740993,"items":[{"sku":"A-17","n":2}]}"#;
+
+/// A ring with a past: errors of several kinds, a schedule, a generator that was killed.
+fn lively_ring(redis: &RedisServer) -> Vec<Process> {
+    let reasons = [
+        (40, "payment gateway did not answer within 5 s"),
+        (20, "body is not JSON: expected `,` at line 1 column 58"),
+        (9, "<script>alert(document.cookie)</script> is no customer"),
+        (2, "attachment \u{202e}gnp.eciovni\u{202c} is refused"),
+    ];
+    let mut id = 0;
+    for (count, reason) in reasons {
+        let errors: Vec<_> = (0..count).map(|n| (id + n + 1, reason, BODY)).collect();
+        id += count;
+        add_errors(redis, &errors);
+    }
+    let schedule =
+        ["run", "--ring", "orders", "--generate", "echo {}", "--cron", "*/5 * * * *", "--handle", "true"];
+    let first = start(redis, &schedule, &[]);
+    first.wait_for_line(SOON, |line| line.contains("generator"));
+    let nodes = (0..3).map(|_| start(redis, &schedule, &[]));
+    let nodes: Vec<Process> = std::iter::once(first).chain(nodes).collect();
+    nodes[0].kill();
+    nodes
+}
+
+#[tokio::test]
+async fn everything_has_a_name_fits_its_width_and_is_pictured() {
+    let Some(browser) = Browser::start("names, widths and pictures").await else { return };
+    let redis = RedisServer::start();
+    let server = WebServer::start(&redis, &["--ring", "orders"]);
+    let _nodes = lively_ring(&redis);
+    for (name, width, height, scheme) in
+        [("light", 1440, 900, "light"), ("dark", 1440, 900, "dark"), ("phone", 390, 844, "dark")]
+    {
+        browser.size(width, height).await;
+        browser.colours(scheme).await;
+        for (view, hash, shown) in [
+            ("ring", "#/", ".members tbody tr"),
+            ("errors", "#/errors", ".row .id"),
+            ("schedules", "#/schedules", ".plan h2"),
+        ] {
+            browser.open(&format!("{}{hash}", server.url())).await;
+            browser.until("the view", &format!("return document.querySelector('{shown}')?.innerText")).await;
+            browser.wait_for_text("#fresh", "live").await;
+            everything_has_a_name(&browser, view).await;
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            browser.picture(&format!("{view}-{name}")).await;
+        }
+    }
+    for width in [320, 360, 390, 600, 720, 721, 940, 941, 1199, 1200, 1440, 1920] {
+        browser.size(width, 900).await;
+        for hash in ["#/", "#/errors", "#/schedules"] {
+            browser.js(&format!("location.hash = '{hash}'")).await;
+            browser.until("the view", "return document.querySelector('.members, .row, .plan')").await;
+            let wide = browser
+                .js("return [document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+                .await;
+            assert!(wide[0].as_u64() <= wide[1].as_u64(), "{hash} at {width}: {wide}");
+        }
+    }
+    browser.quit().await;
+}
+
+/// Looks at what a screen reader gets: every control needs a name, and a page one heading of the first level.
+async fn everything_has_a_name(browser: &Browser, view: &str) {
+    const CONTROLS: [&str; 11] = [
+        "button",
+        "link",
+        "checkbox",
+        "textbox",
+        "searchbox",
+        "slider",
+        "combobox",
+        "tab",
+        "dialog",
+        "progressindicator",
+        "img",
+    ];
+    browser.cdp("Accessibility.enable", json!({})).await;
+    let tree = browser.cdp("Accessibility.getFullAXTree", json!({})).await;
+    let nodes: Vec<&Value> =
+        tree["nodes"].as_array().unwrap().iter().filter(|node| node["ignored"] != json!(true)).collect();
+    let role = |node: &Value| node["role"]["value"].as_str().unwrap_or_default().to_owned();
+    let name = |node: &Value| node["name"]["value"].as_str().unwrap_or_default().trim().to_owned();
+    let controls: Vec<&&Value> =
+        nodes.iter().filter(|node| CONTROLS.contains(&role(node).as_str())).collect();
+    assert!(controls.len() > 8, "{view} has {} controls", controls.len());
+    for control in controls {
+        assert_ne!(name(control), "", "{view}: a {} without a name: {control}", role(control));
+    }
+    let firsts = browser.js("return document.querySelectorAll('main h1').length").await;
+    assert_eq!(firsts, json!(1), "{view}");
+    let ids = "const ids = [...document.querySelectorAll('[id]')].map(e => e.id); return ids.length - new Set(ids).size";
+    assert_eq!(browser.js(ids).await, json!(0), "{view}: an id twice");
+    let complaints = browser.js("return window.complaints ?? []").await;
+    assert_eq!(complaints, json!([]), "{view}");
+}

@@ -1,0 +1,108 @@
+//! The rings that the page shows: those that were named, or all that the Redis has.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use estafeta::{Endpoint, Ring, RingName};
+use tokio::sync::Mutex;
+
+use crate::feed::LiveFeed;
+use crate::problem::Problem;
+
+/// How long a call to Redis may take until the page shows that Redis is away.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a list of the rings of this Redis is good.
+const LIST_AGE: Duration = Duration::from_secs(10);
+
+/// Which rings to show.
+pub enum ShownRings {
+    /// These, and no others.
+    Named(Vec<RingName>),
+    /// All rings of the Redis. While there is none, the page shows this one.
+    All { or: RingName },
+}
+
+pub struct Registry {
+    endpoint: Endpoint,
+    shown: ShownRings,
+    /// Its connection lists the rings.
+    first: Ring,
+    known: Mutex<KnownRings>,
+}
+
+struct KnownRings {
+    names: Vec<RingName>,
+    listed: Instant,
+    feeds: BTreeMap<RingName, Arc<LiveFeed>>,
+}
+
+impl Registry {
+    /// Connects to Redis, once. The rings connect when they are first looked at.
+    pub async fn open(endpoint: Endpoint, shown: ShownRings) -> estafeta::Result<Self> {
+        let name = match &shown {
+            ShownRings::Named(names) => names.first().cloned(),
+            ShownRings::All { or } => Some(or.clone()),
+        };
+        let name = name.ok_or_else(|| estafeta::Error::Expected {
+            what: "ring",
+            expected: "at least one ring".to_owned(),
+            got: "none".to_owned(),
+        })?;
+        let first = Ring::connect_with(endpoint.clone(), name, PATIENCE).await?;
+        let names = match &shown {
+            ShownRings::Named(names) => names.clone(),
+            ShownRings::All { or } => found_or(&first, or).await?,
+        };
+        let known = KnownRings { names, listed: Instant::now(), feeds: BTreeMap::new() };
+        Ok(Self { endpoint, shown, first, known: Mutex::new(known) })
+    }
+
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Fails if Redis does not answer.
+    pub async fn check(&self) -> estafeta::Result<()> {
+        self.first.exists().await.map(drop)
+    }
+
+    /// The names of the rings. While Redis is away, those that were found before.
+    pub async fn names(&self) -> Vec<RingName> {
+        let mut known = self.known.lock().await;
+        if let ShownRings::All { or } = &self.shown
+            && known.listed.elapsed() > LIST_AGE
+        {
+            if let Ok(names) = found_or(&self.first, or).await {
+                known.names = names;
+            }
+            known.listed = Instant::now();
+        }
+        known.names.clone()
+    }
+
+    /// The feed of a ring. A ring that is not shown looks like one that does not exist.
+    pub async fn feed(&self, name: &str) -> Result<Arc<LiveFeed>, Problem> {
+        let unknown = || Problem::not_found("this page shows no ring of that name");
+        let name: RingName = name.parse().map_err(|_| unknown())?;
+        if !self.names().await.contains(&name) {
+            return Err(unknown());
+        }
+        let mut known = self.known.lock().await;
+        if let Some(feed) = known.feeds.get(&name) {
+            return Ok(Arc::clone(feed));
+        }
+        let ring = match name == *self.first.name() {
+            true => self.first.clone(),
+            false => Ring::connect_with(self.endpoint.clone(), name.clone(), PATIENCE).await?,
+        };
+        let feed = Arc::new(LiveFeed::new(ring));
+        known.feeds.insert(name, Arc::clone(&feed));
+        Ok(feed)
+    }
+}
+
+async fn found_or(ring: &Ring, or: &RingName) -> estafeta::Result<Vec<RingName>> {
+    let (names, _) = ring.names().await?;
+    Ok(if names.is_empty() { vec![or.clone()] } else { names })
+}
