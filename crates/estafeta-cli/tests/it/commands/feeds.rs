@@ -258,7 +258,7 @@ fn a_feed_may_print_keys_and_delays() {
         echo '{"body":"one","key":"k"}'; echo '{"checkpoint":1}'
         echo '{"body":"one","key":"k"}'; echo '{"checkpoint":2}'
         echo '{"body":"two","key":"k"}'; echo '{"body":"later","delay":"1h"}'; echo '{"checkpoint":3}'
-        exec cat"#,
+        exec cat > /dev/null"#,
     );
     let handler = shop.sh("handle", r#"echo "$ESTAFETA_MESSAGE_KEY" >> $DIR/keys"#);
     let _node = ring.node(&["--feed", &feed, "--handle", &handler]);
