@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result};
 use estafeta::{Endpoint, Health, MemberView, Ring, Role};
@@ -124,7 +125,7 @@ fn watch(
         };
         print(&format!("ring {} is in use, so this monitor only watches{ignored} (see -n)", reach.ring));
     }
-    let page = args.web.map(|listen| serve_page(reach, &endpoint, listen)).transpose()?;
+    let page = args.web.map(|listen| ServedPage::start(reach, &endpoint, listen)).transpose()?;
     let info = MonitorInfo {
         ring: reach.ring.to_string(),
         redis: endpoint.to_string(),
@@ -132,7 +133,7 @@ fn watch(
         attach,
         respawn: args.respawn,
         log_file: log.as_ref().map(|log| log.path.clone()),
-        page,
+        page: page.as_ref().map(|page| page.url.clone()),
         started_ms: now_ms(),
     };
     let nodes_log = match log {
@@ -155,19 +156,39 @@ fn watch(
     };
     let outcome = runtime.block_on(estafeta_monitor::run(options));
     runtime.shutdown_background();
+    drop(page);
     Ok(outcome?.into())
 }
 
-/// Serves the web page of this ring from a thread of its own, which ends with the monitor. Returns its address.
-fn serve_page(reach: &Reach, endpoint: &Endpoint, listen: SocketAddr) -> Result<String> {
-    let rings = Some(vec![reach.ring.clone()]);
-    let options = web::options(endpoint.clone(), rings, &WebArgs::at(listen))?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let server = runtime.block_on(web::bind(options))?;
-    let page = server.url()?;
-    print(&format!("the page of this ring: {page}"));
-    std::thread::spawn(move || runtime.block_on(server.serve(CancellationToken::new())));
-    Ok(page)
+/// The web page of this ring, which a separate thread serves. When this value is dropped, the thread ends. Until then,
+/// its connection counts as a user of the private Redis.
+struct ServedPage {
+    url: String,
+    stop: CancellationToken,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ServedPage {
+    fn start(reach: &Reach, endpoint: &Endpoint, listen: SocketAddr) -> Result<Self> {
+        let rings = Some(vec![reach.ring.clone()]);
+        let options = web::options(endpoint.clone(), rings, &WebArgs::at(listen))?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let server = runtime.block_on(web::bind(options))?;
+        let (url, stop) = (server.url()?, CancellationToken::new());
+        print(&format!("the page of this ring: {url}"));
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || runtime.block_on(server.serve(stopped)));
+        Ok(Self { url, stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for ServedPage {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
 }
 
 /// The given options that have no effect in a monitor that only watches. They may come from the environment or the

@@ -202,6 +202,18 @@ fn only_commands_that_start_nodes_create_a_private_redis() {
     assert!(String::from_utf8_lossy(&status.stdout).contains("adds up"), "{status:?}");
 }
 
+#[test]
+fn a_monitor_with_a_page_also_stops_the_private_redis_that_it_started() {
+    let data = DataDir::new();
+    let worked = run(&data, &["monitor", "-n", "2", "--for", "2s", "--web=127.0.0.1:0"]);
+    let stderr = String::from_utf8(worked.stderr).unwrap();
+    assert!(
+        worked.status.success() && stderr.contains("the page of this ring: http://127.0.0.1:"),
+        "{stderr}"
+    );
+    assert!(!stderr.contains("others use the private Redis"), "{stderr}");
+}
+
 /// A server that answers LOADING has started, but does not serve yet.
 #[test]
 fn a_private_redis_that_still_loads_its_data_is_waited_for() {
