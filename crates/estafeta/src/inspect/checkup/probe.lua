@@ -25,7 +25,6 @@ try('publish', 'PUBLISH', channel, 'probe')
 try('pubsub', 'PUBSUB', 'NUMSUB', channel)
 try('exists', 'EXISTS', one)
 try('type', 'TYPE', one)
-try('smembers', 'SMEMBERS', one)
 try('del', 'DEL', one)
 local may_write = not answer[1] or answer[#answer - 1] ~= 'del'
 
@@ -35,6 +34,12 @@ if may_write then
 end
 try('get', 'GET', one)
 try('getrange', 'GETRANGE', one, 0, 0)
+redis.pcall('DEL', one)
+
+if may_write then
+  try('sadd', 'SADD', one, 'a')
+end
+try('smembers', 'SMEMBERS', one)
 redis.pcall('DEL', one)
 
 if may_write then
