@@ -74,6 +74,8 @@ pub(crate) struct Generator<S> {
 
 /// What changes from one publish to the next.
 struct TermProgress {
+    /// When the ring of this term began.
+    born: u64,
     n: u64,
     next_id: u64,
     due_ms: u64,
@@ -124,9 +126,12 @@ impl<S: Source> Generator<S> {
     ) -> Result<()> {
         self.view.begin_term();
         let mut over = TermOver { state: self.state.clone(), epoch: term.epoch, quiet: quiet.clone() };
+        let known = *self.known.lock().expect("no panic while held");
         let mut at = TermProgress {
+            born: known.born,
             n: term.sent,
-            next_id: term.published + 1,
+            // An old server may have acknowledged more while this term began. The first publish is then `behind`.
+            next_id: term.published.max(known.published) + 1,
             due_ms: term.due_ms,
             clock,
             failures: 0,

@@ -30,6 +30,18 @@ impl Known {
             self.published = self.published.max(published);
         }
     }
+
+    /// Learns that a publish of this node was acknowledged, in a term of a ring that began at `born`.
+    ///
+    /// While Redis fails over, the old server may acknowledge a publish after this node has begun another term at the new
+    /// one. That term began without these messages, so its own count is too low.
+    pub fn acknowledge(&mut self, born: u64, epoch: Epoch, published: u64) {
+        if epoch >= self.epoch {
+            self.learn(epoch, published);
+        } else if born == self.born {
+            self.published = self.published.max(published);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -48,5 +60,17 @@ mod tests {
         assert_eq!(known, Known { born: 7, epoch: Epoch(4), published: 8 });
         known.meet(9, Epoch(1), 0);
         assert_eq!(known, Known { born: 9, epoch: Epoch(1), published: 0 });
+    }
+
+    #[test]
+    fn an_acknowledged_publish_counts_even_if_a_later_term_has_begun() {
+        let mut known = Known { born: 7, epoch: Epoch(3), published: 10 };
+        known.acknowledge(7, Epoch(3), 12);
+        known.learn(Epoch(4), 11);
+        known.acknowledge(7, Epoch(3), 15);
+        assert_eq!(known, Known { born: 7, epoch: Epoch(4), published: 15 });
+        known.acknowledge(7, Epoch(3), 14);
+        known.acknowledge(6, Epoch(3), 99);
+        assert_eq!(known.published, 15, "of another ring");
     }
 }

@@ -69,7 +69,7 @@ impl<S: Source> Generator<S> {
                     at.due_ms = due_ms;
                     at.clock = ServerClock::new(now_ms);
                     let mut known = self.known.lock().expect("no panic while held");
-                    known.learn(term.epoch, at.next_id - 1);
+                    known.acknowledge(at.born, term.epoch, at.next_id - 1);
                     drop(known);
                     if !messages.is_empty() {
                         self.observers.notice(Notice::Generated { messages });
