@@ -126,8 +126,14 @@ impl Browser {
             json!(name)
         );
         self.until(&format!("{selector} named {name}"), &format!("{find} !== undefined", find = find)).await;
-        let element = self.driver.execute(find, vec![]).await.unwrap().element().unwrap();
-        element.click().await.unwrap();
+        loop {
+            let element = self.driver.execute(find.clone(), vec![]).await.unwrap().element().unwrap();
+            match element.click().await {
+                // The page has drawn this part anew since it was found.
+                Err(error) if format!("{error:?}").contains("StaleElementReference") => {}
+                clicked => return clicked.unwrap(),
+            }
+        }
     }
 
     pub async fn press(&self, keys: &str) {
