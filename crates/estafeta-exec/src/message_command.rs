@@ -85,8 +85,8 @@ impl MessageCommand {
         self.answer(ended, outputs.end().await)
     }
 
-    fn answer(&self, ended: Ended, output: CommandOutput) -> Result<Outcome, Failure> {
-        let CommandOutput { stdout, reply, stderr } = output;
+    fn answer(&self, ended: Ended, output: MessageOutput) -> Result<Outcome, Failure> {
+        let MessageOutput { stdout, reply, stderr } = output;
         let because = || ended.because(&stderr);
         let reply = match (reply.0.trim_ascii().is_empty(), reply.1) {
             (true, _) => None,
@@ -130,7 +130,7 @@ struct Outputs {
 }
 
 /// What a process has written.
-struct CommandOutput {
+struct MessageOutput {
     /// The result, and whether it was too long.
     stdout: (Vec<u8>, bool),
     reply: (Vec<u8>, bool),
@@ -169,12 +169,12 @@ impl Outputs {
 
     /// What the process has written, after it has exited. A process that left its group may hold the outputs open. What
     /// it writes from now on does not count.
-    async fn end(mut self) -> CommandOutput {
+    async fn end(mut self) -> MessageOutput {
         let until = tokio::time::Instant::now() + LINGERING;
         for reader in &mut self.readers {
             let _ = tokio::time::timeout_at(until, reader).await;
         }
-        CommandOutput { stdout: self.stdout.take(), reply: self.reply.take(), stderr: self.stderr.take().0 }
+        MessageOutput { stdout: self.stdout.take(), reply: self.reply.take(), stderr: self.stderr.take().0 }
     }
 }
 

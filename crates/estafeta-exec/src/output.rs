@@ -137,13 +137,13 @@ mod tests {
     use super::*;
 
     /// Writes nothing until the test lets it.
-    struct SlowReader {
+    struct SlowRelay {
         written: Arc<Mutex<Vec<u8>>>,
         opens: Arc<std::sync::Barrier>,
         is_open: bool,
     }
 
-    impl std::io::Write for SlowReader {
+    impl std::io::Write for SlowRelay {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             if !std::mem::replace(&mut self.is_open, true) {
                 self.opens.wait();
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_line_says_how_many_lines_a_slow_reader_has_missed() {
         let (written, opens) = (Arc::<Mutex<Vec<u8>>>::default(), Arc::new(std::sync::Barrier::new(2)));
-        let reader = SlowReader { written: Arc::clone(&written), opens: Arc::clone(&opens), is_open: false };
+        let reader = SlowRelay { written: Arc::clone(&written), opens: Arc::clone(&opens), is_open: false };
         let relay = Relay::to(reader);
         let most: u64 = 30_000;
         (1..=most).for_each(|n| relay.line(format!("{n}").as_bytes()));

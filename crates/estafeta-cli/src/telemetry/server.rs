@@ -1,6 +1,6 @@
 //! Serves the metrics and the health of a node over HTTP: `/metrics`, `/livez` and `/readyz`.
 //!
-//! It has a thread of its own, so that handlers that burn or block their threads do not keep it from answering.
+//! It has a separate thread, so that handlers that burn or block their threads do not keep it from answering.
 
 use std::net::TcpListener;
 use std::sync::Arc;

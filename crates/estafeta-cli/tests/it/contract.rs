@@ -55,7 +55,7 @@ fn a_server_is_used_or_refused_by_its_version() {
     assert_eq!(stderr.ends_with(&refusal), is_old, "{stderr}");
 }
 
-/// Checks each part of the contract in a ring of its own, all at the same time.
+/// Checks each part of the contract in a separate ring, all at the same time.
 fn assert_contract(url: &str) {
     type Part = fn(&ContractRing);
     let parts: [(&str, Part); 6] = [

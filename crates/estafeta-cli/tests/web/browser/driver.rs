@@ -1,4 +1,4 @@
-//! A Chromium of its own for each test.
+//! One Chromium per test.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
