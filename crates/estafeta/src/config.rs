@@ -203,8 +203,9 @@ impl Config {
         if self.until_done && self.limit.is_none() {
             return Err(Error::expected("until-done", "a limit beside it", "none"));
         }
-        if !(1..=64 * 1024 * 1024).contains(&self.max_body) {
-            return Err(Error::expected("max-body", "1 to 67108864 bytes", self.max_body));
+        // Redis closes a connection with a subscription if more than 32 MB wait on it, unless its settings say otherwise.
+        if !(1..=16 * 1024 * 1024).contains(&self.max_body) {
+            return Err(Error::expected("max-body", "1 to 16777216 bytes", self.max_body));
         }
         Ok(())
     }
@@ -285,7 +286,7 @@ mod tests {
             ("max-deaths", |config, n| config.max_deaths = n as u32, &[1], &[0]),
             ("max-waiting", |config, n| config.max_waiting = n, &[1], &[0]),
             ("max-batch", |config, n| config.max_batch = n as usize, &[1, 1000], &[0, 1001]),
-            ("max-body", |config, n| config.max_body = n as usize, &[1, 64 * MIB], &[0, 64 * MIB + 1]),
+            ("max-body", |config, n| config.max_body = n as usize, &[1, 16 * MIB], &[0, 16 * MIB + 1]),
         ];
         for (name, set, good, bad) in cases {
             for value in good {

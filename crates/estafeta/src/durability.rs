@@ -27,7 +27,8 @@ pub enum Durability {
     /// The memory of the server, which is what Redis promises by itself.
     #[default]
     Memory,
-    /// The memory of at least this many replicas. If there are more replicas, one without the change may be promoted.
+    /// The memory of at least this many replicas. If there are more replicas, one without the change may be promoted. A node
+    /// does not start if fewer replicas are connected for five seconds.
     Replicas(u32),
     /// The memory of every replica that is connected, and at least one. No promotion of a replica loses the change.
     AllReplicas,

@@ -189,6 +189,37 @@ impl Error {
     ) -> Self {
         Self::Expected { what, expected: expected.into(), got: format!("'{got}'") }
     }
+
+    /// Whether the same call may succeed later, without anybody changing the call: the ring is full or paused, or Redis
+    /// cannot be reached, does not confirm, or does not serve for the moment.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Full { .. } | Self::Paused { .. } | Self::Unreachable { .. } | Self::Unconfirmed { .. } => {
+                true
+            }
+            Self::Refused { reason, .. } => passes(reason),
+            _ => false,
+        }
+    }
+}
+
+/// Whether Redis may stop refusing for this reason by itself. The reason begins with the code of the error.
+fn passes(reason: &str) -> bool {
+    const PASSING: [&str; 12] = [
+        "BUSY",
+        "LOADING",
+        "READONLY",
+        "MASTERDOWN",
+        "UNBLOCKED",
+        "MOVED",
+        "ASK",
+        "NOREPLICAS",
+        "OOM",
+        "MISCONF",
+        "TRYAGAIN",
+        "CLUSTERDOWN",
+    ];
+    reason.split(' ').next().is_some_and(|code| PASSING.contains(&code))
 }
 
 /// The result type of the library.

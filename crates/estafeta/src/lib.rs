@@ -113,6 +113,7 @@ pub use node::{Generate, Node};
 pub use observer::{HandlingResult, HandlingTimes, Notice, Postponed};
 pub use partition::Partition;
 pub use retry::Retry;
+pub use trace::{TraceContext, TracePropagator, set_trace_propagator};
 
 /// Bodies that are not JSON.
 pub use bytes::Bytes;

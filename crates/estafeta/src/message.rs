@@ -76,6 +76,10 @@ impl Message {
         &self.headers
     }
 
+    pub(crate) fn headers_mut(&mut self) -> &mut Headers {
+        &mut self.headers
+    }
+
     /// What the last snooze of this message [carried](crate::Outcome::carry), if any did.
     pub fn carry(&self) -> Option<&str> {
         self.headers.get(CARRY)

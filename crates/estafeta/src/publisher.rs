@@ -252,8 +252,9 @@ impl<T> Publisher<T> {
             return Ok(Vec::new());
         }
         let destination = self.destinations.choose(&drafts, self.only)?;
-        let messages = self.check(drafts, destination.store.ring())?;
+        let mut messages = self.check(drafts, destination.store.ring())?;
         let span = trace::publishing(destination.store.ring(), messages.iter().map(|new| &new.message));
+        trace::connect(&span, messages.iter_mut().map(|new| &mut new.message));
         let outcome = self.submit(destination, &messages, patience).instrument(span.clone()).await;
         match &outcome {
             Ok(receipts) => trace::published(&span, receipts.iter().map(|receipt| receipt.id)),
@@ -292,13 +293,7 @@ impl<T> Publisher<T> {
                 patience = patience.min(REPEATS);
             }
             let left = patience.saturating_sub(started.elapsed());
-            let may_pass = match &outcome {
-                Err(Error::Full { .. } | Error::Paused { .. }) => true,
-                Err(Error::Unreachable { .. } | Error::Unconfirmed { .. }) => true,
-                Err(Error::Refused { reason, .. }) => passes(reason),
-                _ => false,
-            };
-            if !may_pass || left.is_zero() {
+            if !outcome.as_ref().is_err_and(Error::may_pass) || left.is_zero() {
                 break outcome;
             }
             tokio::time::sleep(pause.min(left)).await;
@@ -335,7 +330,7 @@ impl<T> Publisher<T> {
         }
         let count = drafts.len();
         let (mut messages, mut bytes) = (Vec::with_capacity(count), 0);
-        let trace = trace::current();
+        let trace = trace::carried();
         for mut draft in drafts {
             if let Some(trace) = &trace {
                 draft = draft.carry_on(trace);
@@ -354,25 +349,6 @@ impl<T> Publisher<T> {
         }
         Ok(messages)
     }
-}
-
-/// Whether Redis may stop refusing for this reason by itself. The reason begins with the code of the error.
-fn passes(reason: &str) -> bool {
-    const PASSING: [&str; 12] = [
-        "BUSY",
-        "LOADING",
-        "READONLY",
-        "MASTERDOWN",
-        "UNBLOCKED",
-        "MOVED",
-        "ASK",
-        "NOREPLICAS",
-        "OOM",
-        "MISCONF",
-        "TRYAGAIN",
-        "CLUSTERDOWN",
-    ];
-    reason.split(' ').next().is_some_and(|code| PASSING.contains(&code))
 }
 
 /// A publish of one message. Await it to send the message.

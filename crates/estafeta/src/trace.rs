@@ -5,10 +5,13 @@
 //!
 //! A message belongs to a trace if it has the header `traceparent`. Its handler then runs with a [`TraceContext`] in a
 //! local value of its task, and a publisher in that task adds it to its messages. Other handlers pay nothing.
+//!
+//! A [`TracePropagator`] connects both: it gives messages the trace of the span that publishes them, and spans the traces
+//! of their messages. So this crate needs to know no tracing system.
 
 use std::fmt::Display;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use tracing::field::{Empty, display};
@@ -30,20 +33,57 @@ const MOST_STATE: usize = 512;
 
 const TARGET: &str = "estafeta::spans";
 const SYSTEM: &str = "estafeta";
+/// The most messages whose traces a span that settles them is connected with. OpenTelemetry keeps no more links.
+const MOST_TRACES: usize = 128;
+
+static PROPAGATOR: OnceLock<Box<dyn TracePropagator>> = OnceLock::new();
 
 tokio::task_local! {
     static HANDLED: Option<Arc<TraceContext>>;
 }
 
-/// The trace to which a message belongs. It goes on with the messages that the handler publishes.
-pub(crate) struct TraceContext {
+/// Connects the spans of nodes and publishers with the traces of messages, on behalf of a tracing system such as
+/// OpenTelemetry. [`set_trace_propagator`] installs one.
+pub trait TracePropagator: Send + Sync + 'static {
+    /// The headers that name this span, for the messages that it publishes. None if no tracing system records the span.
+    fn inject(&self, span: &Span) -> Option<TraceContext>;
+
+    /// Connects a span that was just opened with the traces of its messages. There is at least one, and exactly one if
+    /// the span is about a single message.
+    fn extract(&self, span: &Span, traces: &[TraceContext]);
+}
+
+/// Installs the propagator of this process. Returns false if there is one already, which then stays.
+pub fn set_trace_propagator(propagator: impl TracePropagator) -> bool {
+    PROPAGATOR.set(Box::new(propagator)).is_ok()
+}
+
+/// The trace to which a message belongs: its headers `traceparent` and `tracestate`, as W3C Trace Context defines them. It
+/// goes on with the messages that the handler publishes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceContext {
     traceparent: String,
     tracestate: Option<String>,
 }
 
 impl TraceContext {
+    /// The trace with these headers.
+    pub fn new(traceparent: impl Into<String>, tracestate: Option<String>) -> Self {
+        Self { traceparent: traceparent.into(), tracestate }
+    }
+
+    /// The header `traceparent`.
+    pub fn traceparent(&self) -> &str {
+        &self.traceparent
+    }
+
+    /// The header `tracestate`.
+    pub fn tracestate(&self) -> Option<&str> {
+        self.tracestate.as_deref()
+    }
+
     /// Returns None for a message that belongs to no trace.
-    pub fn of(message: &Message) -> Option<Self> {
+    pub(crate) fn of(message: &Message) -> Option<Self> {
         let traceparent = message.traceparent()?.to_owned();
         let state = message.headers().get(TRACESTATE).filter(|state| state.len() <= MOST_STATE);
         Some(Self { traceparent, tracestate: state.map(ToOwned::to_owned) })
@@ -51,11 +91,12 @@ impl TraceContext {
 
     /// Adds this trace to the headers of another message, as far as they have room. Headers that name a trace stay as they
     /// are.
-    pub fn carry_on(&self, headers: &mut Headers) {
+    pub(crate) fn carry_on(&self, headers: &mut Headers) {
         if headers.get(TRACEPARENT).is_some() || headers.insert(TRACEPARENT, &self.traceparent).is_err() {
             return;
         }
         if let Some(state) = &self.tracestate
+            && state.len() <= MOST_STATE
             && headers.get(TRACESTATE).is_none()
         {
             let _ = headers.insert(TRACESTATE, state);
@@ -66,6 +107,36 @@ impl TraceContext {
 /// The trace of the message that this task handles.
 pub(crate) fn current() -> Option<Arc<TraceContext>> {
     HANDLED.try_with(Clone::clone).ok().flatten()
+}
+
+/// The trace that goes on with a message before its span is opened. If there is a propagator, the span knows better.
+pub(crate) fn carried() -> Option<Arc<TraceContext>> {
+    if PROPAGATOR.get().is_some() { None } else { current() }
+}
+
+/// Connects the span of a publish with the traces of its messages, and gives the messages that belong to none the trace of
+/// the span. If no tracing system records the span, they get the trace of the message that this task handles.
+pub(crate) fn connect<'a>(span: &Span, messages: impl Iterator<Item = &'a mut Message>) {
+    let Some(propagator) = PROPAGATOR.get() else { return };
+    let (traced, others): (Vec<_>, Vec<_>) = messages.partition(|message| message.traceparent().is_some());
+    let traces: Vec<_> = traced.into_iter().filter_map(|message| TraceContext::of(message)).collect();
+    extract(span, &traces);
+    if others.is_empty() {
+        return;
+    }
+    let injected = if span.is_disabled() { None } else { propagator.inject(span) };
+    if let Some(trace) = injected.map(Arc::new).or_else(current) {
+        others.into_iter().for_each(|message| trace.carry_on(message.headers_mut()));
+    }
+}
+
+fn extract(span: &Span, traces: &[TraceContext]) {
+    if let Some(propagator) = PROPAGATOR.get()
+        && !traces.is_empty()
+        && !span.is_disabled()
+    {
+        propagator.extract(span, &traces[..traces.len().min(MOST_TRACES)]);
+    }
 }
 
 /// Hides the trace of the message that this task handles.
@@ -89,17 +160,29 @@ pub(crate) fn publishing<'a>(
     info_span!(
         target: TARGET,
         "publish",
+        otel.name = %format_args!("send {ring}"),
         otel.kind = "producer",
         messaging.system = SYSTEM,
-        messaging.operation.name = "publish",
+        messaging.operation.name = "send",
         "messaging.operation.type" = "send",
         messaging.destination.name = %ring,
         messaging.batch.message_count = count,
+        messaging.message.id = Empty,
         traceparent = only.and_then(Message::traceparent),
         id = Empty,
+        error.type = Empty,
         otel.status_code = Empty,
         otel.status_description = Empty,
     )
+}
+
+/// Notes the name of a message that was published alone.
+pub(crate) fn named(span: &Span, messages: &[Message]) {
+    if let [message] = messages
+        && !span.is_disabled()
+    {
+        span.record("messaging.message.id", message.key());
+    }
 }
 
 /// Notes the id of a message that was published alone.
@@ -153,7 +236,9 @@ impl<F: Future<Output = Result<Outcome, Failure>>> Future for Traced<'_, F> {
 
 impl HandlerTrace {
     fn of(message: &Message) -> Option<Box<Self>> {
-        let (span, context) = (handling(message), TraceContext::of(message).map(Into::into));
+        let (span, context) = (handling(message), TraceContext::of(message));
+        extract(&span, context.as_slice());
+        let context = context.map(Arc::new);
         (!span.is_disabled() || context.is_some()).then(|| Self { span, context }.into())
     }
 
@@ -179,9 +264,10 @@ fn handling(message: &Message) -> Span {
     info_span!(
         target: TARGET,
         "handle",
+        otel.name = %format_args!("process {}", message.ring()),
         otel.kind = "consumer",
         messaging.system = SYSTEM,
-        messaging.operation.name = "handle",
+        messaging.operation.name = "process",
         "messaging.operation.type" = "process",
         messaging.destination.name = %message.ring(),
         messaging.message.id = message.key(),
@@ -190,6 +276,7 @@ fn handling(message: &Message) -> Span {
         attempt = message.attempt(),
         delivery = message.delivery,
         outcome = Empty,
+        error.type = Empty,
         otel.status_code = Empty,
         otel.status_description = Empty,
     )
@@ -202,9 +289,10 @@ pub(crate) fn handling_batch(ring: &RingName, spans: &[Span]) -> Span {
         target: TARGET,
         parent: None,
         "handle_batch",
+        otel.name = %format_args!("process {ring}"),
         otel.kind = "consumer",
         messaging.system = SYSTEM,
-        messaging.operation.name = "handle_batch",
+        messaging.operation.name = "process",
         "messaging.operation.type" = "process",
         messaging.destination.name = %ring,
         messaging.batch.message_count = spans.len(),
@@ -215,14 +303,19 @@ pub(crate) fn handling_batch(ring: &RingName, spans: &[Span]) -> Span {
     batch
 }
 
-/// The span around a turn that settles so many messages. A turn that settles none has no span.
-pub(crate) fn settling(ring: &RingName, count: usize) -> Span {
+/// The span around a turn that settles these messages. A turn that settles none has no span.
+pub(crate) fn settling<'a>(
+    ring: &RingName,
+    count: usize,
+    messages: impl Iterator<Item = &'a Message>,
+) -> Span {
     if count == 0 {
         return Span::none();
     }
-    debug_span!(
+    let span = debug_span!(
         target: TARGET,
         "settle",
+        otel.name = %format_args!("settle {ring}"),
         otel.kind = "client",
         messaging.system = SYSTEM,
         messaging.operation.name = "settle",
@@ -232,7 +325,12 @@ pub(crate) fn settling(ring: &RingName, count: usize) -> Span {
         done = Empty,
         dead_letters = Empty,
         postponed = Empty,
-    )
+    );
+    if PROPAGATOR.get().is_some() && !span.is_disabled() {
+        let traces: Vec<_> = messages.filter_map(TraceContext::of).take(MOST_TRACES).collect();
+        extract(&span, &traces);
+    }
+    span
 }
 
 /// Notes what became of the messages of a turn.
@@ -242,6 +340,8 @@ pub(crate) fn settled(span: &Span, done: usize, dead_letters: usize, postponed: 
 
 /// Notes that what the span is about has failed.
 pub(crate) fn failed(span: &Span, reason: impl Display) {
+    // What went wrong has no name of few values, and OpenTelemetry wants this word then.
+    span.record("error.type", "_OTHER");
     span.record("otel.status_code", "ERROR").record("otel.status_description", display(reason));
 }
 

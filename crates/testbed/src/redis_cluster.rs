@@ -52,11 +52,8 @@ impl ClusterBuilder {
     #[track_caller]
     pub fn start(self) -> RedisCluster {
         let node_timeout = self.node_timeout.as_millis().to_string();
-        let mut server = self
-            .server
-            .into_cluster_node()
-            .arg("--cluster-node-timeout", &node_timeout)
-            .arg("--repl-diskless-sync-delay", "0");
+        let mut server =
+            self.server.into_cluster_node().arg("--cluster-node-timeout", &node_timeout).with_replicas();
         if server.tls_files().is_some() {
             let host = server.host();
             server = server
@@ -176,6 +173,26 @@ impl RedisCluster {
         let target = self.other_masters(ring)[0];
         self.begin_migration(ring, target).finish();
         target
+    }
+
+    /// Moves the slot of a ring to another master as a whole, and returns that master. A server that does not know
+    /// `CLUSTER MIGRATESLOTS`, such as any Redis, moves it key by key.
+    #[track_caller]
+    pub fn migrate_at_once(&self, ring: &str) -> &RedisServer {
+        let (source, target) = (self.owner_of(ring), self.other_masters(ring)[0]);
+        let (slot, id) = (self.slot_of(ring), id_of(target));
+        let range = slot.to_string();
+        let command = ["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", &range, &range, "NODE", &id];
+        match ask::<()>(source, &command) {
+            Ok(()) => self.wait_for("the slot at its target", || {
+                self.owner(slot).filter(|owner| owner.port() == target.port())
+            }),
+            Err(error) if error.to_string().to_lowercase().contains("unknown subcommand") => {
+                self.begin_migration(ring, target).finish();
+                target
+            }
+            Err(error) => panic!("CLUSTER MIGRATESLOTS: {error}"),
+        }
     }
 
     /// Waits until all servers that can answer agree who serves which slot, and each replica has the data of its master.

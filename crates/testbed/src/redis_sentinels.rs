@@ -69,7 +69,7 @@ impl SentinelsBuilder {
     #[track_caller]
     pub fn start(self) -> RedisSentinels {
         let host = self.server.host();
-        let mut server = self.server.clone().tcp().arg("--repl-diskless-sync-delay", "0");
+        let mut server = self.server.clone().tcp().with_replicas();
         if self.server.tls_files().is_some() {
             server = server.arg("--replica-announce-ip", host);
         }
@@ -198,16 +198,39 @@ impl RedisSentinels {
     #[track_caller]
     pub fn failover(&self) -> &RedisServer {
         let old = self.master();
+        assert!(self.request_failover(&[]), "every sentinel knows this command");
+        self.master_after(old)
+    }
+
+    /// Like [`Self::failover`], but the old master gives its office away (`SENTINEL FAILOVER name COORDINATED`). Returns
+    /// None if the sentinels do not know that, as those of any Redis.
+    #[track_caller]
+    pub fn coordinated_failover(&self) -> Option<&RedisServer> {
+        let old = self.master();
+        self.request_failover(&["COORDINATED"]).then(|| self.master_after(old))
+    }
+
+    /// Requests a failover until a sentinel begins it. Returns false if it does not know the command.
+    fn request_failover(&self, words: &[&str]) -> bool {
+        let command = [&["SENTINEL", "FAILOVER", &self.name], words].concat();
         self.wait_for("a sentinel that starts a failover", || {
-            let sentinel = self.acting_sentinels().next()?;
-            match ask::<()>(sentinel, &["SENTINEL", "FAILOVER", &self.name]) {
-                Ok(()) => Some(()),
+            match ask::<()>(self.acting_sentinels().next()?, &command) {
+                Ok(()) => Some(true),
                 // An earlier failover is not over yet, or the sentinel has no fresh news of the replicas.
                 Err(error) if matches!(error.code(), Some("INPROG" | "NOGOODSLAVE")) => None,
-                Err(error) => panic!("SENTINEL FAILOVER: {error}"),
+                Err(error) if error.to_string().contains("rong number of arguments") => Some(false),
+                Err(error) => panic!("{}: {error}", command.join(" ")),
             }
-        });
-        self.master_after(old)
+        })
+    }
+
+    /// Starts another sentinel, which watches the same master and names it by this host. The others do not wait for it.
+    #[track_caller]
+    pub fn sentinel_that_names(&self, host: &str) -> RedisServer {
+        let builder = SentinelsBuilder { name: self.name.clone(), ..Self::builder() };
+        let sentinel = builder.sentinel(host, &self.master().port().to_string()).start();
+        self.hurry(&sentinel);
+        sentinel
     }
 
     /// Waits until every process that can answer plays its part: the sentinels agree on one master, know each other and

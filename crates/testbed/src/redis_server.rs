@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use crate::eventually;
 use crate::owned_child::OwnedChild;
+use crate::question::{field, info};
 
 mod builder;
 mod launch;
@@ -19,6 +21,9 @@ pub(crate) use builder::{credentials, percent_encoded};
 use launch::{Ports, Startup, cut_torn_tail, launch, log_tail, prepare, socket_in, wait_until_up};
 
 const PORT_TRIES: usize = 10;
+
+/// A replica of a test has little to load, but a busy machine may be slow.
+const LONGEST_SYNC: Duration = Duration::from_secs(30);
 
 /// A `redis-server` (or `valkey-server`) for one test, with a unix socket in a private directory.
 ///
@@ -142,6 +147,21 @@ impl RedisServer {
 
     pub(crate) fn try_connect(&self) -> redis::RedisResult<redis::Connection> {
         redis::Client::open(self.options.socket_url(&self.socket()))?.get_connection()
+    }
+
+    /// Becomes a replica, and waits until it has the data of its master. See
+    /// [`Builder::with_replicas`].
+    #[track_caller]
+    pub fn follow(&self, master: &Self) {
+        let port = master.port().to_string();
+        redis::cmd("REPLICAOF")
+            .arg("127.0.0.1")
+            .arg(port)
+            .exec(&mut self.connect())
+            .expect("REPLICAOF works");
+        eventually(LONGEST_SYNC, "the replica follows", || {
+            (field(&info(self, "replication"), "master_link_status") == "up").then_some(())
+        });
     }
 
     /// Kills the server with SIGKILL and waits for its end. What was not on disk is lost.

@@ -18,7 +18,7 @@ use crate::steps::{Activity, Health, Rate};
 #[non_exhaustive]
 pub struct Event {
     /// Its name in the stream, such as `1794776990426-0`. [`Ring::events_after`](crate::Ring::events_after) continues
-    /// from there.
+    /// from there. In a view of all partitions of a ring, it begins with the partition: `2:1794776990426-0`.
     pub id: String,
     /// The time of the event, in milliseconds of Redis' clock.
     pub time_ms: u64,

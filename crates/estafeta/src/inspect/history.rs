@@ -264,7 +264,7 @@ impl Sample {
 
 impl RingHistory {
     /// `is_vacant` is whether nobody is in office now.
-    fn new(range: HistoryRange, now_ms: u64, is_vacant: bool, found: Vec<Sample>) -> Self {
+    pub(super) fn new(range: HistoryRange, now_ms: u64, is_vacant: bool, found: Vec<Sample>) -> Self {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let (width_ms, since_ms) = (millis(range.width()), now_ms.saturating_sub(millis(range.length())));
         let found: Vec<Sample> = found.into_iter().filter(|sample| sample.time_ms > since_ms).collect();

@@ -11,6 +11,7 @@ mod ring;
 mod schedule;
 pub(crate) mod snapshot;
 mod whole;
+mod whole_history;
 
 pub use crate::node::Burial;
 pub use checkup::{ServerFinding, Severity};

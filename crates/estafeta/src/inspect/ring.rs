@@ -89,7 +89,7 @@ impl Ring {
     ///
     /// A divided ring keeps nothing under its plain name. Ask its partitions instead.
     pub async fn partitions(&self) -> Result<Vec<Self>> {
-        let count = count_partitions(&self.endpoint, &self.store, self.patience).await?;
+        let count = self.partition_count().await?;
         if count == 1 {
             return Ok(vec![self.clone()]);
         }
@@ -100,6 +100,11 @@ impl Ring {
             all.push(part.with_durability(self.durability));
         }
         Ok(all)
+    }
+
+    /// Returns how many partitions this ring has. A ring that is not divided, or does not exist, has one.
+    pub async fn partition_count(&self) -> Result<u32> {
+        count_partitions(&self.endpoint, &self.store, self.patience).await
     }
 
     #[cfg(feature = "testing")]
@@ -122,6 +127,12 @@ impl Ring {
     /// The Redis that the ring is in.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
+    }
+
+    /// Returns the server that keeps the ring at this moment, as an endpoint that names that server alone. Sentinels or a
+    /// cluster may give the ring to another server at any time.
+    pub async fn located(&self) -> Result<Endpoint> {
+        self.store.located().await
     }
 
     /// The ring's name.
@@ -191,13 +202,14 @@ impl Ring {
 
     async fn resolve_seen(&self, verb: &str, seen: &[(u64, DeadLetter)]) -> Result<u64> {
         self.store.check_layout().await?;
+        let store = self.store.confirming(self.durability);
         let mut places: Vec<(u64, &[u8])> =
             seen.iter().map(|(place, error)| (*place, error.element())).collect();
         places.sort_unstable();
         let mut resolved = 0;
         // From the end of the list, so that no chunk moves the places of the next one.
         for chunk in places.rchunks(CHUNK as usize) {
-            resolved += self.store.resolve_nearby(verb, chunk.to_vec(), CHUNK).await?;
+            resolved += store.resolve_nearby(verb, chunk.to_vec(), CHUNK).await?;
         }
         Ok(resolved)
     }
@@ -393,7 +405,7 @@ impl Ring {
     }
 }
 
-/// Returns how many partitions a ring has. A ring that is not divided, or does not exist, has one.
+/// Counts the partitions of a ring.
 ///
 /// If Redis has lost its data under running nodes, they have begun the partitions again, but the plain name states
 /// nothing. Then the first partition does. It may be on another server, so it gets another connection.

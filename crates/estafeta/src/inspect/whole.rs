@@ -1,15 +1,17 @@
 //! A ring with partitions as one: its members, events and counts together.
 
-use super::event::EventKind;
-use super::snapshot::Snapshot;
+use super::event::{Event, EventKind};
+use super::snapshot::{GeneratorView, Snapshot};
 use crate::identity::MemberId;
 use crate::keys::RingName;
+use crate::steps::Health;
 
 impl Snapshot {
     /// The partitions of a ring together, in their order: the sums of their counts, and all members and events. The
-    /// numbers of members [carry](MemberId::in_partition) their partitions.
+    /// numbers of members [carry](MemberId::in_partition) their partitions, and so do the names of events.
     ///
-    /// The partitions were looked at one after another, and each balances by itself. So the sums do.
+    /// The partitions were looked at one after another, and each balances by itself. So the sums do. The generator is
+    /// that of the first partition, unless another partition has none that is alive. Then it is what that partition has.
     pub fn of_partitions(ring: &RingName, parts: Vec<Self>) -> Option<Self> {
         let all = (0..).zip(parts).map(|(index, part)| part.in_partition(index));
         let mut whole = all.reduce(Self::and)?;
@@ -25,19 +27,21 @@ impl Snapshot {
         if let Some(generator) = &mut self.generator {
             generator.member = generator.member.in_partition(index);
         }
-        for event in &mut self.events {
-            event.kind = event.kind.clone().in_partition(index);
-        }
+        self.events = self.events.into_iter().map(|event| event.in_partition(index)).collect();
         self
     }
 
     fn and(mut self, other: Self) -> Self {
         let add = |one: Option<u64>, two: Option<u64>| Some(one? + two?);
+        let is_well = |generator: &Option<GeneratorView>| {
+            generator.as_ref().is_some_and(|generator| generator.state == Some(Health::Alive))
+        };
+        let is_worse = is_well(&self.generator) && !is_well(&other.generator);
         Self {
             layout: self.layout.max(other.layout),
             application: self.application.or(other.application),
             time_ms: self.time_ms.max(other.time_ms),
-            generator: self.generator.or(other.generator),
+            generator: if is_worse { other.generator } else { self.generator },
             waiting: self.waiting + other.waiting,
             oldest_waiting_ms: self.oldest_waiting_ms.max(other.oldest_waiting_ms),
             later: self.later + other.later,
@@ -76,9 +80,16 @@ impl Snapshot {
     }
 }
 
+impl Event {
+    /// The same event in a view of all partitions: its name and the numbers of its members carry the partition.
+    #[must_use]
+    pub fn in_partition(self, index: u32) -> Self {
+        Self { id: format!("{index}:{}", self.id), kind: self.kind.in_partition(index), ..self }
+    }
+}
+
 impl EventKind {
-    /// The same event, with members whose numbers carry their partition.
-    pub fn in_partition(mut self, index: u32) -> Self {
+    fn in_partition(mut self, index: u32) -> Self {
         let mark = |member: &mut MemberId| *member = member.in_partition(index);
         match &mut self {
             Self::Joined { member, .. }
@@ -130,9 +141,33 @@ mod tests {
         assert_eq!(ids, ["0:3", "1:3"]);
         let events: Vec<String> = whole.events.iter().map(|event| event.kind.to_string()).collect();
         assert_eq!(events, ["1:4 left, 0 messages returned", "0:4 left, 0 messages returned"], "by time");
+        assert_eq!((whole.events[0].id.as_str(), whole.events[1].id.as_str()), ("1:1-0", "0:1-0"));
 
         let unbalanced = Snapshot::of_partitions(&ring, vec![part(5, 2, 3), part(6, 6, 1), part(2, 0, 1)]);
         assert!(!unbalanced.unwrap().balanced, "one too few and one too many do not make it right");
         assert!(Snapshot::of_partitions(&ring, Vec::new()).is_none());
+    }
+
+    #[test]
+    fn a_partition_without_a_living_generator_is_not_hidden_by_the_others() {
+        let led = |state: Option<&str>| {
+            let mut part = part(1, 1, 0);
+            part.generator = state.map(|state| {
+                let object = serde_json::json!({
+                    "member": 3, "epoch": 1, "host": "", "pid": 1, "state": state, "inOfficeMs": 1,
+                });
+                serde_json::from_value(object).unwrap()
+            });
+            part
+        };
+        let whole = |states: [Option<&str>; 3]| {
+            let whole =
+                Snapshot::of_partitions(&"orders".parse().unwrap(), states.map(led).to_vec()).unwrap();
+            whole.generator.map(|generator| generator.member.to_string())
+        };
+        assert_eq!(whole([Some("alive"), Some("alive"), Some("alive")]).as_deref(), Some("0:3"));
+        assert_eq!(whole([Some("alive"), Some("expired"), Some("alive")]).as_deref(), Some("1:3"));
+        assert_eq!(whole([Some("alive"), Some("alive"), None]), None);
+        assert_eq!(whole([None, Some("alive"), Some("expired")]), None);
     }
 }

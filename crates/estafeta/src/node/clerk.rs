@@ -17,8 +17,8 @@
 //! The first node in that line also makes a turn when delayed messages are due, when a pause ends, and when a limit on
 //! the rate allows claims again. It learns the time from its own turn, or by a message on its channel.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -35,7 +35,7 @@ use crate::identity::Identity;
 use crate::latency::Latencies;
 use crate::observer::{Notice, Observers};
 use crate::redis::Store;
-use crate::steps::Turn;
+use crate::steps::{Known, Turn};
 use crate::trace;
 
 /// How long a node waits for a call before it looks for messages by itself.
@@ -47,6 +47,8 @@ pub(crate) struct Clerk {
     pub observers: Arc<Observers>,
     pub state: watch::Receiver<MemberState>,
     pub refusals: Arc<Refusals>,
+    /// What this node knows to be published.
+    pub known: Arc<Mutex<Known>>,
     /// What this node counts of waiting and handling times.
     pub latencies: Arc<LatencyLog>,
     /// Redis' clock.
@@ -128,7 +130,8 @@ impl Clerk {
                 outgoing.settlement.partitions = self.config.partitions;
             }
             let settles = outgoing.handled.len() + outgoing.postponed.len();
-            let span = trace::settling(&self.config.ring, settles);
+            let postponed = outgoing.postponed.iter().map(|postponed| &postponed.message);
+            let span = trace::settling(&self.config.ring, settles, outgoing.handled.iter().chain(postponed));
             let journal = self.config.journal;
             let turn = self.store.turn(me, &outgoing.settlement, journal);
             let mut turn = turn.instrument(span.clone()).await?;
@@ -141,7 +144,9 @@ impl Clerk {
                 return Ok(false);
             };
             let now = Instant::now();
-            desk.apply(cursor, claimed, waits, claims, now);
+            if let Some((epoch, id)) = desk.apply(cursor, claimed, waits, claims, now) {
+                self.known.lock().expect("no panic while held").claim(epoch, id);
+            }
             desk.set_paused(paused);
             desk.set_due(due.and_then(|due| now.checked_add(due)));
             outgoing.note_bad_effects(bad);

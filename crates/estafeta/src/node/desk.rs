@@ -45,6 +45,7 @@ pub(super) use watch::Watched;
 use super::batch_size::BatchSize;
 use crate::config::Config;
 use crate::effects::Effects;
+use crate::identity::Epoch;
 use crate::keys::RingName;
 use crate::message::Message;
 use crate::pack;
@@ -371,7 +372,7 @@ impl Desk {
         }
     }
 
-    /// Puts what a turn brought into the pool.
+    /// Puts what a turn brought into the pool. Returns the epoch and the id of the latest message of a generator in it.
     pub fn apply(
         &self,
         cursor: u64,
@@ -379,10 +380,11 @@ impl Desk {
         waits: bool,
         claims: Vec<(String, Vec<u8>)>,
         now: Instant,
-    ) {
+    ) -> Option<(Epoch, u64)> {
         let mut state = self.lock();
-        state.apply(cursor, claimed, waits, claims, now);
+        let latest = state.apply(cursor, claimed, waits, claims, now);
         self.wake_lanes(state);
+        latest
     }
 
     fn lock(&self) -> MutexGuard<'_, DeskState> {
@@ -457,7 +459,10 @@ impl DeskState {
         waits: bool,
         claims: Vec<(String, Vec<u8>)>,
         now: Instant,
-    ) {
+    ) -> Option<(Epoch, u64)> {
+        let mut latest = None;
+        // The epoch of a message from outside the ring is the time at which it was published.
+        let is_generated = |message: &&Message| message.epoch.0 != message.published_ms;
         let before = self.pool.len();
         // A claim that was shown is the last one, or lies before it without a gap.
         let first = claimed + 1 - claims.len() as u64;
@@ -475,6 +480,8 @@ impl DeskState {
                 let pack = HeldPack { size, messages: count, left: count, opened: false, name };
                 self.packs.insert(claim, pack);
             }
+            let last = messages.last().filter(is_generated);
+            latest = latest.max(last.map(|message| (message.epoch, message.id)));
             let count = messages.len();
             let element = Arc::new(ClaimedElement { claim, messages });
             self.pool.extend((0..count).map(|index| Claimed { element: Arc::clone(&element), index }));
@@ -483,5 +490,6 @@ impl DeskState {
         self.seen = claimed;
         self.waits = waits;
         self.in_line = self.wanted > self.pool.len() - before && !waits;
+        latest
     }
 }

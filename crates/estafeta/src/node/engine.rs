@@ -79,9 +79,16 @@ impl Engine {
         let (connection, keeper) = open(control.handle(), &config, &topology).await?;
         let (work_connection, work_keeper) = open(work_home, &config, &topology).await?;
         let work_keeper = work_keeper.beside(&connection);
+        // The server may be demoted at any moment, even before this node has joined.
+        let mut control_tasks = Parts::on(control.handle());
+        control_tasks.start("connection", keep(Arc::clone(&connection), keeper, end.clone()));
+        let mut work_link = Parts::on(work_home);
+        work_link.start("connection", keep(Arc::clone(&work_connection), work_keeper, end.clone()));
         let store = Store::new(Arc::clone(&connection), config.ring.clone()).observed(Arc::clone(&observers));
         let work_store = store.through(Arc::clone(&work_connection)).confirming(config.durability);
-        work_store.trying_for(FIRST).check_durability().await?;
+        let starting = work_store.trying_for(FIRST);
+        starting.check_durability().await?;
+        starting.wait_for_replicas().await?;
         let me = join(&store.trying_for(FIRST), &config, MemberKind::Node).await?;
         observers.notice(Notice::Joined { member: me.number });
 
@@ -100,16 +107,7 @@ impl Engine {
             end: end.clone(),
         };
         let done = CancellationToken::new();
-        let mut control_tasks = Parts::on(control.handle());
-        shared.start_control(
-            &mut control_tasks,
-            me,
-            state_sender,
-            (Arc::clone(&connection), keeper),
-            done.clone(),
-        );
-        let mut work_link = Parts::on(work_home);
-        work_link.start("connection", keep(work_connection, work_keeper, end.clone()));
+        shared.start_control(&mut control_tasks, me, state_sender, &connection, done.clone());
         let mut workers = Parts::on(&Handle::current());
         let complaints = Arc::new(Complaints::new());
         if handler.is_some() {
@@ -174,13 +172,12 @@ impl Shared {
         parts: &mut Parts,
         me: Identity,
         state: watch::Sender<MemberState>,
-        (connection, keeper): (Arc<ManagedConnection>, Keeper),
+        connection: &ManagedConnection,
         done: CancellationToken,
     ) {
         let (outage, observers) = (connection.outage(), Arc::clone(&self.observers));
         parts.start("connection", report_outages(outage, observers, self.end.clone()));
         parts.start("watch", report_life(Arc::clone(&self.observers), self.end.clone()));
-        parts.start("connection", keep(connection, keeper, self.end.clone()));
         let (unguarded_sender, unguarded) = watch::channel(None);
         let heartbeat = Heartbeat {
             store: self.store.clone(),
@@ -247,6 +244,7 @@ impl Shared {
             observers: Arc::clone(&self.observers),
             state: self.state.clone(),
             refusals: Arc::clone(&self.refusals),
+            known: Arc::clone(&self.known),
             latencies: Arc::clone(&self.latencies),
             clock: self.clock.subscribe(),
             stuck: Arc::default(),

@@ -102,7 +102,10 @@ impl Heartbeat {
             // Read before the beat is sent: a message published while the beat travels is no sign of a rollback.
             let known = *self.known_mut();
             let group = groups.next(&self.latencies, Instant::now());
-            let report = match self.store.beat_with(me.incarnation, self.config.lease, known, group).await? {
+            let on_its_way = self.store.connection().send_beat(self.config.beat());
+            let beat = self.store.beat_with(me.incarnation, self.config.lease, known, group).await?;
+            drop(on_its_way);
+            let report = match beat {
                 Beat::Stands(report) => report,
                 Beat::Lost => return self.let_go(me).await,
             };

@@ -1,6 +1,6 @@
 //! Runs a node in all partitions of its ring: one engine in each, which all stop together.
 //!
-//! Each engine is a member of its own, with its own connections and its own control thread. They share only the handler
+//! Each engine is a separate member with its own connections and its own control thread. They share only the handler
 //! and the observers. If one of them fails, the others stop in stages, and the node returns that error. An engine that
 //! has done all the work of its partition leaves, and the node goes on until all have.
 

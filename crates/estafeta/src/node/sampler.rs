@@ -67,7 +67,13 @@ impl Sampler {
                 () = wait => {}
             }
             let Some((me, epoch)) = turn else { continue };
-            let pause = match self.store.sample(me, epoch, silence.until(Instant::now())).await {
+            let silent = silence.until(Instant::now());
+            let sampled = tokio::select! {
+                // At the end of a node, nothing connects to Redis again. A call without a session would wait for ever.
+                () = end.cancelled() => return Ok(()),
+                sampled = self.store.sample(me, epoch, silent) => sampled,
+            };
+            let pause = match sampled {
                 Ok(Sampling::Sampled { now_ms }) => {
                     has_failed = false;
                     silence.forget(Instant::now());
@@ -111,23 +117,35 @@ struct Silence {
     usual: Duration,
     heard_at: Instant,
     longest: Duration,
+    /// When the last silence ended.
+    ended_at: Instant,
 }
 
 impl Silence {
+    /// What ended longer ago is no reason for a gap before the next sample. A node that waits for the office does not
+    /// sample, so it would hand over the silences of its whole life.
+    const RECENT: Duration = Duration::from_secs(10);
+
     fn longer_than(usual: Duration) -> Self {
-        Self { usual, heard_at: Instant::now(), longest: Duration::ZERO }
+        let now = Instant::now();
+        Self { usual, heard_at: now, longest: Duration::ZERO, ended_at: now }
     }
 
     /// Redis has answered.
     fn note(&mut self, at: Instant) {
         self.longest = self.until(at);
+        if at.saturating_duration_since(self.heard_at) > self.usual {
+            self.ended_at = at;
+        }
         self.heard_at = self.heard_at.max(at);
     }
 
-    /// The longest silence so far. It may go on at this moment.
+    /// The longest silence of late. It may go on at this moment.
     fn until(&self, now: Instant) -> Duration {
+        let is_recent = now.saturating_duration_since(self.ended_at) <= Self::RECENT;
+        let longest = if is_recent { self.longest } else { Duration::ZERO };
         let since = now.saturating_duration_since(self.heard_at);
-        if since > self.usual { self.longest.max(since) } else { self.longest }
+        if since > self.usual { longest.max(since) } else { longest }
     }
 
     /// Redis has recorded the longest silence with an answer that came now.
@@ -145,6 +163,21 @@ mod tests {
         for (now_ms, pause) in [(7_000, 1_500), (7_500, 1_000), (7_999, 501), (8_001, 1_499)] {
             assert_eq!(until_next_second(now_ms), Duration::from_millis(pause));
         }
+    }
+
+    #[test]
+    fn a_silence_that_ended_long_ago_is_no_reason_for_a_gap() {
+        let mut silence = Silence::longer_than(SECOND);
+        let start = silence.heard_at;
+        let at = |ms| start + Duration::from_millis(ms);
+        for ms in [3_000, 3_500, 4_000] {
+            silence.note(at(ms));
+        }
+        assert_eq!(silence.until(at(4_500)), Duration::from_millis(3_000));
+        for ms in (5_000..=14_000).step_by(500) {
+            silence.note(at(ms));
+        }
+        assert_eq!(silence.until(at(14_100)), Duration::ZERO);
     }
 
     #[test]

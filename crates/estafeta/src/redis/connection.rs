@@ -55,6 +55,8 @@ pub(crate) struct ManagedConnection {
     waiting: Mutex<usize>,
     /// The time since which observations of other members may be trusted, apart from the age of the session.
     awake_since: Mutex<Instant>,
+    /// When the beat that is on its way is late. None while no beat is on its way.
+    beat_late_at: Mutex<Option<Instant>>,
 }
 
 /// What the keeper of a connection owns: the reports of broken sessions and the pushes of the current session.
@@ -91,6 +93,7 @@ impl ManagedConnection {
             waiting: Mutex::new(0),
             // A new connection has not missed anything while asleep.
             awake_since: Mutex::new(Instant::now() - Duration::from_secs(3600)),
+            beat_late_at: Mutex::new(None),
         };
         let (session, pushes) = connection.connect_first().await.map_err(|error| connection.error(error))?;
         connection.session.send_replace(Some(session));
@@ -327,9 +330,13 @@ impl ManagedConnection {
     }
 
     /// Whether observations of other members through this connection may be trusted. Right after Redis or the network
-    /// restarted, or after this node was asleep, every other member looks dead to the first node that is back.
+    /// restarted, or after this node was asleep, every other member looks dead to the first node that is back. While
+    /// Redis refuses the beat of this node, it refuses those of the others too, and their leases run out.
     pub fn is_trusted(&self, trust_delay: Duration) -> bool {
         let trust_delay = self.topology.settling(trust_delay);
+        if self.beat_is_late() {
+            return false;
+        }
         if self.awake_since.lock().expect("no panic while held").elapsed() < trust_delay {
             return false;
         }
@@ -345,6 +352,17 @@ impl ManagedConnection {
     /// Starts the delay anew, during which observations of other members are not trusted.
     pub fn distrust(&self) {
         *self.awake_since.lock().expect("no panic while held") = Instant::now();
+    }
+
+    /// Marks that a beat is on its way, for as long as the result lives. If it takes longer than `limit`, observations of
+    /// other members are not trusted until it has arrived, and the delay starts anew then.
+    pub fn send_beat(&self, limit: Duration) -> BeatOnItsWay<'_> {
+        *self.beat_late_at.lock().expect("no panic while held") = Some(Instant::now() + limit);
+        BeatOnItsWay(self)
+    }
+
+    fn beat_is_late(&self) -> bool {
+        self.beat_late_at.lock().expect("no panic while held").is_some_and(|late| Instant::now() > late)
     }
 
     /// Counts a caller that waits for Redis. While any caller waits, a call error that was reported is not over.
@@ -391,12 +409,24 @@ impl Drop for WaitingCall<'_> {
     }
 }
 
+/// A beat that Redis has not carried out yet, for as long as this value lives.
+pub(crate) struct BeatOnItsWay<'a>(&'a ManagedConnection);
+
+impl Drop for BeatOnItsWay<'_> {
+    fn drop(&mut self) {
+        if self.0.beat_is_late() {
+            self.0.distrust();
+        }
+        *self.0.beat_late_at.lock().expect("no panic while held") = None;
+    }
+}
+
 /// Pauses between tries. They are short at first, so that a node is back within a fraction of a second after Redis
 /// returns. They have jitter, so that a hundred nodes do not come back in one instant.
 pub(crate) fn pauses() -> impl Iterator<Item = Duration> + Send {
     backon::ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(10))
-        .with_max_delay(Duration::from_millis(200))
+        .with_max_delay(Duration::from_millis(100))
         .with_jitter()
         .without_max_times()
         .build()
@@ -410,7 +440,7 @@ mod tests {
     fn the_pauses_between_tries_never_end_and_stay_short() {
         let pauses: Vec<Duration> = pauses().take(1000).collect();
         assert_eq!(pauses.len(), 1000);
-        assert!(pauses.iter().all(|pause| (10..=400).contains(&pause.as_millis())), "{pauses:?}");
+        assert!(pauses.iter().all(|pause| (10..=200).contains(&pause.as_millis())), "{pauses:?}");
         assert!(pauses[0] <= Duration::from_millis(20), "the first one is short");
     }
 }

@@ -159,9 +159,29 @@ impl Endpoint {
         }
     }
 
+    /// The places where to ask for the server: sentinels, nodes of a cluster, or the server itself. Empty if connections use
+    /// TLS.
+    pub fn addresses(&self) -> Vec<Address> {
+        match self.info.addr() {
+            ConnectionAddr::TcpTls { .. } => Vec::new(),
+            _ if self.way == Way::Direct => self.address().into_iter().collect(),
+            _ => self.doors.iter().map(|door| Address::Tcp(door.host.clone(), door.port)).collect(),
+        }
+    }
+
+    /// The server at this door, without a question to sentinels or to other nodes of a cluster.
+    pub(crate) fn pinned_to(&self, door: Option<&Door>) -> Self {
+        Self { tls: self.tls.clone(), ..Self::direct(self.at(door)) }
+    }
+
     /// Whether the endpoint names one server, and neither sentinels nor a cluster.
     pub fn is_direct(&self) -> bool {
         self.way == Way::Direct
+    }
+
+    /// Whether sentinels name the server.
+    pub fn names_sentinels(&self) -> bool {
+        matches!(self.way, Way::Sentinel(_))
     }
 
     /// Checks what no single part of an endpoint shows.
@@ -191,9 +211,17 @@ impl Endpoint {
         self.url(&self.credentials()) + &self.parameters() + end
     }
 
-    /// The URL, including secrets, by which a process reaches the same database through another port of this machine.
-    pub fn secret_url_through(&self, port: u16) -> String {
-        format!("redis://{}127.0.0.1:{port}/{}", self.credentials(), self.info.redis_settings().db())
+    /// The URL, including secrets, by which a process reaches the same database through other ports of this machine: one
+    /// for each of the [`addresses`](Self::addresses), in their order.
+    pub fn secret_url_through(&self, ports: &[u16]) -> String {
+        let doors: Vec<Door> =
+            ports.iter().map(|port| Door { host: "127.0.0.1".to_owned(), port: *port }).collect();
+        let info = doors.first().map_or_else(
+            || self.info.clone(),
+            |door| self.info.clone().set_addr(ConnectionAddr::Tcp(door.host.clone(), door.port)),
+        );
+        let doors = if self.is_direct() { Vec::new() } else { doors };
+        Self { info, doors, tls: TlsPaths::default(), ..self.clone() }.secret_url()
     }
 
     /// The URL of a server that is not on a socket, with these credentials and without parameters.

@@ -9,7 +9,6 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::call_error::CallError;
-use super::confirmation::ReplicationInfo;
 use super::endpoint::Door;
 use super::server_info::ServerInfo;
 use super::topology::Topology;
@@ -30,7 +29,7 @@ pub(crate) struct Session {
     pub door: Option<Door>,
     pub speaks_resp3: bool,
     /// The server's replication, as a store that confirms its steps last saw it.
-    pub replication: Arc<Mutex<Option<ReplicationInfo>>>,
+    pub replication: Arc<Mutex<Option<crate::steps::Replication>>>,
     topology: Arc<Topology>,
     /// How often sessions of this process had been at the wrong server when this one began.
     pub moves: u64,

@@ -157,6 +157,18 @@ impl Store {
         self.subscribe(&self.keys.wakeup(me)).await
     }
 
+    /// The server that keeps the ring at this moment.
+    pub async fn located(&self) -> Result<Endpoint> {
+        let mut question = redis::cmd("EXISTS");
+        question.arg(&self.keys().schema);
+        let question = &question;
+        self.try_until_answered(|session| async move {
+            self.connection.send(&session, question).await?;
+            Ok(self.connection.endpoint().pinned_to(session.door.as_ref()))
+        })
+        .await
+    }
+
     async fn subscribe(&self, channel: &str) -> Result<bool> {
         self.try_until_answered(|session| async move { self.connection.subscribe(&session, channel).await })
             .await
@@ -347,7 +359,7 @@ impl Store {
     }
 
     /// Whether a plain store repeats a call that Redis did not answer.
-    fn may_try_again(&self) -> bool {
+    pub(super) fn may_try_again(&self) -> bool {
         self.tries_until.is_some_and(|deadline| Instant::now() < deadline)
     }
 

@@ -13,6 +13,7 @@
 //! - **Both connections of a node** share one topology. As soon as one of them finds that its server is the wrong one,
 //!   both are replaced. Otherwise the subscription that shows presence would stay at the old server, unnoticed.
 
+use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -283,13 +284,29 @@ impl Topology {
         };
         loop {
             match tokio::time::timeout(patience, sentinel.master(name)).await {
-                Ok(Ok(Some(master))) if master == *door => {}
+                Ok(Ok(Some(master))) if lead_to_one_server(&master, door, patience).await => {}
                 Ok(Ok(Some(_))) => return true,
                 _ => return false,
             }
             let _ = tokio::time::timeout(POLL, sentinel.switched()).await;
         }
     }
+}
+
+/// Whether two doors lead to the same server. One sentinel may name it by its address and another one by its host name.
+async fn lead_to_one_server(one: &Door, other: &Door, patience: Duration) -> bool {
+    if one == other || one.port != other.port {
+        return one == other;
+    }
+    let addresses = async |door: &Door| -> Vec<SocketAddr> {
+        let looking = tokio::net::lookup_host((door.host.as_str(), door.port));
+        match tokio::time::timeout(patience, looking).await {
+            Ok(Ok(found)) => found.collect(),
+            _ => Vec::new(),
+        }
+    };
+    let (found, others) = (addresses(one).await, addresses(other).await);
+    found.iter().any(|address| others.contains(address))
 }
 
 /// Whether the ring is on a server.
@@ -428,5 +445,16 @@ mod tests {
             assert!(sentinels.next().await.is_err());
         }
         assert_eq!(patience, [300, 600, 1200, 2400, 2400]);
+    }
+
+    #[tokio::test]
+    async fn a_host_name_and_its_address_lead_to_one_server() {
+        let door = |host: &str, port| Door { host: host.into(), port };
+        let same = async |one: Door, other: Door| lead_to_one_server(&one, &other, SENTINEL_PATIENCE).await;
+        assert!(same(door("localhost", 1), door("127.0.0.1", 1)).await);
+        assert!(same(door("no such host", 1), door("no such host", 1)).await);
+        assert!(!same(door("localhost", 1), door("127.0.0.1", 2)).await);
+        assert!(!same(door("127.0.0.2", 1), door("127.0.0.1", 1)).await);
+        assert!(!same(door("no such host", 1), door("127.0.0.1", 1)).await);
     }
 }

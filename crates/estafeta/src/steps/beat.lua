@@ -69,7 +69,7 @@ end
 local published = counts[1] + lost
 if lost > 0 then
   note_loss(ledger, events, number, published, counts[1])
-  if base and tonumber(ARGV[5]) < epoch then
+  if tonumber(ARGV[5]) < epoch then
     redis.call('HSET', ledger, 'base', ARGV[4])
   end
 end

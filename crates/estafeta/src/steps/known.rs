@@ -42,6 +42,15 @@ impl Known {
             self.published = self.published.max(published);
         }
     }
+
+    /// Learns that this node has claimed a message of a generator.
+    ///
+    /// Of a later epoch it learns by a beat, because a claim does not show when its ring began.
+    pub fn claim(&mut self, epoch: Epoch, id: u64) {
+        if epoch == self.epoch {
+            self.published = self.published.max(id);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -72,5 +81,14 @@ mod tests {
         known.acknowledge(7, Epoch(3), 14);
         known.acknowledge(6, Epoch(3), 99);
         assert_eq!(known.published, 15, "of another ring");
+    }
+
+    #[test]
+    fn a_claimed_message_counts_if_its_epoch_is_the_one_that_the_node_knows() {
+        let mut known = Known { born: 7, epoch: Epoch(3), published: 10 };
+        for (epoch, id, published) in [(3, 12, 12), (3, 11, 12), (2, 20, 12), (4, 20, 12)] {
+            known.claim(Epoch(epoch), id);
+            assert_eq!(known, Known { born: 7, epoch: Epoch(3), published });
+        }
     }
 }

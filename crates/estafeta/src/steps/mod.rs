@@ -48,7 +48,7 @@ pub use brakes::Rate;
 pub(crate) use brakes::{Brakes, NEVER};
 pub(crate) use bury::{Bury, Facts};
 pub(crate) use cancel::{Cancellation, MessageRef};
-pub(crate) use confirm::{CONFIRM, call as confirm_call};
+pub(crate) use confirm::{CONFIRM, Replication, call as confirm_call, read as read_mark};
 pub(crate) use effect_targets::{BadEffects, MessageEffects};
 pub use join::Duties;
 pub(crate) use join::{Introduction, MemberKind};

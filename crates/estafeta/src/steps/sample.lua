@@ -15,8 +15,8 @@ local widths, lengths = { 1000, 10000, 60000 }, { 300, 360, 1440 }
 -- How long a member that is not in office may be silent until another one samples.
 local patience = 2500
 
-local facts = redis.call('HMGET', ledger, 'member', 'epoch', 'packed', 'soonest', 'published', 'done', 'failed',
-  'retries', 'returned', 'buried', 'takeovers', 'retried', 'lost', 'cancelled')
+local facts = redis.call('HMGET', ledger, 'member', 'epoch', 'soonest', 'published', 'done', 'failed', 'retries',
+  'returned', 'buried', 'takeovers', 'retried', 'lost', 'cancelled')
 local now = now_ms()
 local lasts = {}
 for i = 1, 3 do
@@ -35,12 +35,12 @@ local function count(at)
   return math.max(number_of(facts[at], ledger), 0)
 end
 local fresh = { time = now, span = 0, epoch = count(2), member = number, members = redis.call('ZCARD', members),
-  published = count(5), done = count(6), failed = count(7), retries = count(8), returned = count(9),
-  buried = count(10), takeovers = count(11), waiting = peek(ready, ledger), later = redis.call('ZCARD', later),
+  published = count(4), done = count(5), failed = count(6), retries = count(7), returned = count(8),
+  buried = count(9), takeovers = count(10), waiting = peek(ready, ledger), later = redis.call('ZCARD', later),
   silence = tonumber(ARGV[4]) }
-local open = fresh.published - fresh.done - fresh.failed + count(12) - count(13) - count(14)
+local open = fresh.published - fresh.done - fresh.failed + count(11) - count(12) - count(13)
 fresh.in_flight = math.max(open - fresh.waiting - fresh.later, 0)
-fresh.age = oldest_age(ready, count(4), lasts[1], now)
+fresh.age = oldest_age(ready, count(3), lasts[1], now)
 fresh.busy = fresh.waiting > 0 and busy_time(lasts[1], now) or 0
 local waits, handlings = {}, {}
 local counted = redis.call('HGETALL', latencies)

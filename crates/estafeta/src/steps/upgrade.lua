@@ -2,7 +2,7 @@
 -- KEYS   schema members succession ready errors ledger events {member inflight}...
 -- ARGV   layout channel-prefix members-known incarnation...
 --        The caller names the members that it knows. If they are not the current members, it must ask again.
--- Answer {'upgraded', from, returned} · {'already', layout} (it is as new as that, or newer) · {'changed'} ·
+-- Answer {'upgraded', from} · {'already'} (it is as new as that, or newer, or there is no ring) · {'changed'} ·
 --        {'holds', number, host, pid, layouts}: this member does not know the layout. layouts is its span, or empty.
 -- Invariant: a member writes only the layout with which it joined. So each of them gets `lost` at its next step and
 -- joins again. What it held goes back to the queue without a death. A refusal writes nothing.
@@ -11,7 +11,7 @@ local layout, channels, first_member = tonumber(ARGV[1]), ARGV[2], 4
 
 local from = redis.call('GET', schema)
 if not from or tonumber(from) >= layout then
-  return { 'already', from or '' }
+  return { 'already' }
 end
 if redis.call('ZCARD', members) ~= tonumber(ARGV[3]) then
   return { 'changed' }
@@ -21,7 +21,7 @@ local all = {}
 for i = first_member, #ARGV do
   local key = 8 + 2 * (i - first_member)
   local one = { incarnation = ARGV[i], member = KEYS[key],
-    keys = { ready = KEYS[4], errors = KEYS[5], ledger = ledger, inflight = KEYS[key + 1] } }
+    keys = { errors = KEYS[5], ledger = ledger, inflight = KEYS[key + 1] } }
   if not redis.call('ZSCORE', members, one.incarnation) then
     return { 'changed' }
   end
@@ -57,4 +57,4 @@ announce(events, 'upgraded', 'from', from, 'to', ARGV[1], 'returned', returned)
 for _, one in ipairs(all) do
   notify(channels .. one.incarnation, 'office')
 end
-return { 'upgraded', tonumber(from), returned }
+return { 'upgraded', tonumber(from) }

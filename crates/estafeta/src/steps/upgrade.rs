@@ -61,7 +61,7 @@ impl Store {
         for _ in 0..Roll::TRIES {
             let reply = self.run(&SCRIPT, &call(self.keys(), layout, &self.roll().await?)).await?;
             match read(reply)? {
-                Upgrade::Upgraded { from, .. } => return Ok(Some(from)),
+                Upgrade::Upgraded { from } => return Ok(Some(from)),
                 Upgrade::Already => return Ok(None),
                 Upgrade::Changed => {}
                 Upgrade::Holds { member, known } => {

@@ -106,7 +106,7 @@ async fn a_server_that_is_nearly_or_quite_full_is_found() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_and_its_master_are_told_apart() {
-    let master = good().arg("--repl-diskless-sync-delay", "0").start();
+    let master = good().with_replicas().start();
     let replica = good().arg("--replicaof", &format!("127.0.0.1 {}", master.port())).start();
     eventually(Duration::from_secs(30), "the replica is online", || {
         let info: String = redis::cmd("INFO").arg("replication").query(&mut master.connect()).unwrap();

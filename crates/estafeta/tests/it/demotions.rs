@@ -5,7 +5,8 @@ use std::time::Duration;
 use estafeta::{DeadLetterReader, Publisher, Ring};
 
 use crate::support::{
-    Counter, Keep, ListedBodies, Pair, RunningNode, SOON, TestHandler, changed, eventually, ring,
+    Counter, Keep, ListedBodies, MovingAddress, Pair, RunningNode, SOON, TestHandler, changed, eventually,
+    ring, tell,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -52,6 +53,20 @@ async fn an_idle_handler_shows_its_presence_at_the_new_server() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_server_is_demoted_before_it_has_joined_goes_on_at_the_next_one() {
+    let pair = Pair::start().await;
+    pair.address.move_to(&pair.replica);
+    let node = RunningNode::start(pair.config(), Counter(0), Keep::default());
+    estafeta_testbed::eventually(SOON, "the replica refuses the node", || {
+        let info: String = redis::cmd("INFO").arg("errorstats").query(&mut pair.replica.connect()).unwrap();
+        info.contains("errorstat_READONLY").then_some(())
+    });
+    pair.address.move_to(&pair.master);
+    eventually(&ring(&pair.master).await, "a member", |ring| ring.members.len() == 1).await;
+    node.stop().await.unwrap();
+}
+
 /// Fails every message for good.
 struct Refuse;
 
@@ -88,4 +103,41 @@ async fn publishers_readers_and_rings_work_at_the_new_server() {
     for node in [node, other] {
         node.stop().await.unwrap();
     }
+}
+
+/// The generator is cut off together with the old master. Only the handler knows what it claimed since its last beat.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_successor_never_gives_out_the_id_of_a_message_that_it_has_handled() {
+    let pair = Pair::start().await;
+    let of_generator = MovingAddress::of(&pair.master).await;
+    let config = changed(pair.config(), |config| {
+        // The handler learns the number of published messages from a beat once per second.
+        (config.interval, config.look) = (Duration::from_millis(2), Duration::from_secs(1));
+    });
+    let cut_off = changed(config.clone(), |config| config.redis = of_generator.url().parse().unwrap());
+    let old = RunningNode::start(cut_off, Counter(0), Keep::default());
+    old.notices.wait_for("generated").await;
+    let heir = RunningNode::start(config, Counter(0), Keep::default());
+    heir.notices.wait_for("handled").await;
+    eventually(&ring(&pair.replica).await, "a member known to the replica", |ring| ring.members.len() == 2)
+        .await;
+    tell(&pair.replica, &["REPLICAOF", "NO", "ONE"]);
+    let had = ring(&pair.replica).await.snapshot(0).await.unwrap().published;
+    eventually(&ring(&pair.master).await, "more messages", |ring| ring.done > had + 700).await;
+    pair.address.move_to(&pair.replica);
+    pair.master.follow(&pair.replica);
+
+    heir.notices.wait_for("BecameGenerator").await;
+    heir.notices.wait_for("generated").await;
+    let lines = heir.notices.all();
+    let id = |line: &String, start: &str| -> Option<u64> {
+        line.starts_with(start).then(|| line.split(['#', '.']).nth(1)?.parse().ok()).flatten()
+    };
+    let handled = lines.iter().filter_map(|line| id(line, "handled")).max().unwrap();
+    let generated = lines.iter().filter_map(|line| id(line, "generated")).min().unwrap();
+    assert!(handled > had && generated > handled, "#{generated} was given out after #{handled} was handled");
+    let after = ring(&pair.replica).await.snapshot(0).await.unwrap();
+    assert!(after.lost >= handled - had, "{after:?}");
+    heir.stop().await.unwrap();
+    old.stop().await.unwrap();
 }

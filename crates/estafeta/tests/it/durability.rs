@@ -6,8 +6,8 @@ use estafeta::{Config, DeadLetterReader, Durability, Error, Failure, Message, No
 use estafeta_testbed::{Fsync, RedisServer};
 
 use crate::support::{
-    Counter, Keep, Notices, Pair, RunningNode, SOON, TestHandler, changed, config, eventually, replicate,
-    ring, tell,
+    Counter, Keep, LiveRing, Notices, Pair, RunningNode, SOON, TestHandler, changed, config, config_at,
+    eventually, ring, tell,
 };
 
 fn with(level: Durability) -> impl Fn(Config) -> Config {
@@ -21,7 +21,7 @@ fn counted(notices: &Notices, start: &str) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_reported_while_a_replica_is_frozen_and_the_office_is_kept() {
     let pair = Pair::start().await;
-    let lease = Duration::from_millis(1500);
+    let lease = Duration::from_secs(3);
     let settings = changed(with(Durability::AllReplicas)(pair.config()), |config| config.lease = lease);
     let node = RunningNode::start(settings.clone(), Counter(0), Keep::default());
     let other = RunningNode::start(settings, Counter(0), Keep::default());
@@ -30,16 +30,19 @@ async fn nothing_is_reported_while_a_replica_is_frozen_and_the_office_is_kept() 
     let epoch = before.generator.unwrap().epoch;
 
     pair.replica.freeze();
+    // Whatever the replica has confirmed, the master had before this moment. Slow nodes may report it later.
+    let confirmed = watcher.snapshot(0).await.unwrap();
     let both = [&node, &other];
-    let reports = || both.map(|node| counted(&node.notices, "generated") + counted(&node.notices, "handled"));
     for node in both {
         node.notices.wait_for("RedisLost { reason: \"only 0 of 1 replicas have it\" }").await;
     }
-    // A node may have been slow to report a step that the replica had just confirmed. The notice may even be older.
     tokio::time::sleep(2 * lease).await;
-    let reported = reports();
-    tokio::time::sleep(3 * lease).await;
-    assert_eq!(reports(), reported, "nothing is reported before it is confirmed");
+    let reports = |start: &str| both.iter().map(|node| counted(&node.notices, start)).sum::<usize>() as u64;
+    let reported = (reports("generated"), reports("handled"));
+    assert!(
+        reported.0 <= confirmed.published && reported.1 <= confirmed.done,
+        "nothing is reported before it is confirmed: {reported:?}, {confirmed:?}"
+    );
     let meanwhile = watcher.snapshot(0).await.unwrap();
     assert_eq!(meanwhile.generator.as_ref().map(|generator| generator.epoch), Some(epoch), "{meanwhile:?}");
     assert_eq!((meanwhile.members.len(), meanwhile.buried, meanwhile.takeovers), (2, 0, 0), "{meanwhile:?}");
@@ -52,9 +55,35 @@ async fn nothing_is_reported_while_a_replica_is_frozen_and_the_office_is_kept() 
     }
 }
 
+/// With `min-replicas-to-write`, a master without its replicas answers NOREPLICAS, for longer than the leases last.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ring_waits_for_a_master_that_refuses_writes_without_its_replicas_and_nobody_is_buried() {
+    for level in [Durability::Memory, Durability::Replicas(1)] {
+        let pair = Pair::start().await;
+        tell(&pair.master, &["CONFIG", "SET", "min-replicas-to-write", "1"]);
+        // The master counts a replica from its first acknowledgement on. A node that starts before that is refused.
+        estafeta_testbed::eventually(SOON, "the master accepts writes", || {
+            redis::cmd("SET").arg("probe").arg("").exec(&mut pair.master.connect()).ok()
+        });
+        let lease = Duration::from_secs(1);
+        let settings = changed(with(level)(config_at(&pair.address.url())), |config| config.lease = lease);
+        let live = LiveRing::start(settings, 3).await;
+        pair.replica.kill();
+        for node in &live.nodes {
+            let lost = node.notices.wait_for("RedisLost").await;
+            assert!(lost.contains("NOREPLICAS") || lost.contains("replicas have it"), "{lost}");
+        }
+        tokio::time::sleep(2 * lease).await;
+        pair.replica.restart();
+        pair.replica.follow(&pair.master);
+        live.progress(20).await;
+        live.end_with_all_handled_once().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_publisher_gets_its_receipt_when_enough_replicas_have_the_message() {
-    let (master, replica) = (RedisServer::builder().tcp().start(), RedisServer::builder().tcp().start());
+    let [master, replica] = [(); 2].map(|()| RedisServer::builder().tcp().with_replicas().start());
     let publisher: Publisher = Publisher::of(&with(Durability::AllReplicas)(config(&master))).await.unwrap();
     let refused = publisher.publish("without replicas").await.unwrap_err();
     assert!(matches!(&refused, Error::Unconfirmed { .. }), "{refused}");
@@ -64,7 +93,7 @@ async fn a_publisher_gets_its_receipt_when_enough_replicas_have_the_message() {
     let watcher = ring(&master).await;
     eventually(&watcher, "the message is in the master", |ring| ring.published == 2).await;
     assert!(!waiting.is_finished());
-    replicate(&replica, &master);
+    replica.follow(&master);
     let receipt = waiting.await.unwrap().unwrap();
     assert_eq!((receipt.id, receipt.duplicate), (2, false));
     assert_eq!(watcher.snapshot(0).await.unwrap().published, 2, "repeats are recognised");
@@ -108,7 +137,7 @@ async fn no_receipt_is_lost_when_a_replica_is_promoted() {
     tell(&pair.replica, &["REPLICAOF", "NO", "ONE"]);
     pair.address.move_to(&pair.replica);
     tokio::time::sleep(Duration::from_millis(200)).await;
-    replicate(&pair.master, &pair.replica);
+    pair.master.follow(&pair.replica);
     let new = ring(&pair.replica).await;
     let so_far = new.snapshot(0).await.unwrap().published;
     eventually(&new, "messages are published at the new master", |ring| ring.published > so_far + 20).await;
@@ -142,20 +171,23 @@ async fn no_receipt_is_lost_when_a_replica_is_promoted() {
 async fn a_server_whose_history_has_changed_confirms_nothing_on_an_old_connection() {
     let pair = Pair::start().await;
     let publisher: Publisher = Publisher::of(&with(Durability::Replicas(1))(pair.config())).await.unwrap();
-    let waiting_client = || {
+    let waiting_clients = || -> Vec<String> {
         let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut pair.master.connect()).unwrap();
-        let line = list.lines().find(|line| line.contains(" cmd=wait ")).unwrap().to_owned();
-        line.split(' ').next().unwrap().to_owned()
+        let waiting = list.lines().filter(|line| line.contains(" cmd=wait "));
+        waiting.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
     };
     publisher.publish("one").await.unwrap();
-    let first = waiting_client();
+    let first = waiting_clients();
+    assert_eq!(first.len(), 1);
     publisher.publish("two").await.unwrap();
-    assert_eq!(waiting_client(), first, "the history is the same");
+    assert_eq!(waiting_clients(), first, "the history is the same");
     tell(&pair.master, &["REPLICAOF", "127.0.0.1", "1"]);
     tell(&pair.master, &["REPLICAOF", "NO", "ONE"]);
-    replicate(&pair.replica, &pair.master);
+    pair.replica.follow(&pair.master);
     assert_eq!(publisher.publish("three").patient(SOON).await.unwrap().id, 3);
-    assert_ne!(waiting_client(), first, "the step was repeated on a new connection");
+    // The server may still list the old connection.
+    let is_new = |client: &String| !first.contains(client);
+    assert!(waiting_clients().iter().any(is_new), "the step was repeated on a new connection");
 }
 
 struct FailAll;
@@ -217,4 +249,77 @@ async fn a_server_that_cannot_confirm_what_is_on_its_disk_is_refused_at_the_star
     let publisher: Publisher = Publisher::of(&with(Durability::Disk)(config(&always))).await.unwrap();
     assert_eq!(publisher.publish("on disk").await.unwrap().id, 1);
     start(&always).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_confirmed_on_the_disk_survives_a_kill() {
+    let probe = RedisServer::start();
+    let has_waitaof: Vec<redis::Value> =
+        redis::cmd("COMMAND").arg("INFO").arg("waitaof").query(&mut probe.connect()).unwrap();
+    let has_waitaof = has_waitaof != [redis::Value::Nil];
+    // Without WAITAOF, only a server that writes before it answers can confirm.
+    let fsync = if has_waitaof { Fsync::EverySec } else { Fsync::Always };
+    let redis = RedisServer::builder().append_only(fsync).start();
+    let settings = changed(with(Durability::Disk)(config(&redis)), |config| {
+        (config.limit, config.generator_handles) = (Some(20), true);
+    });
+    let publisher: Publisher = Publisher::of(&settings).await.unwrap();
+    for id in 1..=3 {
+        assert_eq!(publisher.publish("on disk").await.unwrap().id, id);
+    }
+    let node = RunningNode::start(settings, Counter(0), Keep::default());
+    eventually(&ring(&redis).await, "messages are done", |ring| ring.done == 20).await;
+    let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut redis.connect()).unwrap();
+    assert_eq!(stats.contains("cmdstat_waitaof:"), has_waitaof, "{stats}");
+    let reported = counted(&node.notices, "handled");
+    redis.kill();
+    redis.restart();
+    let after = eventually(&ring(&redis).await, "a snapshot", |_| true).await;
+    assert!(after.done >= reported as u64 && after.published == 20, "{reported}: {after:?}");
+    node.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_names_more_replicas_than_there_are_is_refused() {
+    let pair = Pair::start().await;
+    let node = Node::with(with(Durability::Replicas(3))(pair.config()));
+    let running = node.handle(async |_: estafeta::Job<String>| Ok(())).until(std::future::pending());
+    let refused = tokio::time::timeout(SOON, running).await.expect("the node ends").unwrap_err();
+    assert!(matches!(refused, Error::Refused { .. }), "{refused}");
+    let expected = "durability replicas=3: only 1 of 3 replicas are connected";
+    assert!(refused.to_string().ends_with(expected), "{refused}");
+    assert_eq!(ring(&pair.master).await.snapshot(0).await.unwrap().members.len(), 0);
+}
+
+/// While sentinels promote a replica, the old master still accepts writes. The replica that it keeps is not enough.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_connects_after_a_replica_was_promoted_is_not_confirmed_by_the_other_one() {
+    let [master, promoted, other] = [(); 3].map(|()| RedisServer::builder().tcp().with_replicas().start());
+    promoted.follow(&master);
+    other.follow(&master);
+    let settings = with(Durability::AllReplicas)(config(&master));
+    let publisher: Publisher = Publisher::of(&settings).await.unwrap();
+    publisher.publish("all have it").await.unwrap();
+    tell(&promoted, &["REPLICAOF", "NO", "ONE"]);
+    let newcomer: Publisher = Publisher::of(&settings).await.unwrap();
+    let refused = newcomer.publish("only one has it").await.unwrap_err();
+    assert!(matches!(refused, Error::Unconfirmed { .. }), "{refused}");
+    assert!(refused.to_string().contains("only 1 of 2 replicas have it"), "{refused}");
+}
+
+/// After a failover, replicas may need a moment to connect to the new master.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_starts_waits_a_moment_for_its_replicas() {
+    let [master, replica] = [(); 2].map(|()| RedisServer::builder().tcp().with_replicas().start());
+    let settings = changed(with(Durability::Replicas(1))(config(&master)), |config| {
+        config.generator_handles = true;
+    });
+    let node = RunningNode::start(settings, Counter(0), Keep::default());
+    estafeta_testbed::eventually(SOON, "the node is connected", || {
+        let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut master.connect()).unwrap();
+        (list.lines().filter(|line| line.contains(" cmd=info ")).count() > 0).then_some(())
+    });
+    replica.follow(&master);
+    node.notices.wait_for("handled").await;
+    node.stop().await.unwrap();
 }

@@ -37,6 +37,7 @@ mod rings;
 mod schedules;
 mod sentinels;
 mod sources;
+mod standstills;
 mod testing;
 mod ticks;
 mod time_limits;

@@ -3,17 +3,21 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use estafeta::{Error, Ring};
+use estafeta::{Durability, Error, Ring};
 use estafeta_testbed::{RedisSentinels, RedisServer};
 
 use crate::support::{LiveRing, RunningNode, SOON, changed, config_at, eventually};
 
 /// How many clients a server has, apart from replicas, sentinels and the one that asks.
-fn clients(server: &RedisServer) -> usize {
+pub fn clients(server: &RedisServer) -> usize {
     let clients: String =
         redis::cmd("CLIENT").arg("LIST").query(&mut server.connect()).expect("a list of clients");
-    let is_ours = |line: &&str| line.contains("cmd=evalsha") || line.contains(" sub=1 ");
-    clients.lines().filter(is_ours).filter(|line| !line.contains("name=sentinel")).count()
+    clients.lines().filter(|line| is_of_a_ring(line)).count()
+}
+
+/// Whether this line of a list of clients is about a node or an observer of a ring, and not about a sentinel.
+fn is_of_a_ring(line: &str) -> bool {
+    (line.contains("cmd=evalsha") || line.contains(" sub=1 ")) && !line.contains("name=sentinel")
 }
 
 fn role(server: &RedisServer) -> String {
@@ -61,11 +65,12 @@ async fn nodes_leave_an_old_master_that_still_poses_as_one_and_what_it_took_coun
         (clients(old) == 0).then_some(posed)
     });
     assert_eq!(posed, "master", "they left before it was demoted");
-    let after = live.progress(50).await;
-    // A successor cannot know what the old generator published before it left. It may give out these ids again, in
-    // another epoch.
-    for node in &live.nodes {
-        let ids = generated(node);
+    live.progress(50).await;
+    // What a node generates after that is not among these ids, and the snapshot comes after them.
+    let of_nodes: Vec<Vec<u64>> = live.nodes.iter().map(generated).collect();
+    let after = live.snapshot().await;
+    // A successor cannot know what only the old generator knew. It may give out these ids again, in another epoch.
+    for ids in of_nodes {
         let unique: BTreeSet<u64> = ids.iter().copied().collect();
         assert_eq!(unique.len(), ids.len(), "no node gives out an id that it knows");
         assert!(after.published >= unique.last().copied().unwrap_or(0), "{after:?}");
@@ -75,10 +80,90 @@ async fn nodes_leave_an_old_master_that_still_poses_as_one_and_what_it_took_coun
     }
 }
 
-/// The first id of each publish that a node has reported.
+/// The id of each message that a node has reported as generated.
 fn generated(node: &RunningNode) -> Vec<u64> {
-    let id = |line: &String| line.strip_prefix("generated ")?.split('#').nth(1)?.parse().ok();
+    let ids = |line: &String| -> Option<std::ops::Range<u64>> {
+        let (count, first) = line.strip_prefix("generated ")?.split_once(" from #")?;
+        let (count, first): (u64, u64) = (count.parse().ok()?, first.parse().ok()?);
+        Some(first..first + count)
+    };
+    node.notices.all().iter().filter_map(ids).flatten().collect()
+}
+
+/// The id of each message that a node has reported as handled.
+fn handled(node: &RunningNode) -> Vec<u64> {
+    let id = |line: &String| line.strip_prefix("handled #")?.split('.').next()?.parse().ok();
     node.notices.all().iter().filter_map(id).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_reported_message_is_lost_or_doubled_in_a_planned_failover_if_all_replicas_confirm() {
+    let redis = RedisSentinels::start();
+    let config = changed(config_at(&redis.url()), |config| {
+        (config.durability, config.limit, config.until_done) = (Durability::AllReplicas, Some(300), true);
+    });
+    let live = LiveRing::start(config, 3).await;
+    redis.failover();
+    redis.wait_until_healthy();
+    eventually(&live.ring, "everything has an outcome", |ring| ring.members.is_empty()).await;
+    let unique = |ids: Vec<u64>, what: &str| -> BTreeSet<u64> {
+        let unique: BTreeSet<u64> = ids.iter().copied().collect();
+        assert_eq!(unique.len(), ids.len(), "{what} twice");
+        unique
+    };
+    let generated = unique(live.nodes.iter().flat_map(generated).collect(), "generated");
+    let handled = unique(live.nodes.iter().flat_map(handled).collect(), "handled");
+    let missing: Vec<_> = generated.difference(&handled).collect();
+    assert!(missing.is_empty(), "reported as generated and never handled: {missing:?}");
+    assert!(generated.len() > 100, "{generated:?}");
+    for node in live.nodes {
+        node.ended().await.unwrap();
+    }
+}
+
+/// Where sentinels can coordinate the switch, the old master accepts nothing that the new one does not get.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_coordinated_failover_loses_nothing_and_nobody_is_buried() {
+    let redis = RedisSentinels::start();
+    let live = LiveRing::start(config_at(&redis.url()), 3).await;
+    match redis.coordinated_failover() {
+        Some(_) => live.progress(50).await,
+        None => live.snapshot().await,
+    };
+    live.end_with_all_handled_once().await;
+}
+
+/// Otherwise nodes would connect anew whenever they ask another sentinel.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_sentinels_name_by_address_and_by_host_name_is_one_server() {
+    let by_address = RedisSentinels::start();
+    let by_name = by_address.sentinel_that_names("localhost");
+    let first = by_address.sentinels()[0].port();
+    let url =
+        format!("redis+sentinel://127.0.0.1:{first},127.0.0.1:{}/{}", by_name.port(), by_address.name());
+    let live = LiveRing::start(config_at(&url), 2).await;
+    let watchers = || {
+        let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut by_name.connect()).unwrap();
+        list.lines().filter(|line| line.contains(" sub=1 ")).count()
+    };
+    // Both connections of each node are subscribed.
+    let connections = || -> BTreeSet<String> {
+        let list: String =
+            redis::cmd("CLIENT").arg("LIST").query(&mut by_address.master().connect()).unwrap();
+        let id = |line: &str| line.split(' ').next().unwrap().to_owned();
+        list.lines().filter(|line| line.contains(" sub=1 ") && is_of_a_ring(line)).map(id).collect()
+    };
+    live.progress(10).await;
+    let before = connections();
+    assert_eq!(before.len(), 4);
+    by_address.sentinels()[0].kill();
+    // Both nodes, and the ring of the test, ask a sentinel for the master before they subscribe to it.
+    estafeta_testbed::eventually(SOON, "the other sentinel is asked", || (watchers() == 3).then_some(()));
+    live.progress(10).await;
+    assert_eq!(connections(), before, "nobody has left the server");
+    for node in live.nodes {
+        node.stop().await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,11 +1,16 @@
 //! The spans of nodes and publishers, and the trace that goes on from message to message.
 
+use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use estafeta::{Config, Failure, Job, Node, Outcome, Outcomes, Publisher, Ring, RingName, every};
+use estafeta::{
+    Config, Failure, Job, Node, Outcome, Outcomes, Publisher, Ring, RingName, TraceContext, TracePropagator,
+    every, set_trace_propagator,
+};
 use estafeta_testbed::RedisServer;
+use tracing::Span;
 
 use crate::support::{SOON, SeenSpan, Spans, config, endpoint, eventually, start};
 
@@ -105,7 +110,8 @@ async fn publish_handle_and_settle_are_spans_with_the_facts_of_their_messages() 
     {
         for span in spans.named(name) {
             let facts = ["messaging.system", "messaging.destination.name", "messaging.operation.name"];
-            assert_eq!(values(&span, facts), ["estafeta", "estafeta", name]);
+            assert_eq!(values(&span, facts), ["estafeta", "estafeta", operation]);
+            assert_eq!(span.get("otel.name"), format!("{operation} estafeta"));
             assert_eq!(values(&span, ["otel.kind", "messaging.operation.type"]), [kind, operation]);
             assert_eq!((span.parent, span.follows.len()), (None, 0));
         }
@@ -287,4 +293,71 @@ async fn a_handler_and_what_it_publishes_run_in_the_span_of_its_message() {
     one.stop().await.unwrap();
     let parents: Vec<_> = spans.named("publish").into_iter().map(|span| span.parent).collect();
     assert_eq!(parents, [None, Some("handle".to_owned())]);
+}
+
+/// The name of a span, and the traces that it was connected with.
+type Connected = (&'static str, Vec<String>);
+
+thread_local! {
+    /// The spans that were connected with traces on this thread. None for the threads of other tests.
+    static CONNECTED: RefCell<Option<Vec<Connected>>> = const { RefCell::new(None) };
+}
+
+/// Gives each span on the thread of one test the same trace.
+struct ThreadPropagator;
+
+impl TracePropagator for ThreadPropagator {
+    fn inject(&self, _: &Span) -> Option<TraceContext> {
+        let is_mine = CONNECTED.with_borrow(Option::is_some);
+        is_mine.then(|| TraceContext::new(OTHER_TRACE, Some("vendor=17".to_owned())))
+    }
+
+    fn extract(&self, span: &Span, traces: &[TraceContext]) {
+        let traces = traces.iter().map(|trace| {
+            let state = trace.tracestate().map(|state| format!(" {state}")).unwrap_or_default();
+            format!("{}{state}", trace.traceparent())
+        });
+        CONNECTED.with_borrow_mut(|connected| {
+            connected.iter_mut().for_each(|all| {
+                all.push((span.metadata().expect("enabled").name(), traces.clone().collect()));
+            });
+        });
+    }
+}
+
+/// On a runtime with one thread, so that the node runs on the thread of the test.
+#[tokio::test]
+async fn a_propagator_gives_messages_the_trace_of_their_publish_and_spans_the_traces_of_their_messages() {
+    let (_spans, _guard) = Spans::watch();
+    set_trace_propagator(ThreadPropagator);
+    let redis = RedisServer::start();
+    let (orders, ticks) = (shop(&redis, "orders"), shop(&redis, "ticks"));
+    let publisher: Publisher = Publisher::of(&orders).await.unwrap();
+    CONNECTED.set(Some(Vec::new()));
+    publisher.publish("own").header("traceparent", TRACE).await.unwrap();
+    publisher.publish_all(["plain"]).await.unwrap();
+    let looks = SeenMessages::default();
+    let one = start(looks.node(&orders));
+    done(&orders, 2).await;
+    one.stop().await.unwrap();
+    let injected = &*format!("{OTHER_TRACE} vendor=17");
+    assert_eq!(looks.sorted(), seen(&[("own", Some(TRACE)), ("plain", Some(injected))]));
+    let connected = CONNECTED.take().unwrap();
+    let of = |name| {
+        let all = connected.iter().filter(|(span, _)| *span == name);
+        let mut traces: Vec<_> = all.flat_map(|(_, traces)| traces.clone()).collect();
+        traces.sort();
+        traces
+    };
+    assert_eq!(of("publish"), [TRACE]);
+    assert_eq!((of("handle"), of("settle")), (vec![TRACE.to_owned(), injected.to_owned()], of("handle")));
+    // What a generator publishes.
+    let mut settings = ticks;
+    (settings.limit, settings.until_done) = (Some(2), true);
+    CONNECTED.set(Some(Vec::new()));
+    let looks = SeenMessages::default();
+    let source = every(Duration::from_millis(1), || async { Ok("tick") });
+    start(looks.node(&settings).generate(source)).ended().await.unwrap();
+    CONNECTED.set(None);
+    assert_eq!(looks.sorted(), seen(&[("\"tick\"", Some(injected)); 2]));
 }

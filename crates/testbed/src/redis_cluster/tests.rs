@@ -60,6 +60,17 @@ fn a_slot_moves_key_by_key() {
 }
 
 #[test]
+fn a_slot_moves_as_a_whole_where_the_server_can_do_that() {
+    let redis = RedisCluster::start();
+    let source = redis.owner_of("ring");
+    set(source, "value").unwrap();
+    let target = redis.migrate_at_once("ring");
+    assert_eq!(redis.owner_of("ring").port(), target.port());
+    assert_eq!(get(target).unwrap(), "value");
+    redis.wait_until_healthy();
+}
+
+#[test]
 fn passwords_and_tls_hold_everywhere() {
     let files = TlsFiles::new();
     let redis =

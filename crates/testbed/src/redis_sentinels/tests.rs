@@ -64,3 +64,16 @@ fn passwords_and_tls_hold_everywhere() {
     old.kill();
     redis.master_after(old);
 }
+
+/// A sentinel that was frozen distrusts its clock.
+#[test]
+fn sentinels_in_tilt_are_waited_for() {
+    let redis = RedisSentinels::start();
+    redis.sentinels().iter().for_each(RedisServer::freeze);
+    std::thread::sleep(Duration::from_secs(3));
+    redis.sentinels().iter().for_each(RedisServer::thaw);
+    eventually(HEALTHY, "TILT", || redis.sentinels().iter().all(in_tilt).then_some(()));
+    assert!(redis.named_master().is_none(), "none of them may be trusted");
+    let old = redis.master();
+    assert_ne!(redis.failover().port(), old.port());
+}

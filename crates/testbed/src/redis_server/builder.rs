@@ -51,6 +51,12 @@ impl Builder {
         self
     }
 
+    /// Feeds a replica at once. By default, a master first waits for more replicas, and it sends no writes before the
+    /// first report of the replica, although the link is up. A replica that is promoted before that has none of them.
+    pub fn with_replicas(self) -> Self {
+        self.arg("--repl-diskless-sync", "no")
+    }
+
     /// Requires a password.
     pub fn password(mut self, password: &str) -> Self {
         self.password = Some(password.into());

@@ -146,14 +146,19 @@ pub(super) fn wait_until_up(dir: &Path, options: &Builder, child: &mut OwnedChil
 /// A server that is killed may have written only a part of a transaction. Redis skips this part at the next start, but
 /// leaves it in the file. At the start after that, Redis executes it in part (seen on 7.0.15).
 pub(super) fn cut_torn_tail(data: &Path) {
-    let manifest = data.join("appendonlydir/appendonly.aof.manifest");
-    if !manifest.exists() {
+    // The file that the server appended to last. The tool of Valkey 9 does not know the format of the base file.
+    let files = data.join("appendonlydir");
+    let manifest = fs::read_to_string(files.join("appendonly.aof.manifest")).unwrap_or_default();
+    let appended = manifest.lines().rfind(|line| line.ends_with(" type i"));
+    let Some(name) = appended.and_then(|line| line.split(' ').nth(1)) else { return };
+    let last = files.join(name);
+    if fs::metadata(&last).is_ok_and(|file| file.len() == 0) {
         return;
     }
     // A server program that is called by one of these names is the tool that checks its own files.
     let mut check = with_program(|program| {
         let mut command = Command::new(program);
-        command.arg0("redis-check-aof valkey-check-aof").arg("--fix").arg(&manifest);
+        command.arg0("redis-check-aof valkey-check-aof").arg("--fix").arg(&last);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
     });
     // The tool asks before it cuts. If there is nothing to cut, it does not read the answer.

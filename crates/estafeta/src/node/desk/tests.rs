@@ -385,3 +385,19 @@ fn a_turn_says_whether_the_node_still_holds_a_suspect() {
         }
     }
 }
+
+#[test]
+fn the_latest_generated_message_among_the_claims_is_reported_and_none_from_outside() {
+    let test = TestDesk::idle(3);
+    let claim = |elements: &[&str]| {
+        let claims: Vec<_> =
+            (1..).zip(elements).map(|(n, e)| (format!("{n}"), e.as_bytes().to_vec())).collect();
+        test.desk.apply(0, claims.len() as u64, false, claims, test.now)
+    };
+    assert_eq!(claim(&[]), None);
+    assert_eq!(claim(&["70 9 9 0 0 0 0 0 x"]), None, "its epoch is its time");
+    let latest =
+        claim(&["40 5 8 0 0 0 0 0 x", "*50 5 8 2 1:x1:x", "41 5 8 0 0 0 0 0 x", "60 9 9 0 0 0 0 0 x"]);
+    assert_eq!(latest, Some((Epoch(5), 51)));
+    assert_eq!(claim(&["no message"]), None);
+}

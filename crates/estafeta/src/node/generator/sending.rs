@@ -52,6 +52,7 @@ impl<S: Source> Generator<S> {
         let mut pause = (at.waited / 2).clamp(SHORTEST_WAIT, LONGEST_WAIT);
         let started = Instant::now();
         let span = trace::publishing(&self.config.ring, gathered.messages.iter());
+        trace::connect(&span, gathered.messages.iter_mut());
         loop {
             let answer = self.publish(me, term, at, &gathered).instrument(span.clone()).await?;
             let messages = &mut gathered.messages;
@@ -64,6 +65,7 @@ impl<S: Source> Generator<S> {
                     for (message, id) in messages.iter_mut().zip(first_id..) {
                         message.id = id;
                     }
+                    trace::named(&span, messages);
                     trace::published(&span, messages.iter().map(|message| message.id));
                     at.next_id = first_id + messages.len() as u64;
                     at.due_ms = due_ms;

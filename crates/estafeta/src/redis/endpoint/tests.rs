@@ -113,15 +113,28 @@ fn the_way_through_another_port_keeps_everything_but_the_place() {
     let endpoint: Endpoint = "redis://bob@localhost:7000/2".parse().unwrap();
     let endpoint = endpoint.with_password(secret);
     assert_eq!(endpoint.address(), Some(Address::Tcp("localhost".into(), 7000)));
-    let through: Endpoint = endpoint.secret_url_through(4711).parse().unwrap();
+    let through: Endpoint = endpoint.secret_url_through(&[4711]).parse().unwrap();
     assert_eq!(through.to_string(), "redis://127.0.0.1:4711/2");
     let settings = through.info.redis_settings();
     assert_eq!((settings.username(), settings.password()), (Some("bob"), Some(secret)));
 
     let socket: Endpoint = "redis+unix:///run/redis.sock".parse().unwrap();
     assert_eq!(socket.address(), Some(Address::Unix("/run/redis.sock".into())));
-    assert_eq!(socket.secret_url_through(4711), "redis://127.0.0.1:4711/0");
-    assert_eq!("rediss://host".parse::<Endpoint>().unwrap().address(), None);
+    assert_eq!(socket.addresses(), [Address::Unix("/run/redis.sock".into())]);
+    assert_eq!(socket.secret_url_through(&[4711]), "redis://127.0.0.1:4711/0");
+    let encrypted = "rediss://host".parse::<Endpoint>().unwrap();
+    assert_eq!((encrypted.address(), encrypted.addresses()), (None, vec![]));
+
+    let sentinels: Endpoint = "redis+sentinel://:pw@h1:1,h2:2/m/3?sentinel-user=bob".parse().unwrap();
+    assert_eq!(sentinels.address(), None);
+    assert_eq!(sentinels.addresses(), [Address::Tcp("h1".into(), 1), Address::Tcp("h2".into(), 2)]);
+    let through = sentinels.secret_url_through(&[4711, 4712]);
+    assert_eq!(through, "redis+sentinel://:pw@127.0.0.1:4711,127.0.0.1:4712/m/3?sentinel-user=bob");
+    let cluster: Endpoint = "redis+cluster://h1:1,h2:2".parse().unwrap();
+    let through = cluster.secret_url_through(&[4711, 4712]);
+    assert_eq!(through, "redis+cluster://127.0.0.1:4711,127.0.0.1:4712");
+    let door = Door { host: "h9".into(), port: 9 };
+    assert_eq!(cluster.pinned_to(Some(&door)).to_string(), "redis://h9:9/0");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Reads the URL of an endpoint.
 //!
 //! The client library reads URLs with one host. A URL with several hosts is taken apart here, and each host is read as a
-//! URL of its own.
+//! separate URL.
 
 use std::str::FromStr;
 

@@ -53,7 +53,7 @@ local function brakes()
     -- If the clock was set back, the rate goes on from now.
     queue.since = math.min(queue.since, queue.now)
     if queue.handling ~= 0 then
-      queue.known = queue.handling < never and queue.handling or 0
+      queue.known = queue.handling
       queue.ends = queue.handling <= queue.now
     end
     for _, name in ipairs({ 'producing', 'handling' }) do

@@ -59,7 +59,7 @@ local function read_effects(outcomes, member, queue, at, first_key, now)
       ring.refusal = 'it requires ' .. refused[2] .. ', which this node does not know'
     elseif not counted then
       ring.refusal = 'something else uses one of its keys'
-    elseif theirs and ring.ours ~= '' and theirs ~= ring.ours then
+    elseif theirs and theirs ~= ring.ours then
       ring.refusal = 'it belongs to the application ' .. theirs .. ', expected ' .. ring.ours
     else
       ring.layout, ring.theirs, ring.queue = layout, theirs, its_queue
@@ -145,7 +145,7 @@ local function read_effects(outcomes, member, queue, at, first_key, now)
     if not ring.layout then
       redis.call('SET', ring.schema, ARGV[at + 2])
     end
-    if not ring.theirs and ring.ours ~= '' then
+    if not ring.theirs then
       redis.call('SET', ring.application, ring.ours)
     end
     if was_empty or ring.queue.ends then

@@ -16,7 +16,7 @@ end
 
 -- `keys` names ready, errors, ledger, inflight (the list of a reader), journal (if the ring keeps one) and open (if the
 -- member died). `collect` checks the type of each that it needs, before any write. `max_deaths` is nil if the member
--- lives. A script for which several members go away gives them one `queue`.
+-- lives. A script for which several members go away gives them one `queue`, and no ready.
 local function collect(kind, member, keys, max_deaths, queue)
   queue = queue or read_queue(keys.ready, keys.ledger)
   check_counts(keys.ledger, 'returned', 'failed', 'buried')

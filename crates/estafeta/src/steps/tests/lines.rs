@@ -75,6 +75,12 @@ impl TestBench {
         self.make(actor, &asks).await.unwrap().messages()
     }
 
+    /// The ids of each entry of the journal.
+    fn journal(&self) -> Vec<String> {
+        let entries: Vec<(String, Vec<String>)> = self.ask(&["XRANGE", "{estafeta}:journal", "-", "+"]);
+        entries.into_iter().map(|(_, fields)| fields[1].clone()).collect()
+    }
+
     pub(super) async fn three_nodes(&self) -> (Actor, Term, [Actor; 2]) {
         let generator = self.join(MemberKind::Node, 1).await;
         let others = [self.join(MemberKind::Node, 1).await, self.join(MemberKind::Node, 1).await];
@@ -261,6 +267,7 @@ async fn returned_messages_stand_first_in_their_order_and_count_as_neither_deliv
     let seen = &bench.snapshot().await.members[1];
     assert_eq!((seen.processed, seen.in_flight, bench.ledger("done")), (1, 0, 1));
     assert_eq!(bench.ledger("returned"), 0, "their holder neither died nor left");
+    assert_eq!(bench.journal(), ["1"], "what returns has no outcome");
     bench.assert_balanced().await;
     let claimed = bench.claim(other, 9).await;
     let facts: Vec<_> = claimed.iter().map(|message| (message.id, message.delivery)).collect();
@@ -282,6 +289,7 @@ async fn parts_and_whole_elements_go_back_in_the_order_in_which_they_were_claime
     bench.make(handler, &settlement).await.unwrap();
     let ids: Vec<u64> = bench.claim(other, 9).await.iter().map(|message| message.id).collect();
     assert_eq!(ids, [2, 3, 4, 5, 6, 7]);
+    assert_eq!(bench.journal(), ["1"]);
     bench.assert_balanced().await;
 }
 

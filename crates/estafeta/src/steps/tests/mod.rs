@@ -28,6 +28,7 @@ use crate::source::Plan;
 
 mod burials;
 mod checkpoints;
+mod confirming;
 mod damage;
 mod dividing;
 mod effects;
@@ -374,12 +375,7 @@ impl TestBench {
 
     /// Replaces the contents of Redis with an earlier result of [`Self::everything`].
     fn restore(&self, everything: &[(String, Vec<u8>)]) {
-        let mut pipe = redis::pipe();
-        pipe.cmd("FLUSHALL").ignore();
-        for (key, dump) in everything {
-            pipe.cmd("RESTORE").arg(key).arg(0).arg(dump).ignore();
-        }
-        pipe.exec(&mut *self.connection.borrow_mut()).unwrap();
+        restoration(everything).exec(&mut *self.connection.borrow_mut()).unwrap();
     }
 
     /// Replaces a key of the ring with a value of another type than `expected`.
@@ -396,6 +392,15 @@ impl TestBench {
         let snapshot = self.snapshot().await;
         assert!(snapshot.balanced, "{snapshot:?}");
     }
+}
+
+fn restoration(everything: &[(String, Vec<u8>)]) -> redis::Pipeline {
+    let mut pipe = redis::pipe();
+    pipe.cmd("FLUSHALL").ignore();
+    for (key, dump) in everything {
+        pipe.cmd("RESTORE").arg(key).arg(0).arg(dump).ignore();
+    }
+    pipe
 }
 
 /// Polls a condition until it is true. Panics with `what` if that takes too long.

@@ -114,6 +114,51 @@ async fn a_candidate_compares_what_it_knows_of_an_earlier_term_with_the_start_of
     assert_eq!(bench.losses().await, (4, 2));
 }
 
+/// Only publishers outside the ring have published, so there is no epoch yet. A ring may also have lost the time at which
+/// it began.
+#[tokio::test]
+async fn messages_that_are_lost_before_the_first_term_are_counted() {
+    let bench = TestBench::new().await;
+    for has_begun in [true, false] {
+        bench.ask::<()>(&["FLUSHALL"]);
+        let one = bench.join(MemberKind::Node, 1).await;
+        for sequence in 1..=3 {
+            bench.store.submit(&submission(sequence, &[draft("x", None)])).await.unwrap();
+        }
+        if !has_begun {
+            bench.ask::<()>(&["HDEL", "{estafeta}:ledger", "born"]);
+        }
+        let known = bench.known(Epoch(0), 3);
+        bench.ask::<()>(&["LTRIM", "{estafeta}:ready", "0", "0"]);
+        bench.ask::<()>(&["HSET", "{estafeta}:ledger", "published", "1"]);
+        bench.lead_with(one, known, None).await;
+        assert_eq!(bench.losses().await, (3, 2), "has begun: {has_begun}");
+    }
+}
+
+/// Both what one member knows of this term and what another one knows of the term before it is lost.
+#[tokio::test]
+async fn a_loss_of_this_term_does_not_hide_one_of_an_earlier_term() {
+    let bench = TestBench::new().await;
+    let (_, term) = bench.that_lost_two().await;
+    let (one, other) = (bench.join(MemberKind::Node, 1).await, bench.join(MemberKind::Node, 1).await);
+    bench.beat(one, bench.known(term.epoch, 3)).await;
+    assert_eq!(bench.losses().await, (3, 2));
+    bench.beat(other, bench.known(Epoch(term.epoch.0 - 1), 2)).await;
+    assert_eq!(bench.losses().await, (5, 4));
+}
+
+/// What a member knows of an earlier term cannot be compared with the count of this one.
+#[tokio::test]
+async fn nothing_counts_as_lost_if_it_is_not_known_how_the_term_began() {
+    let bench = TestBench::new().await;
+    let (_, term) = bench.that_lost_two().await;
+    let witness = bench.join(MemberKind::Node, 1).await;
+    bench.ask::<()>(&["HDEL", "{estafeta}:ledger", "base"]);
+    bench.beat(witness, bench.known(Epoch(term.epoch.0 - 1), 3)).await;
+    assert_eq!(bench.ledger("lost"), 0);
+}
+
 #[tokio::test]
 async fn members_that_know_no_more_than_redis_lose_nothing() {
     let bench = TestBench::new().await;

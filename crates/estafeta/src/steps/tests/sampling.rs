@@ -25,14 +25,16 @@ impl TestBench {
 
     /// Replaces numbers of the last sample of each list, by their places.
     fn rewrite(&self, numbers: &[(usize, u64)]) {
-        for list in LISTS {
-            let last: Vec<String> = self.ask(&["LRANGE", list, "-1", "-1"]);
-            let mut words: Vec<String> = last[0].split(' ').map(ToOwned::to_owned).collect();
-            for (at, number) in numbers {
-                words[*at] = number.to_string();
-            }
-            self.ask::<()>(&["LSET", list, "-1", &words.join(" ")]);
+        LISTS.iter().for_each(|list| self.rewrite_in(list, numbers));
+    }
+
+    fn rewrite_in(&self, list: &str, numbers: &[(usize, u64)]) {
+        let last: Vec<String> = self.ask(&["LRANGE", list, "-1", "-1"]);
+        let mut words: Vec<String> = last[0].split(' ').map(ToOwned::to_owned).collect();
+        for (at, number) in numbers {
+            words[*at] = number.to_string();
         }
+        self.ask::<()>(&["LSET", list, "-1", &words.join(" ")]);
     }
 
     /// The samples that each list has.
@@ -87,6 +89,72 @@ async fn a_sample_shows_the_counts_and_what_waits() {
     };
     assert_eq!(others(), before, "it changes nothing else");
     assert!(bench.snapshot().await.balanced);
+}
+
+#[tokio::test]
+async fn each_count_of_a_sample_is_that_of_the_ledger_and_none_is_negative() {
+    let bench = TestBench::new().await;
+    let generator = bench.join(MemberKind::Node, 1).await;
+    let term = bench.lead(generator).await;
+    let counts = [
+        ("published", "100"),
+        ("done", "20"),
+        ("failed", "10"),
+        ("retries", "3"),
+        ("returned", "4"),
+        ("buried", "5"),
+        ("takeovers", "6"),
+        ("retried", "7"),
+        ("lost", "8"),
+        ("cancelled", "9"),
+    ];
+    for (field, count) in counts {
+        bench.ask::<()>(&["HSET", "{estafeta}:ledger", field, count]);
+    }
+    for sample in bench.sampled(generator, &term).await {
+        assert_eq!((sample.published, sample.done, sample.failed, sample.retries), (100, 20, 10, 3));
+        assert_eq!((sample.returned, sample.buried, sample.takeovers), (4, 5, 6));
+        assert_eq!(sample.in_flight, 100 - 20 - 10 + 7 - 8 - 9);
+    }
+    for list in LISTS {
+        bench.ask::<()>(&["DEL", list]);
+    }
+    for (field, count) in [("done", "200"), ("retries", "-5")] {
+        bench.ask::<()>(&["HSET", "{estafeta}:ledger", field, count]);
+    }
+    for sample in bench.sampled(generator, &term).await {
+        assert_eq!((sample.done, sample.retries, sample.in_flight), (200, 0, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_slot_begins_with_a_full_second_ten_seconds_or_minute() {
+    let bench = TestBench::new().await;
+    let generator = bench.join(MemberKind::Node, 1).await;
+    let term = bench.lead(generator).await;
+    let slots = LISTS.into_iter().zip([1_000, 10_000, 60_000]);
+    bench.sampled(generator, &term).await;
+    loop {
+        let now = bench.now_ms();
+        let before = bench.lengths();
+        for (list, width) in slots.clone() {
+            bench.rewrite_in(list, &[(0, now / width * width - 1)]);
+        }
+        bench.sampled(generator, &term).await;
+        let after = before.map(|length| length + 1);
+        assert_eq!(bench.lengths(), after, "the last ones belong to earlier slots");
+        for (list, width) in slots.clone() {
+            bench.rewrite_in(list, &[(0, now / width * width)]);
+        }
+        let Sampling::Sampled { now_ms } = bench.sample(generator, Some(term.epoch)).await else {
+            panic!("it is the generator")
+        };
+        // The loop ends unless a second was over in between.
+        if now_ms / 1_000 == now / 1_000 {
+            assert_eq!(bench.lengths(), after, "the last ones belong to the same slots");
+            break;
+        }
+    }
 }
 
 #[tokio::test]
@@ -185,7 +253,7 @@ async fn a_group_of_latencies_counts_once_however_often_its_beat_arrives() {
     for (actor, group) in [
         (handler, group(1, &[3, 3, 80], &[7])),
         (handler, group(1, &[3, 3, 80], &[7])),
-        (generator, group(1, &[3], &[])),
+        (generator, group(1, &[0, 3], &[])),
         (handler, group(2, &[], &[9_000_000])),
         (handler, group(1, &[3, 3, 80], &[7])),
         (handler, group(0, &[], &[])),
@@ -195,7 +263,7 @@ async fn a_group_of_latencies_counts_once_however_often_its_beat_arrives() {
     for sample in bench.sampled(generator, &term).await {
         assert_eq!(
             (sample.wait.text(), sample.handling.text()),
-            ("5:3,0,0,0,1".into(), {
+            ("0:1,0,0,0,0,3,0,0,0,1".into(), {
                 let mut text = "6:1".to_owned();
                 text.push_str(&",0".repeat(15));
                 text + ",1"
@@ -207,7 +275,7 @@ async fn a_group_of_latencies_counts_once_however_often_its_beat_arrives() {
     bench.sampled(generator, &term).await;
     for list in LISTS {
         let total: u64 = bench.samples(list).iter().map(|sample| sample.wait.total()).sum();
-        assert_eq!(total, 4, "{list}");
+        assert_eq!(total, 5, "{list}");
     }
 }
 
@@ -225,9 +293,9 @@ async fn damaged_latencies_stop_no_beat_and_other_types_are_left_alone() {
     beat(1).await;
     let fields: HashMap<String, String> = bench.ask(&["HGETALL", "{estafeta}:latencies"]);
     assert_eq!((fields["w5"].as_str(), fields["w9"].as_str()), ("many", "1"));
-    bench.ask::<()>(&["HDEL", "{estafeta}:latencies", "w5"]);
+    bench.ask::<()>(&["HSET", "{estafeta}:latencies", "w5", "1", "w6", "-3", "w8", "0"]);
     let [second, ..] = bench.sampled(generator, &term).await;
-    assert_eq!(second.wait.total(), 1, "foreign fields do not count");
+    assert_eq!(second.wait.text(), "5:1,0,0,0,1", "foreign fields and negative counts do not count");
     bench.ask::<()>(&["SET", "{estafeta}:latencies", "foreign"]);
     beat(2).await;
     assert_eq!(bench.ask::<String>(&["GET", "{estafeta}:latencies"]), "foreign");
@@ -268,6 +336,7 @@ async fn one_member_samples_a_ring_in_which_none_may_generate() {
     assert_eq!(bench.samples(LISTS[0]).last().unwrap().member, other.number);
     let stranger = Actor { incarnation: Incarnation::random(), number: other.number };
     assert_eq!(bench.sample(stranger, None).await, Sampling::Fenced, "it is no member");
+    assert_eq!(bench.sample(other, Some(Epoch(1))).await, Sampling::Fenced, "it is not in office");
     // As soon as a member may generate, only that one samples.
     let generator = bench.join(MemberKind::Node, 1).await;
     assert_eq!(bench.sample(other, None).await, Sampling::Fenced);

@@ -31,6 +31,11 @@ async fn a_settle_from_a_wrong_cursor_or_by_a_buried_member_is_refused_and_write
     bench.publish(generator, &term, 0, &["a", "b"]).await;
     bench.claim(handler, 2).await;
     let settle = |count| Settlement { want: 5, ..bench.settlement(handler, count, &[]) };
+    let beyond = |fate: Fate| {
+        let mut settlement = bench.hand(handler).settlement(|_| fate.clone());
+        settlement.not_done[0].index = 2;
+        settlement
+    };
 
     let before = bench.everything();
     let wrong = [
@@ -38,6 +43,8 @@ async fn a_settle_from_a_wrong_cursor_or_by_a_buried_member_is_refused_and_write
         ("more than it holds", Settlement { count: 3, ..settle(2) }),
         ("a claim that Redis never made", Settlement { seen: 3, ..settle(2) }),
         ("a claim that is not in its hand", Settlement { whole: vec!["7".into()], ..settle(1) }),
+        ("a failure that its element does not hold", beyond(Fate::Fails("no".into()))),
+        ("a retry that its element does not hold", beyond(Fate::Retries(9))),
     ];
     for (what, settlement) in wrong {
         assert_eq!(bench.turn(handler, &settlement).await, None, "{what}");

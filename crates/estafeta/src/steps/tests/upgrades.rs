@@ -74,6 +74,36 @@ async fn one_member_that_does_not_know_the_layout_prevents_the_upgrade() {
     assert_eq!(bench.layout().as_deref(), Some("5"));
 }
 
+#[tokio::test]
+async fn a_member_that_registered_little_prevents_the_upgrade_and_a_deleted_one_does_not() {
+    let bench = TestBench::new().await;
+    assert_eq!(bench.store.upgrade_to(5).await.unwrap(), None, "there is no ring");
+    assert_eq!(bench.ask::<u64>(&["DBSIZE"]), 0);
+    let member = bench.store.keys().member(bench.join(MemberKind::Node, 1).await.incarnation);
+    bench.ask::<()>(&["HDEL", &member, "host", "pid", "layouts"]);
+    let error = bench.store.upgrade_to(5).await.unwrap_err().to_string();
+    assert!(error.contains("member 1 (, pid ) knows no span of layouts; stop it"), "{error}");
+    bench.ask::<()>(&["DEL", &member]);
+    assert_eq!(bench.store.upgrade_to(5).await.unwrap(), Some(4));
+}
+
+#[tokio::test]
+async fn foreign_data_stops_an_upgrade_before_it_writes() {
+    let bench = TestBench::new().await;
+    let member = bench.join(MemberKind::Node, 1).await;
+    bench.ask::<()>(&["HSET", &bench.store.keys().member(member.incarnation), "layouts", "4 5"]);
+    let whole = bench.everything();
+    let keys = ["succession", "ready", "errors", "ledger", "events"];
+    for (key, kind) in keys.into_iter().zip(["zset", "list", "list", "hash", "stream"]) {
+        bench.restore(&whole);
+        bench.plant_foreign(&format!("{{estafeta}}:{key}"), kind);
+        let before = bench.everything();
+        let error = bench.store.upgrade_to(5).await.unwrap_err();
+        assert!(matches!(error, Error::ForeignKey { .. }), "{key}: {error}");
+        assert_eq!(bench.everything(), before, "{key}");
+    }
+}
+
 /// A member writes the layout with which it joined. After the upgrade, it must not write at all until it has joined
 /// again. Messages and errors that members held are back, without a death.
 #[tokio::test]
@@ -97,7 +127,15 @@ async fn an_upgrade_ends_every_membership_and_loses_nothing() {
     for member in [generator, handler, idle, reader] {
         bench.ask::<()>(&["HSET", &bench.store.keys().member(member.incarnation), "layouts", "4 5"]);
     }
+    let mut connection = bench.redis.connect();
+    connection.set_read_timeout(Some(LEASE)).unwrap();
+    let mut calls = connection.as_pubsub();
+    calls.subscribe(format!("{}{}", bench.store.keys().channels, idle.incarnation)).unwrap();
     assert_eq!(bench.store.upgrade_to(5).await.unwrap(), Some(4));
+    assert_eq!(calls.get_message().unwrap().get_payload::<String>().unwrap(), "office");
+    let event = ["kind", "upgraded", "from", "4", "to", "5", "returned", "1"];
+    assert_eq!(bench.last_event(), event, "an error is not a message that returns");
+    assert_eq!(bench.ask::<u64>(&["EXISTS", "{estafeta}:members", "{estafeta}:succession"]), 0);
 
     let held = bench.settlement(handler, 1, &[]);
     assert!(bench.turn(handler, &held).await.is_none(), "it is lost");
@@ -172,7 +210,10 @@ async fn after_an_upgrade_the_next_election_is_a_first_one() {
         bench.ask::<()>(&["HSET", &bench.store.keys().member(member.incarnation), "layouts", "4 5"]);
     }
     assert_eq!(bench.ask::<Option<u64>>(&["HGET", "{estafeta}:ledger", "last"]), Some(former.number.0));
+    bench.ask::<()>(&["HSET", "{estafeta}:ledger", "vacated", "1", "yielded", "x"]);
     assert_eq!(bench.store.upgrade_to(5).await.unwrap(), Some(4));
+    let left: [Option<String>; 2] = bench.ask(&["HMGET", "{estafeta}:ledger", "vacated", "yielded"]);
+    assert_eq!(left, [Some("1".into()), None], "the office was vacant before");
     bench.ask::<()>(&["SET", "{estafeta}:schema", "4"]);
     let again = bench.join(MemberKind::Node, 1).await;
     assert_eq!(bench.lead(again).await.predecessor, None, "no take-over");

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 pub use faults::{Gate, Hang, delete_member_hash};
 pub use live_ring::{LiveRing, config_at};
 pub use moving_address::MovingAddress;
-pub use pair::{Pair, replicate, tell};
+pub use pair::{Pair, tell};
 pub use spans::{SeenSpan, Spans};
 
 /// A generous limit for events that must happen, if the test does not check how fast they are.

@@ -14,9 +14,8 @@ pub struct Pair {
 
 impl Pair {
     pub async fn start() -> Self {
-        let master = RedisServer::builder().tcp().start();
-        let replica = RedisServer::builder().tcp().start();
-        replicate(&replica, &master);
+        let [master, replica] = [(); 2].map(|()| RedisServer::builder().tcp().with_replicas().start());
+        replica.follow(&master);
         let address = MovingAddress::of(&master).await;
         Self { master, replica, address }
     }
@@ -39,7 +38,7 @@ impl Pair {
         });
         tell(&self.replica, &["REPLICAOF", "NO", "ONE"]);
         self.address.move_to(&self.replica);
-        replicate(&self.master, &self.replica);
+        self.master.follow(&self.replica);
         tell(&self.master, &["CLIENT", "UNPAUSE"]);
     }
 }
@@ -47,13 +46,4 @@ impl Pair {
 /// Sends a command, and expects no error.
 pub fn tell(server: &RedisServer, words: &[&str]) {
     redis::cmd(words[0]).arg(&words[1..]).exec(&mut server.connect()).unwrap();
-}
-
-/// Lets a server follow another one, and waits until it does.
-pub fn replicate(replica: &RedisServer, master: &RedisServer) {
-    tell(replica, &["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
-    estafeta_testbed::eventually(SOON, "the replica follows", || {
-        let info: String = redis::cmd("INFO").arg("replication").query(&mut replica.connect()).unwrap();
-        info.contains("master_link_status:up").then_some(())
-    });
 }

@@ -144,7 +144,7 @@ impl StoryDraft {
     }
 }
 
-/// A body that occurs once has a fingerprint of its own.
+/// Two bodies have the same fingerprint only if they are equal.
 pub(super) fn fingerprint(body: &[u8]) -> String {
     body.iter().map(|byte| format!("{byte:02x}")).collect()
 }
