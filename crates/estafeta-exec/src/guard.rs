@@ -1,6 +1,6 @@
 //! Kills what a node has started, if the node itself can no longer do it.
 //!
-//! A guard is a process of its own. Its stdin is a pipe that only its node holds open. Over this pipe it learns which
+//! A guard is a separate process. Its stdin is a pipe that only its node holds open. Over this pipe it learns which
 //! process groups exist: `+4711` when the node has started one, `-4711` when it has reaped one. The end of the pipe means
 //! that the node is gone, by whatever death. The guard then kills every group that is left, and exits.
 //!

@@ -5,7 +5,7 @@
 //! and [`FeedCommand`] keeps one that publishes while its node is in office. `docs/any-language.md` is the contract with
 //! the commands.
 //!
-//! **Who starts and ends processes.** The node starts them, each in a process group of its own, and ends them by group:
+//! **Who starts and ends processes.** The node starts them, each in its own process group, and ends them by group:
 //! SIGTERM, then SIGKILL after a while. When the first process of a group has exited, the rest of the group is killed
 //! before that process is reaped. Until then no other process can have its id, so no signal reaches a stranger.
 //!

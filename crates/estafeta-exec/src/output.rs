@@ -11,7 +11,7 @@ const LONGEST_LINE: usize = 64 * 1024;
 /// How many bytes of stderr become the reason of a failure.
 const TAIL: usize = 4 * 1024;
 
-/// Writes lines of commands to stderr, from a thread of its own. Lines of several commands do not mix. If the reader of
+/// Writes lines of commands to stderr, from a separate thread. Lines of several commands do not mix. If the reader of
 /// stderr is too slow, lines are left out, and a line says how many.
 #[derive(Clone)]
 pub struct Relay {

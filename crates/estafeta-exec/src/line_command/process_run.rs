@@ -19,6 +19,8 @@ use crate::reply::CommandReply;
 
 /// The longest line that can be a reply.
 const LONGEST_LINE: usize = 1024 * 1024;
+/// How much is read at once: as much as a pipe holds.
+const READ_AT_ONCE: usize = 64 * 1024;
 
 /// Why a task no longer needs its process.
 pub(super) enum Reason {
@@ -47,6 +49,8 @@ pub(super) struct ProcessRun {
     pub in_hand: HashMap<u64, LineRequest>,
     /// The message in hand is a suspect, and alone with the process.
     is_alone: bool,
+    /// The process has closed its stdin. It may still answer what it has read, and gets no more.
+    is_deaf: bool,
     pub has_replied: bool,
     suspects: SuspectIds,
 }
@@ -67,6 +71,7 @@ impl ProcessRun {
             skips: false,
             in_hand: HashMap::new(),
             is_alone: false,
+            is_deaf: false,
             has_replied: false,
             suspects: common.suspects.clone(),
         }
@@ -76,20 +81,15 @@ impl ProcessRun {
         loop {
             self.send(task);
             let first = self.in_hand.values().map(|request| request.deadline).min();
+            if self.is_deaf && self.in_hand.is_empty() {
+                return self.ended().await;
+            }
             let Some(stdin) = &self.stdin else { return Reason::Ended(None) };
             let closed = stdin.ready(Interest::ERROR);
+            self.incoming.reserve(READ_AT_ONCE);
             tokio::select! {
                 biased;
                 () = task.common.stop.cancelled() => return Reason::Stop,
-                read = self.stdout.read_buf(&mut self.incoming) => match read {
-                    Ok(0) | Err(_) => return self.ended().await,
-                    Ok(_) => self.read_lines(),
-                },
-                ready = stdin.writable(), if !self.outgoing.is_empty() => match stdin.try_write(&self.outgoing) {
-                    Ok(count) if ready.is_ok() => self.outgoing.advance(count),
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                    _ => return self.ended().await,
-                },
                 ask = asks.recv() => match ask {
                     Some(Ask::Handle(request)) => {
                         task.waiting.push_back(request);
@@ -104,8 +104,26 @@ impl ProcessRun {
                     Some(Ask::Abandon) => return Reason::Terminate,
                     None => return Reason::Stop,
                 },
+                read = self.stdout.read_buf(&mut self.incoming) => match read {
+                    Ok(0) | Err(_) => return self.ended().await,
+                    Ok(_) => {
+                        self.read_lines();
+                        // A process that never stops printing would keep the branches below from their turn.
+                        if first.is_some_and(|at| at <= Instant::now()) && self.time_out(task.common.time_limit) {
+                            return Reason::Terminate;
+                        }
+                    }
+                },
+                ready = stdin.writable(), if !self.outgoing.is_empty() => match stdin.try_write(&self.outgoing) {
+                    Ok(count) if ready.is_ok() => self.outgoing.advance(count),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    _ => return self.ended().await,
+                },
                 // The process has closed its stdin. It will not read what was written already.
-                _ = closed => return self.ended().await,
+                _ = closed, if !self.is_deaf => match self.has_read_all() {
+                    true => self.is_deaf = true,
+                    false => return self.ended().await,
+                },
                 ended = self.process.wait() => return Reason::Ended(ended.ok()),
                 () = sleep_until(first) => {
                     self.time_out(task.common.time_limit);
@@ -124,9 +142,15 @@ impl ProcessRun {
     /// Passes on as many messages as the process may have in hand.
     fn send(&mut self, task: &mut LineTask) {
         self.is_alone &= !self.in_hand.is_empty();
-        while self.in_hand.len() < task.common.in_hand && !self.is_alone {
+        while self.in_hand.len() < task.common.in_hand && !self.is_alone && !self.is_deaf {
             let Some(next) = task.waiting.pop_front() else { return };
             if next.answer.is_closed() {
+                continue;
+            }
+            // It has waited while another message was alone with the process. The next delivery has its full time.
+            if next.deadline.saturating_duration_since(Instant::now()) < task.common.time_limit / 2 {
+                let _ =
+                    next.answer.send(Err(Failure::broken(Duration::ZERO, "its process had no time for it")));
                 continue;
             }
             if task.common.suspects.contains(next.id) {
@@ -146,7 +170,8 @@ impl ProcessRun {
         }
     }
 
-    fn time_out(&mut self, limit: Duration) {
+    /// Answers the messages that are over their time limit. Returns whether there are any.
+    fn time_out(&mut self, limit: Duration) -> bool {
         let now = Instant::now();
         let late: Vec<u64> = self
             .in_hand
@@ -157,6 +182,7 @@ impl ProcessRun {
         for request in late.iter().filter_map(|id| self.in_hand.remove(id)) {
             let _ = request.answer.send(Err(timed_out(limit)));
         }
+        !late.is_empty()
     }
 
     /// Reads the whole lines that have arrived.
