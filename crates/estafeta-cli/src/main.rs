@@ -86,6 +86,11 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
         _ => None,
     };
     let log_format = cli.reach.log_format.or(file.reach.log_format);
+    #[cfg(feature = "otel")]
+    let traces = match &command {
+        Command::Run(_) => telemetry::traces::Traces::start()?,
+        _ => None,
+    };
     match &command {
         // These log nothing.
         Command::Completions { shell } => return commands::pages::completions(*shell),
@@ -94,6 +99,9 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
             estafeta_exec::guard::watch_over(token)?;
             return Ok(ExitCode::SUCCESS);
         }
+        #[cfg(feature = "otel")]
+        _ => start_logging(cli.reach.verbose, log_format, own_log, traces.as_ref())?,
+        #[cfg(not(feature = "otel"))]
         _ => start_logging(cli.reach.verbose, log_format, own_log)?,
     }
     match &command {
@@ -244,7 +252,12 @@ fn log_filter() -> Result<Option<EnvFilter>> {
     }
 }
 
-fn start_logging(verbose: u8, format: Option<LogFormat>, file: Option<std::fs::File>) -> Result<()> {
+fn start_logging(
+    verbose: u8,
+    format: Option<LogFormat>,
+    file: Option<std::fs::File>,
+    #[cfg(feature = "otel")] traces: Option<&telemetry::traces::Traces>,
+) -> Result<()> {
     use tracing_subscriber::fmt::writer::BoxMakeWriter;
     let colour = file.is_none() && estafeta_lab::paint::colour_for(&std::io::stderr());
     // Commands that run nodes print what happens to them. Spans would only make their lines longer.
@@ -252,15 +265,25 @@ fn start_logging(verbose: u8, format: Option<LogFormat>, file: Option<std::fs::F
     let levels = [format!("warn,{quiet}"), format!("info,estafeta=debug,{quiet}"), "trace".to_owned()];
     let level = &levels[usize::from(verbose.min(2))];
     let filter = log_filter()?.unwrap_or_else(|| EnvFilter::new(level));
+    let writer = match file {
+        Some(file) => BoxMakeWriter::new(file),
+        None => BoxMakeWriter::new(std::io::stderr),
+    };
+    #[cfg(feature = "otel")]
+    if let Some(traces) = traces {
+        use tracing_subscriber::prelude::*;
+        let logging = tracing_subscriber::fmt::layer().with_writer(writer).log_internal_errors(false);
+        let logging = match format {
+            Some(LogFormat::Json) => logging.json().boxed(),
+            Some(LogFormat::Text) | None => logging.with_ansi(colour).boxed(),
+        };
+        tracing_subscriber::registry().with(logging.with_filter(filter)).with(traces.layer()).init();
+        return Ok(());
+    }
     // A log line that cannot be written is lost. By default, `tracing-subscriber` would report that loss to stderr,
     // which may be on the same full disk. It would panic if that fails too.
-    let logging = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(match file {
-            Some(file) => BoxMakeWriter::new(file),
-            None => BoxMakeWriter::new(std::io::stderr),
-        })
-        .log_internal_errors(false);
+    let logging =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).log_internal_errors(false);
     match format {
         Some(LogFormat::Json) => logging.json().init(),
         Some(LogFormat::Text) | None => logging.with_ansi(colour).init(),

@@ -10,6 +10,9 @@ use estafeta::RingName;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+/// The settings that a child inherits from the environment.
+const INHERITED: [&str; 2] = ["ESTAFETA_LOG", "ESTAFETA_TRACES"];
+
 /// A child process that is killed and reaped when dropped.
 ///
 /// Each child has its own process group, so Ctrl-C or Ctrl-Z in the terminal does not reach it. On Linux the kernel
@@ -75,7 +78,7 @@ impl Drop for ChildProcess {
 
 /// The command that starts this program as a child. The child learns its ring and Redis from the environment, where no
 /// other user of the machine can read the password. Of all other settings in the environment, it inherits only
-/// `ESTAFETA_LOG`.
+/// `ESTAFETA_LOG` and `ESTAFETA_TRACES`.
 pub fn this_program(ring: &RingName, secret_url: &str) -> io::Result<Command> {
     // The path is read once, because it is no longer valid after the file has been replaced.
     static PROGRAM: LazyLock<io::Result<PathBuf>> = LazyLock::new(std::env::current_exe);
@@ -87,7 +90,8 @@ pub fn this_program(ring: &RingName, secret_url: &str) -> io::Result<Command> {
 pub fn program_at(path: &Path, ring: &RingName, secret_url: &str) -> Command {
     let mut command = Command::new(path);
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("ESTAFETA_") && name != "ESTAFETA_LOG" {
+        let name_text = name.to_string_lossy();
+        if name_text.starts_with("ESTAFETA_") && !INHERITED.contains(&&*name_text) {
             command.env_remove(name);
         }
     }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -17,6 +17,8 @@ use crate::redis_program::{self, cut_torn_tail, socket_in, socket_url};
 
 /// How long the server may take to start. A busy disk can delay it for long.
 const START: Duration = Duration::from_secs(60);
+/// How long a server may take to answer a question about itself. It may be stalled or frozen for some seconds.
+const ANSWER: Duration = Duration::from_secs(10);
 /// How many ports to try. Another program may take a free port before the server does.
 const PORT_ATTEMPTS: usize = 5;
 
@@ -29,21 +31,103 @@ pub enum Disk {
     Everything,
 }
 
+/// What kind of server it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerKind {
+    /// An ordinary server.
+    Server,
+    /// A node of a cluster.
+    ClusterNode,
+    /// A sentinel with these lines in its configuration.
+    Sentinel(String),
+}
+
 /// A Redis server. Dropping this value kills it.
 pub struct EphemeralRedis {
     directory: PathBuf,
     program: PathBuf,
-    disk: Disk,
-    server: Mutex<ChildProcess>,
+    kind: ServerKind,
+    settings: Vec<(String, String)>,
+    /// The TCP port that it keeps for life. None if it listens only on its socket.
+    port: Option<u16>,
+    /// The port on which nodes of a cluster talk to each other.
+    bus: Option<u16>,
+    server: Mutex<ServerProcess>,
+}
+
+struct ServerProcess {
+    child: ChildProcess,
+    is_frozen: bool,
+    /// The run is over, so the server is not started again.
+    is_over: bool,
 }
 
 impl EphemeralRedis {
+    /// Starts an ordinary server that listens only on its socket.
     pub fn start(directory: &Path, disk: Disk) -> Result<Self> {
+        Self::launch(directory, ServerKind::Server, disk_settings(disk), None, None)
+    }
+
+    /// Starts a server that also listens on a free port of the loopback interface.
+    pub fn on_port(directory: &Path, kind: ServerKind, settings: &[(&str, &str)]) -> Result<Self> {
+        std::fs::create_dir_all(directory)?;
+        let text = |(name, value): &(&str, &str)| (name.to_string(), value.to_string());
+        let settings: Vec<(String, String)> = settings.iter().map(text).collect();
+        let mut attempts = 1;
+        loop {
+            // Redis does not choose a port itself. Both listeners are open together, so that the ports differ.
+            let listeners = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
+            let [port, bus] = listeners.map(|listener| listener.and_then(|listener| listener.local_addr()));
+            let (port, bus) = (port?.port(), bus?.port());
+            let bus = (kind == ServerKind::ClusterNode).then_some(bus);
+            match Self::launch(directory, kind.clone(), settings.clone(), Some(port), bus) {
+                Err(_) if attempts < PORT_ATTEMPTS && is_port_taken(directory) => attempts += 1,
+                launched => return launched,
+            }
+        }
+    }
+
+    fn launch(
+        directory: &Path,
+        kind: ServerKind,
+        settings: Vec<(String, String)>,
+        port: Option<u16>,
+        bus: Option<u16>,
+    ) -> Result<Self> {
         let program = redis_program::find()?;
-        let server = launch(&program, directory, disk).context("cannot start redis-server")?;
-        let redis = Self { directory: directory.to_owned(), program, disk, server: Mutex::new(server) };
+        let settings = with_ports(&kind, settings, port, bus);
+        if let ServerKind::Sentinel(lines) = &kind {
+            redis_program::write_sentinel_file(directory, &settings, lines)?;
+        }
+        let child = launch(&program, directory, &kind, &settings).context("cannot start redis-server")?;
+        let server = Mutex::new(ServerProcess { child, is_frozen: false, is_over: false });
+        let redis = Self { directory: directory.to_owned(), program, kind, settings, port, bus, server };
         redis.wait_until_ready()?;
         Ok(redis)
+    }
+
+    /// Its TCP port. 0 if it has none.
+    pub fn port(&self) -> u16 {
+        self.port.unwrap_or(0)
+    }
+
+    /// The port on which nodes of a cluster talk to it. 0 if it is none.
+    pub fn bus_port(&self) -> u16 {
+        self.bus.unwrap_or(0)
+    }
+
+    /// Sends one command, and waits for the answer only for a moment.
+    pub fn ask<T: redis::FromRedisValue>(&self, words: &[&str]) -> redis::RedisResult<T> {
+        let client = redis::Client::open(socket_url(&self.socket()))?;
+        let mut connection = client.get_connection_with_timeout(ANSWER)?;
+        connection.set_read_timeout(Some(ANSWER))?;
+        redis::cmd(words[0]).arg(&words[1..]).query(&mut connection)
+    }
+
+    /// Whether it runs and is not frozen.
+    pub fn can_answer(&self) -> bool {
+        let mut server = self.process();
+        !server.is_frozen && server.child.exit_status().is_ok_and(|status| status.is_none())
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -56,7 +140,8 @@ impl EphemeralRedis {
 
     /// Opens a connection for administrative commands.
     pub fn connect(&self) -> redis::RedisResult<redis::Connection> {
-        let connection = redis::Client::open(socket_url(&self.socket()))?.get_connection()?;
+        let client = redis::Client::open(socket_url(&self.socket()))?;
+        let connection = client.get_connection_with_timeout(START)?;
         connection.set_read_timeout(Some(START))?;
         Ok(connection)
     }
@@ -84,15 +169,26 @@ impl EphemeralRedis {
 
     /// Kills the server with SIGKILL.
     pub fn kill(&self) -> io::Result<()> {
-        self.server.lock().expect("no panic while held").kill().map(drop)
+        let mut server = self.process();
+        server.is_frozen = false;
+        server.child.kill().map(drop)
+    }
+
+    /// Kills the server with SIGKILL. It is never started again.
+    pub fn end(&self) -> io::Result<()> {
+        self.process().is_over = true;
+        self.kill()
     }
 
     /// Starts the server again, unless it is running.
     pub fn start_again(&self) -> Result<()> {
-        let mut server = self.server.lock().expect("no panic while held");
-        if server.exit_status()?.is_some() {
+        let mut server = self.process();
+        if server.is_over {
+            bail!("the run is over");
+        }
+        if server.child.exit_status()?.is_some() {
             cut_torn_tail(&self.program, &self.directory);
-            *server = launch(&self.program, &self.directory, self.disk)?;
+            server.child = launch(&self.program, &self.directory, &self.kind, &self.settings)?;
         }
         drop(server);
         self.wait_until_ready()
@@ -101,26 +197,45 @@ impl EphemeralRedis {
     /// Brings the server back after any fault: thaws it if it is frozen, starts it if it was killed, and ends a script
     /// that never ends.
     pub fn revive(&self) -> Result<()> {
-        self.signal(Signal::SIGCONT)?;
+        self.thaw()?;
         // Redis refuses this if no script runs. A server that was killed does not answer.
         let _ =
             self.connect().and_then(|mut connection| redis::cmd("SCRIPT").arg("KILL").exec(&mut connection));
         self.start_again()
     }
 
-    pub fn signal(&self, signal: Signal) -> io::Result<()> {
-        self.server.lock().expect("no panic while held").signal(signal)
+    /// Stops the server with SIGSTOP.
+    pub fn freeze(&self) -> io::Result<()> {
+        let mut server = self.process();
+        server.is_frozen = true;
+        server.child.signal(Signal::SIGSTOP)
+    }
+
+    /// Lets a frozen server go on.
+    pub fn thaw(&self) -> io::Result<()> {
+        let mut server = self.process();
+        server.is_frozen = false;
+        server.child.signal(Signal::SIGCONT)
+    }
+
+    fn process(&self) -> MutexGuard<'_, ServerProcess> {
+        self.server.lock().expect("no panic while held")
     }
 
     fn wait_until_ready(&self) -> Result<()> {
         let deadline = Instant::now() + START;
         let answers = || self.connect().and_then(|mut connection| redis::cmd("PING").exec(&mut connection));
         while let Err(error) = answers() {
-            if let Some(status) = self.server.lock().expect("no panic while held").exit_status()? {
+            let ended = self.process().child.exit_status()?;
+            if let Some(status) = ended {
                 bail!("redis-server ended ({status}); see {}", self.directory.join(LOG).display());
             }
             if Instant::now() > deadline {
                 return Err(error).context("redis-server does not answer");
+            }
+            if error.code() == Some("BUSY") {
+                // A script that began only now would never end.
+                let _ = self.ask::<()>(&["SCRIPT", "KILL"]);
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -130,16 +245,51 @@ impl EphemeralRedis {
 
 const LOG: &str = "redis.log";
 
-fn launch(program: &Path, directory: &Path, disk: Disk) -> io::Result<ChildProcess> {
-    let log = File::options().append(true).create(true).open(directory.join(LOG))?;
+/// How the disk is used, as settings of the server.
+fn disk_settings(disk: Disk) -> Vec<(String, String)> {
     let (append, sync) = match disk {
         Disk::Nothing => ("no", "everysec"),
         Disk::Everything => ("yes", "always"),
     };
-    let settings = [("appendonly", append), ("appendfsync", sync), ("bind", "127.0.0.1")];
-    let mut command = redis_program::command(program, directory, &settings);
+    [("appendonly", append), ("appendfsync", sync)].map(|(name, value)| (name.into(), value.into())).into()
+}
+
+fn with_ports(
+    kind: &ServerKind,
+    mut settings: Vec<(String, String)>,
+    port: Option<u16>,
+    bus: Option<u16>,
+) -> Vec<(String, String)> {
+    let mut add = |name: &str, value: String| settings.push((name.to_owned(), value));
+    add("bind", Ipv4Addr::LOCALHOST.to_string());
+    port.into_iter().for_each(|port| add("port", port.to_string()));
+    if *kind == ServerKind::ClusterNode {
+        add("cluster-enabled", "yes".to_owned());
+        bus.into_iter().for_each(|bus| add("cluster-port", bus.to_string()));
+    }
+    settings
+}
+
+fn launch(
+    program: &Path,
+    directory: &Path,
+    kind: &ServerKind,
+    settings: &[(String, String)],
+) -> io::Result<ChildProcess> {
+    let log = File::options().append(true).create(true).open(directory.join(LOG))?;
+    let settings: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+    let mut command = match kind {
+        ServerKind::Sentinel(_) => redis_program::sentinel_command(program, directory),
+        _ => redis_program::command(program, directory, &settings),
+    };
     command.stdout(log.try_clone()?).stderr(log);
     ChildProcess::spawn(command)
+}
+
+/// Whether a server could not start because another program had its port.
+fn is_port_taken(directory: &Path) -> bool {
+    let log = std::fs::read_to_string(directory.join(LOG)).unwrap_or_default();
+    log.contains("Address already in use")
 }
 
 #[cfg(test)]
@@ -162,7 +312,7 @@ mod tests {
             let info: redis::InfoDict = redis::cmd("INFO").arg("server").query(&mut connection).unwrap();
             info.get("process_id").unwrap()
         };
-        let pid = |redis: &EphemeralRedis| redis.server.lock().unwrap().pid();
+        let pid = |redis: &EphemeralRedis| redis.process().child.pid();
         assert_eq!([&url, &own].map(|url| process_id(url)), [&first, &second].map(pid));
     }
 }

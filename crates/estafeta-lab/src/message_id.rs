@@ -6,7 +6,7 @@ use std::str::FromStr;
 use estafeta::Message;
 
 /// The id of a message, perhaps with its partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MessageId {
     /// Its partition. None if the ring has no partitions, or the user did not name one.
     pub partition: Option<u32>,

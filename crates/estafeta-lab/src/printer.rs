@@ -14,12 +14,16 @@ use tokio_util::sync::CancellationToken;
 
 /// How many lines may be queued before callers leave out those about single messages.
 const MAX_QUEUED: usize = 10_000;
+/// The same limit in bytes, for long lines.
+const MAX_QUEUED_BYTES: usize = 8 * 1024 * 1024;
 /// How long to wait for the last lines to be written when the node ends.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
 struct LineQueue {
     lines: VecDeque<Vec<u8>>,
+    /// The length of all lines together.
+    bytes: usize,
     finished: bool,
     /// The result of the writing, once it has ended.
     written: Option<io::Result<()>>,
@@ -44,6 +48,7 @@ impl Printer {
     pub fn print(&self, line: Vec<u8>) {
         let mut queue = self.queue();
         if queue.written.is_none() {
+            queue.bytes += line.len();
             queue.lines.push_back(line);
             self.shared.1.notify_all();
         }
@@ -51,7 +56,8 @@ impl Printer {
 
     /// Whether the queue has room for lines that may be left out.
     pub fn has_room(&self) -> bool {
-        self.queue().lines.len() < MAX_QUEUED
+        let queue = self.queue();
+        queue.lines.len() < MAX_QUEUED && queue.bytes < MAX_QUEUED_BYTES
     }
 
     /// Waits for a bounded time until the last lines are written. Returns the error if a write failed.
@@ -76,6 +82,7 @@ impl Printer {
             let idle = |queue: &mut LineQueue| queue.lines.is_empty() && !queue.finished;
             let mut queue = self.shared.1.wait_while(self.queue(), idle).expect("no panic while held");
             let lines = std::mem::take(&mut queue.lines);
+            queue.bytes = 0;
             let last = queue.finished;
             drop(queue);
             let written = lines.iter().try_for_each(|line| out.write_all(line)).and_then(|()| out.flush());
@@ -127,6 +134,18 @@ mod tests {
         (0..printed).for_each(|_| go.send(()).unwrap());
         printer.finish().unwrap();
         assert_eq!(read.lock().unwrap().len(), printed);
+    }
+
+    #[test]
+    fn long_lines_fill_the_queue_before_many_lines_do() {
+        let (_go, gate) = std::sync::mpsc::channel();
+        let printer = Printer::start(SlowWriter(gate, Arc::default()), CancellationToken::new());
+        let line = vec![b'x'; 64 * 1024];
+        let printed =
+            (0..MAX_QUEUED).take_while(|_| printer.has_room()).map(|_| printer.print(line.clone())).count();
+        // The thread may have taken one full queue out to write it.
+        let most = 2 * MAX_QUEUED_BYTES / line.len();
+        assert!((most / 2..=most).contains(&printed), "{printed}");
     }
 
     #[test]

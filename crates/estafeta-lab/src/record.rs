@@ -79,6 +79,10 @@ pub enum Step {
         call: u64,
         receipts: Vec<(u64, bool)>,
     },
+    /// Redis has refused that call, because another message has a key of it.
+    Refused {
+        call: u64,
+    },
     /// A publisher is about to cancel this message.
     Cancels {
         call: u64,
@@ -260,6 +264,7 @@ impl RecordLine {
                 });
                 Step::Receipts { call, receipts: receipts.collect::<Option<_>>()? }
             }
+            "refused" => Step::Refused { call: number()? },
             "cancels" => Step::Cancels { call: number()?, id: number()? },
             "cancelled" => Step::Cancelled { call: number()?, is_cancelled: number()? == 1 },
             "settled" => {
@@ -315,6 +320,7 @@ impl fmt::Display for RecordLine {
                 let mark = |is_duplicate: bool| if is_duplicate { "!" } else { "" };
                 receipts.iter().try_for_each(|(id, duplicate)| write!(f, " {id}{}", mark(*duplicate)))
             }
+            Step::Refused { call } => write!(f, "refused {call}"),
             Step::Cancels { call, id } => write!(f, "cancels {call} {id}"),
             Step::Cancelled { call, is_cancelled } => {
                 write!(f, "cancelled {call} {}", u8::from(*is_cancelled))
@@ -376,6 +382,7 @@ mod tests {
                 .prop_map(|(call, messages)| Step::Submits { call, messages }),
             (id(), vec((id(), any::<bool>()), 0..4))
                 .prop_map(|(call, receipts)| Step::Receipts { call, receipts }),
+            id().prop_map(|call| Step::Refused { call }),
             (id(), id()).prop_map(|(call, id)| Step::Cancels { call, id }),
             (id(), any::<bool>()).prop_map(|(call, is_cancelled)| Step::Cancelled { call, is_cancelled }),
         ]
@@ -436,6 +443,7 @@ mod tests {
                 messages: vec![(None, "a/done".into()), (Some("k".into()), "b/x=y".into())],
             },
             Step::Receipts { call: 1, receipts: vec![(7, false), (3, true)] },
+            Step::Refused { call: 2 },
             Step::Cancels { call: 2, id: 7 },
             Step::Cancelled { call: 2, is_cancelled: true },
             Step::Left,

@@ -12,6 +12,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 const PROGRAMS: [&str; 2] = ["redis-server", "valkey-server"];
 
+const SENTINEL_FILE: &str = "sentinel.conf";
+
 /// Neither `redis-server` nor `valkey-server` is on the PATH.
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -45,6 +47,29 @@ pub fn command(program: &Path, directory: &Path, settings: &[(&str, &str)]) -> C
     for (name, value) in settings {
         command.arg(format!("--{name}")).arg(value);
     }
+    command.current_dir(directory).stdin(Stdio::null());
+    command
+}
+
+/// Writes the configuration file of a sentinel, which needs one to keep what it learns. `lines` follow the settings.
+pub fn write_sentinel_file(
+    directory: &Path,
+    settings: &[(String, String)],
+    lines: &str,
+) -> std::io::Result<()> {
+    let quoted = |value: &str| format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""));
+    let path = |path: &Path| quoted(&path.display().to_string());
+    let mut text = format!("unixsocket {}\ndir {}\n", path(&socket_in(directory)), path(directory));
+    for (name, value) in settings {
+        text.push_str(&format!("{name} {}\n", quoted(value)));
+    }
+    fs::write(directory.join(SENTINEL_FILE), text + lines)
+}
+
+/// The command that starts a sentinel with the configuration file in `directory`.
+pub fn sentinel_command(program: &Path, directory: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.arg(directory.join(SENTINEL_FILE)).arg("--sentinel");
     command.current_dir(directory).stdin(Stdio::null());
     command
 }

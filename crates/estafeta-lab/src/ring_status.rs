@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use estafeta::{Durability, Error, Ring, RingName, Snapshot};
+use estafeta::{Durability, Snapshot};
 use serde::Serialize;
+
+use crate::partitions::Partitions;
 
 /// A ring at one moment, and whether Redis stores it as its members ask.
 #[derive(Clone, Debug, Serialize)]
@@ -28,29 +30,20 @@ pub struct AskedDurability {
 }
 
 impl RingStatus {
-    /// Reads the ring with its latest events.
-    pub async fn read(ring: &Ring, events: usize) -> estafeta::Result<Self> {
-        Self::of_partitions(ring.name(), std::slice::from_ref(ring), events).await
-    }
-
     /// Reads all partitions of a ring with their latest events.
-    pub async fn of_partitions(name: &RingName, rings: &[Ring], events: usize) -> estafeta::Result<Self> {
-        let mut partitions = Vec::new();
-        for ring in rings {
-            partitions.push(ring.snapshot(events).await?);
-        }
+    pub async fn read(rings: &Partitions, events: usize) -> estafeta::Result<Self> {
+        let mut partitions = rings.snapshots(events).await?;
         let snapshot = match partitions.len() {
-            1 => partitions.pop(),
-            _ => Snapshot::of_partitions(name, partitions.clone()),
+            1 => partitions.remove(0),
+            _ => rings.sum(partitions.clone())?,
         };
-        let snapshot = snapshot.ok_or_else(|| Error::Answer("a ring without partitions".to_owned()))?;
         let levels: BTreeSet<&str> =
             snapshot.members.iter().map(|member| member.durability.as_str()).collect();
         let mut durability = Vec::new();
         for level in levels.into_iter().filter_map(|level| level.parse().ok()) {
             if level != Durability::Memory {
                 let mut shortfall = None;
-                for ring in rings {
+                for ring in &rings.all {
                     shortfall = shortfall.or(ring.shortfall(level).await?);
                 }
                 durability.push(AskedDurability { level, shortfall });

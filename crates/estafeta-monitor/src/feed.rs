@@ -107,7 +107,7 @@ impl PartFeed {
         let mut events = std::mem::take(&mut self.past);
         events.append(&mut new_events);
         if let Some(index) = self.partition {
-            events.iter_mut().for_each(|event| event.kind = event.kind.clone().in_partition(index));
+            events = events.into_iter().map(|event| event.in_partition(index)).collect();
         }
         events
     }

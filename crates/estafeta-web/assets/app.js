@@ -1,10 +1,10 @@
 // The frame of the page: routes, freshness, keys. The address holds the view, the ring, the range and what is open.
 import { svg, icon, count } from './charts.js';
-import { $, h, set, say, age, safe } from './dom.js';
-import { ring, onChange, connect, disconnect, choose, setRange, loadMeta, loadCharts, RANGES } from './live.js';
-import { overview, setRoute, verdict, retryIn } from './overview.js';
+import { $, h, set, keep, say, age, safe } from './dom.js';
+import { ring, onChange, connect, disconnect, choose, setRange, loadMeta, loadCharts, RANGES, LATE } from './live.js';
+import { overview, setRoute, verdict, retryIn, emptyPage } from './overview.js';
 import { errors, setErrorsRoute } from './errors.js';
-import { schedules, scheduleCount } from './schedules.js';
+import { schedules, scheduleCount, learnSchedules } from './schedules.js';
 
 const VIEWS = { ring: overview, errors, schedules }, app = { view: '', held: false, fresh: '' };
 
@@ -32,12 +32,21 @@ setErrorsRoute(address, go, href);
 
 function route() {
   const { view, q } = address(), main = $('main'), wanted = q.get('ring') ?? ring.meta?.rings[0];
+  if (ring.meta && !ring.meta.rings.includes(wanted)) { noSuchRing(wanted); return; }
   if (wanted && wanted !== ring.name && ring.meta) { choose(wanted); app.view = ''; }
   setRange(RANGES[q.get('range')] ? q.get('range') : '5m');
   if (view !== app.view) { app.view = view; main.classList.remove('stale'); VIEWS[view].show(main); window.scrollTo(0, 0); }
   else if (view === 'errors') errors.route();
   else VIEWS[view].update();
   main.removeAttribute('aria-busy');
+  if (ring.meta) showMeta();
+  frame();
+}
+
+function noSuchRing(name) {
+  if (ring.name !== '' || app.view !== 'none') { choose(''); app.view = 'none'; $('main').replaceChildren(emptyPage('No such ring', `This server shows no ring “${name}”. Choose one of its rings above.`)); }
+  $('main').removeAttribute('aria-busy');
+  showMeta();
   frame();
 }
 
@@ -47,8 +56,8 @@ function frame() {
   set($('nav-errors'), n ? count(n) : ''); $('nav-errors').className = 'num' + (n ? ' bad' : '');
   set($('nav-schedules'), scheduleCount() ? String(scheduleCount()) : '');
   $('readonly').hidden = !ring.meta || ring.meta.mayChange;
-  const old = ring.snap ? (ring.now() - ring.snap.timeMs) / 1000 : 0, late = old > 2.5;
-  const [cls, text] = ring.lost?.why === 'redis' ? ['away', 'Redis away'] : app.held ? ['late', 'held'] : ring.lost ? ['late', ring.snap ? age((ring.now() - ring.lost.since) / 1000) + ' old' : 'no server'] : !ring.snap ? ['late', 'loading'] : late ? ['late', age(old) + ' old'] : ['live', 'live'];
+  const old = ring.snap ? (ring.now() - ring.snap.timeMs) / 1000 : 0, late = old > LATE;
+  const [cls, text] = ring.lost?.why === 'redis' ? ['away', 'Redis away'] : app.held ? ['late', 'held'] : ring.lost ? ['late', ring.snap ? age((ring.now() - ring.lost.since) / 1000) + ' old' : 'no server'] : !ring.snap ? ['late', ring.name ? 'loading' : 'no ring'] : late ? ['late', age(old) + ' old'] : ['live', 'live'];
   if (app.fresh && app.fresh !== cls) say(text);
   app.fresh = cls; fresh.className = 'fresh ' + cls; set(fresh, text);
   notice();
@@ -61,7 +70,7 @@ function notice() {
   document.body.classList.toggle('noticed', lost);
   if (!lost) { box.replaceChildren(); return; }
   if (!box.firstChild) box.append(h('b', null, 'Reconnecting'), app.lostText = h('span', { 'aria-hidden': 'true' }), h('button', { onclick: connect }, 'Try now'));
-  set(app.lostText, `no word from the server for ${age((ring.now() - ring.lost.since) / 1000)}; next try in ${retryIn()} s`);
+  set(app.lostText, `the server has not answered for ${age((ring.now() - ring.lost.since) / 1000)}; next try in ${retryIn()} s`);
 }
 
 function theme(next) {
@@ -94,6 +103,7 @@ document.addEventListener('keydown', e => {
 });
 document.querySelector('.skip').addEventListener('click', e => { e.preventDefault(); $('main').focus(); });
 window.addEventListener('hashchange', route);
+window.addEventListener('online', () => { if (ring.lost && !app.held) connect(); });
 document.addEventListener('visibilitychange', () => { if (document.hidden) disconnect(); else if (!app.held) { connect(); loadCharts(); } });
 for (const id of ['drawer', 'ask']) $(id).addEventListener('click', e => { if (e.target === e.currentTarget) e.currentTarget.close(); });
 $('help').addEventListener('click', showHelp);
@@ -103,13 +113,16 @@ onChange(what => {
   const { view } = address();
   if (view === 'ring') ({ snapshot: overview.update, charts: () => { overview.updateCharts(); overview.updateEvents(); }, events: () => { overview.updateEvents(); overview.updateCharts(); } })[what]?.();
   else if (what === 'snapshot') VIEWS[view].update();
+  if (ring.snap && !ring.lost) learnSchedules();
   frame();
 });
 
 function showMeta() {
   const m = ring.meta, pick = $('ring');
-  pick.replaceChildren(...m.rings.map(n => h('option', { value: n, selected: n === ring.name }, n)));
-  $('foot').replaceChildren(h('span', null, `estafeta ${m.version} · `, safe(m.redis), ` · changes are signed as `, safe(m.user)), h('a', { href: 'api/openapi.json' }, 'API'), h('a', { href: 'metrics' }, 'metrics'));
+  const names = m.rings.includes(ring.name) ? m.rings : ['', ...m.rings], key = names.join() + '\n' + ring.name;
+  // A list that a person has opened is not built anew while its rings are the same.
+  keep(pick, key, () => names.map(n => h('option', { value: n, selected: n === ring.name, disabled: n === '' }, n || 'choose a ring')));
+  keep($('foot'), [m.version, m.redis, m.user].join(), () => [h('span', null, `estafeta ${m.version} · `, safe(m.redis), ` · changes are signed as `, safe(m.user)), h('a', { href: 'api/openapi.json' }, 'API'), h('a', { href: 'metrics' }, 'metrics')]);
 }
 
 async function start() {
@@ -120,9 +133,8 @@ async function start() {
     try { await loadMeta(); break; } catch (e) { $('main').replaceChildren(h('p', { class: 'loading' }, `The server does not answer: ${e.message}`)); await new Promise(f => setTimeout(f, 2000)); }
   }
   route();
-  showMeta();
   // Ages grow even if nothing comes.
   setInterval(() => { if (!document.hidden) { if (app.view === 'ring' && !app.held) overview.update(); frame(); } }, 1000);
-  setInterval(async () => { if (!document.hidden && !ring.lost) { try { await loadMeta(); showMeta(); } catch { /* the stream says it */ } } }, 15000);
+  setInterval(async () => { if (!document.hidden && !ring.lost) { try { await loadMeta(); if (!ring.meta.rings.includes(ring.name)) route(); showMeta(); } catch { /* the stream says it */ } } }, 15000);
 }
 start();

@@ -49,7 +49,7 @@ function linear(values, top, bottom, wanted, least) {
   return { ticks: t, y: v => bottom - (v / max) * (bottom - top) };
 }
 
-const DECADES = [[1e-4, '100 µs'], [1e-3, '1 ms'], [1e-2, '10 ms'], [0.1, '100 ms'], [1, '1 s'], [10, '10 s'], [60, '1 min'], [3600, '1 h']];
+const DECADES = [[1e-5, '10 µs'], [1e-4, '100 µs'], [1e-3, '1 ms'], [1e-2, '10 ms'], [0.1, '100 ms'], [1, '1 s'], [10, '10 s'], [60, '1 min'], [3600, '1 h']];
 function log(values, top, bottom) {
   let lo = 1e-3, hi = 0.1;
   for (const v of values) { while (v > 0 && v < lo) lo /= 10; if (v > hi) hi = DECADES.find(d => d[0] >= v)?.[0] ?? 3600; }
@@ -125,9 +125,11 @@ export function ringGlyph(members, size = 58) {
       from += share;
     }
   }
+  // Many marks are smaller, so that each of them is seen.
+  const small = Math.max(1.6, Math.min(4, 3.3 * r / n));
   members.forEach((m, i) => {
     const a = (i / n) * 2 * Math.PI - Math.PI / 2, kind = m.state !== 'well' ? m.state : m.role;
-    if (n <= 36 || m.role === 'generator') g.append(shape(kind, c + r * Math.cos(a), c + r * Math.sin(a), m.role === 'generator' ? 6 : 4));
+    if (n <= 36 || m.role === 'generator') g.append(shape(kind, c + r * Math.cos(a), c + r * Math.sin(a), m.role === 'generator' ? 6 : small));
   });
   return g;
 }
@@ -268,12 +270,12 @@ export class Score {
     }
   }
   lanes(s, w, h, out) {
-    const { gaps, from, terms } = this.data, top = 8, who = leaders(terms);
+    const { gaps, from, terms, begins } = this.data, top = 8, who = leaders(terms);
     const each = Math.min(30, (h - top - 6) / Math.max(1, who.length)), bar = Math.min(18, each - 5);
     const inside = t => Math.min(w - EDGE, Math.max(GUTTER, this.x(t)));
     who.forEach((n, i) => {
       const y = top + i * each + each / 2;
-      out.push(svg('text', { x: GUTTER - 8, y: y + 4, class: 'lane-name end' }, n === 0 ? 'others' : 'node ' + n), svg('path', { d: `M${GUTTER} ${Math.round(y) + 0.5}H${w - EDGE}`, class: 'lane' }));
+      out.push(svg('text', { x: GUTTER - 8, y: y + 4, class: 'lane-name end' }, n === 0 ? 'others' : n > 99 ? String(n) : 'node ' + n), svg('path', { d: `M${GUTTER} ${Math.round(y) + 0.5}H${w - EDGE}`, class: 'lane' }));
     });
     // What stands in a lane, so that no two words meet: [lane, from, to].
     const taken = [], lane = i => top + i * each + each / 2, wide = text => text.length * 6.1 + 8;
@@ -295,11 +297,14 @@ export class Score {
         marks.push(['takeover', a, y, b - a > 150 ? text + ' of silence' : b - a > 60 ? text : '']);
       }
     }
+    if (begins && this.x(begins) - GUTTER > 180) out.push(svg('text', { x: this.x(begins) - 10, y: lane(0) + bar / 2 + 16, class: 'end' }, 'history begins ' + clock(begins)));
     for (const [kind, x, y, text] of marks) out.push(shape(kind, x, y, kind === 'takeover' ? 7 : 5), svg('text', { x: x + (kind === 'takeover' ? 11 : 9), y: y + 4, class: 'mark ' + kind }, text));
     for (const g of gaps) {
       const a = inside(g.from), b = inside(g.to), text = g.why + ' ' + span(Math.round((g.to - g.from) / 1000)).replace('.00', ''), half = wide(text) / 2;
-      const x = Math.min(w - EDGE - half, Math.max(GUTTER + half, (a + b) / 2)), i = who.findIndex((_, k) => free(k, x - half - 2, x + half + 2));
-      // A name that would cover a mark is left out: the cursor shows it.
+      const x = Math.min(w - EDGE - half, Math.max(GUTTER + half, (a + b) / 2));
+      // The first free lane takes the name, and the space below the lanes counts as one. A name that would cover a mark is
+      // left out: the cursor shows it.
+      const i = [...who, null].findIndex((_, k) => free(k, x - half - 2, x + half + 2) && lane(k) + 9 <= h);
       if (b - a < 3 || (i < 0 && b - a < half * 2)) continue;
       taken.push([Math.max(0, i), x - half, x + half]);
       out.push(svg('rect', { x: x - half, y: lane(Math.max(0, i)) - 8, width: half * 2, height: 16, rx: 3, class: 'tag-bg' }), svg('text', { x, y: lane(Math.max(0, i)) + 4, class: 'tag mid' }, text));

@@ -3,20 +3,29 @@ import { svg, icon, count, clock } from './charts.js';
 import { $, h, set, say, safe, age, plural } from './dom.js';
 import { ring, get, post, url } from './live.js';
 import { view, hint, kindOf, textOf } from './body.js';
-import { emptyPage, picture } from './overview.js';
+import { emptyPage, picture, lostPage } from './overview.js';
 
 const MANY = 50, CHUNK = 200;
-const state = { items: [], next: null, kept: 0, reasons: null, selected: new Set(), all: false, job: null, tab: null, open: new Map(), key: null, problem: null, busy: false, seen: null };
+const state = { items: [], next: null, kept: 0, reasons: null, selected: new Set(), all: false, job: null, tab: null, open: new Map(), key: null, problem: null, busy: false, seen: null, first: null };
 let parts = {}, address = () => ({ q: new URLSearchParams() }), go = () => {}, route = () => '#/errors';
 export const setErrorsRoute = (a, g, r) => { address = a; go = g; route = r; };
 export const errors = { show, update, key, route: arrived };
 
+// A number, or text with a partition, such as 2:17.
+const number = id => typeof id === 'string' ? id : count(id);
+const inPartition = e => e.partition == null ? e : { ...e, id: `${e.partition}:${e.id}`, member: `${e.partition}:${e.member}` };
 const ago = t => age((ring.now() - t) / 1000), mayChange = () => !!ring.meta?.mayChange;
 // An age that grows by itself, without building its surroundings anew.
 const since = (t, after = '') => h('span', { 'data-since': String(t), 'data-after': after }, ago(t) + after);
 const filter = () => { const { q } = address(); return { text: q.get('text') ?? '', reason: q.get('reason') ?? '' }; };
-const openId = () => address().q.get('open') ?? (state.items[0] ? String(state.items[0].id) : null);
-const narrow = matchMedia('(max-width: 1199px)');
+// Without a choice the newest error is open. It stays open when newer ones come, so that nothing changes under the eyes.
+function openId() {
+  if (!state.items.some(e => String(e.id) === state.first)) state.first = state.items[0] ? String(state.items[0].id) : null;
+  return address().q.get('open') ?? state.first;
+}
+// A list that is scrolled, or of which something is selected, stays as it is.
+const isInUse = () => state.all || state.selected.size > 0 || parts.list?.scrollTop > 0 || phone.matches && scrollY > 200;
+const narrow = matchMedia('(max-width: 1199px)'), phone = matchMedia('(max-width: 720px)');
 
 // ---- reading
 
@@ -49,7 +58,7 @@ function refresh() { load(false); loadReasons(); }
 let typing = 0;
 function arrived() {
   const f = filter(), key = ring.name + '\n' + f.text + '\n' + f.reason;
-  if (key !== state.key) { state.key = key; state.all = false; clearTimeout(typing); typing = setTimeout(() => load(false), 120); }
+  if (key !== state.key) { state.key = key; state.all = false; state.first = null; clearTimeout(typing); typing = setTimeout(() => load(false), 120); }
   update();
 }
 
@@ -59,7 +68,7 @@ function show(main) {
   const f = filter();
   parts = { main };
   state.key = ring.name + '\n' + f.text + '\n' + f.reason;
-  state.items = []; state.next = null; state.reasons = null; state.seen = null;
+  state.items = []; state.next = null; state.reasons = null; state.seen = null; state.first = null;
   main.replaceChildren(h('p', { class: 'loading' }, 'Reading the errors …'));
   refresh();
 }
@@ -80,8 +89,15 @@ function update() {
   const p = parts;
   if (!p.main?.isConnected || address().view !== 'errors') return;
   const kept = ring.snap?.errorsKept;
-  // Errors came or went. The beginning of the list is read again, but not under the hands of somebody who reads on.
-  if (kept != null && state.seen !== kept && !state.job && !state.busy && Date.now() - (state.at ?? 0) > 2000) { state.seen = kept; state.at = Date.now(); if (state.items.length <= 100) load(false); loadReasons(); }
+  if (!p.built && (ring.lost || state.problem && !ring.snap)) {
+    const key = ring.lost && ring.lost.why + ring.lost.reason;
+    if (key && p.lost !== key) { p.lost = key; p.empty = false; p.main.replaceChildren(lostPage()); }
+    return;
+  }
+  // What could not be read is read again.
+  if (state.problem && !ring.lost && !state.busy && Date.now() - (state.at ?? 0) > 2000) { state.at = Date.now(); refresh(); }
+  // Errors came or went. The beginning of the list is read again, but not under the hands of a person who reads on.
+  if (kept != null && state.seen !== kept && !state.job && !state.busy && !isInUse() && Date.now() - (state.at ?? 0) > 2000) { state.seen = kept; state.at = Date.now(); if (state.items.length <= 100) load(false); loadReasons(); }
   const f = filter(), none = !state.busy && !state.items.length && !f.text && !f.reason && !state.problem && !state.kept && !kept;
   if (none) { if (p.empty !== true) { p.empty = true; p.built = false; p.main.replaceChildren(noErrors()); } return; }
   p.empty = false;
@@ -106,7 +122,7 @@ function drawGroups(f) {
 }
 
 function drawRows() {
-  const p = parts, f = filter(), open = openId(), mixed = !f.reason;
+  const p = parts, f = filter(), open = narrow.matches ? address().q.get('open') : openId(), mixed = !f.reason;
   const key = JSON.stringify([state.items.map(e => e.id), open, mixed, state.next, state.busy, state.all, [...state.selected].length, mayChange()]);
   if (p.rowKey === key && p.list.children.length) return;
   p.rowKey = key;
@@ -114,7 +130,7 @@ function drawRows() {
   p.list.replaceChildren(h('div', { class: 'row headline', 'aria-hidden': 'true' }, h('span'), h('span', null, 'message'), h('span', null, mixed ? 'reason and body' : 'body'), h('span', { class: 'r hide' }, 'tries'), h('span', { class: 'r' }, 'age')),
     ...state.items.map(e => h('div', { class: 'row' + (mixed ? ' two' : ''), 'aria-current': String(open === String(e.id)), 'data-id': e.id, onclick: ev => { if (ev.target.type === 'checkbox') return; go({ open: e.id }); if (narrow.matches) openDrawer(e.id); } },
       mayChange() ? h('input', { type: 'checkbox', 'aria-label': 'Select #' + e.id, checked: state.all || state.selected.has(e.id), onchange: ev => { state.all = false; ev.target.checked ? state.selected.add(e.id) : state.selected.delete(e.id); drawBulk(); } }) : h('span'),
-      h('button', { class: 'id', 'aria-label': 'Open #' + e.id }, '#' + count(e.id)), h('span', { class: 'what' }, mixed ? h('span', { class: 'reason' }, safe(e.reason)) : null, h('span', { class: 'body mono' }, safe(e.preview.slice(0, 120)))), h('span', { class: 'r hide' }, String(e.delivery)), h('span', { class: 'r' }, since(e.failedMs)))),
+      h('button', { class: 'id', 'aria-label': 'Open #' + e.id }, '#' + number(e.id)), h('span', { class: 'what' }, mixed ? h('span', { class: 'reason' }, safe(e.reason)) : null, h('span', { class: 'body mono' }, safe(e.preview.slice(0, 120)))), h('span', { class: 'r hide' }, String(e.delivery)), h('span', { class: 'r' }, since(e.failedMs)))),
     h('p', { class: 'more' }, state.busy ? 'Searching …' : state.next ? [`${count(state.items.length)} shown. `, h('button', { onclick: () => load(true) }, 'Show more')] : state.items.length ? `${count(state.items.length)} shown, that is all` : 'Nothing matches. Search looks at the reason, the body and the id.'));
   p.list.scrollTop = top;
   if (focus) { const [id, type] = focus.split(' '); p.list.querySelector(`.row[data-id="${CSS.escape(id)}"] [type=${CSS.escape(type)}]`)?.focus(); }
@@ -154,13 +170,14 @@ function whole(id) {
   const item = state.items.find(e => String(e.id) === id);
   state.open.set(id, {});
   if (state.open.size > 50) state.open.delete(state.open.keys().next().value);
-  get('/errors/' + encodeURIComponent(id), { near: item?.cursor ?? '' }).then(body => state.open.set(id, { body }), problem => state.open.set(id, { body: { problem: problem.message } })).then(() => { parts.detailKey = null; drawDetail(); if ($('drawer').open && $('drawer').dataset.error === id) openDrawer(id); });
+  get('/errors/' + encodeURIComponent(id), { near: item?.cursor ?? '' }).then(body => state.open.set(id, { body: inPartition(body) }), problem => state.open.set(id, { body: { problem: problem.message } })).then(() => { parts.detailKey = null; drawDetail(); if ($('drawer').open && $('drawer').dataset.error === id) openDrawer(id); });
   return null;
 }
 
 function openDrawer(id) {
   const d = $('drawer'), box = h('div');
   d.dataset.error = String(id);
+  delete d.dataset.node;
   d.replaceChildren(h('header', null, h('h2', { class: 'muted', id: 'drawer-title' }, 'Error'), h('button', { class: 'ghost square', 'aria-label': 'Close', onclick: () => d.close() }, '✕')), box);
   fillDetail(String(id), box);
   if (!d.open) d.showModal();
@@ -185,10 +202,12 @@ function fillDetail(id, box) {
   const move = ev => { const i = TABS.findIndex(t => t[0] === tab), k = { ArrowRight: 1, ArrowLeft: 2 }[ev.key]; if (k) { state.tab = TABS[(i + k) % 3][0]; again(); box.querySelector('[aria-selected=true]').focus(); } };
   const facts = [['failed', [clock(e.failedMs) + ', ', since(e.failedMs, ' ago')]], ['at', 'node ' + e.member], ['failures', `${e.failures}${e.deaths ? `, ${plural(e.deaths, 'death')}` : ''}`], ['size', plural(e.size, 'byte')], ['published', clock(e.publishedMs)], ['delivery', String(e.delivery)]];
   const note = hint(e, tab);
-  box.replaceChildren(h('div', { class: 'detail-top' }, h('h2', null, icon('error'), 'Message #' + count(e.id)), h('p', { class: 'why' }, safe(e.reason)),
+  // The drawer may show what the page below shows, too.
+  const mine = box === parts.detail ? 'tab-' : 'drawer-tab-';
+  box.replaceChildren(h('div', { class: 'detail-top' }, h('h2', null, icon('error'), 'Message #' + number(e.id)), h('p', { class: 'why' }, safe(e.reason)),
     h('div', { class: 'acts' }, mayChange() ? [h('button', { onclick: () => ask('retry', [e.id]) }, 'Retry'), h('button', { class: 'danger', onclick: () => ask('drop', [e.id]) }, 'Drop')] : null, h('button', { onclick: () => save(e) }, 'Download'))),
     h('dl', { class: 'facts' }, facts.map(([k, v]) => [h('dt', null, k), h('dd', null, v)])),
-    h('div', { class: 'scroll' }, h('div', { class: 'tabline' }, h('div', { class: 'seg', role: 'tablist', 'aria-label': 'Body', onkeydown: move }, TABS.map(([k, w]) => h('button', { role: 'tab', id: 'tab-' + k, 'aria-selected': String(tab === k), tabindex: tab === k ? '0' : '-1', onclick: () => { state.tab = k; again(); } }, w)))), h('div', { role: 'tabpanel', 'aria-labelledby': 'tab-' + tab }, view(e, tab)), note ? h('p', { class: 'hint' }, note) : null,
+    h('div', { class: 'scroll' }, h('div', { class: 'tabline' }, h('div', { class: 'seg', role: 'tablist', 'aria-label': 'Body', onkeydown: move }, TABS.map(([k, w]) => h('button', { role: 'tab', id: mine + k, 'aria-selected': String(tab === k), tabindex: tab === k ? '0' : '-1', onclick: () => { state.tab = k; again(); } }, w)))), h('div', { role: 'tabpanel', 'aria-labelledby': mine + tab }, view(e, tab)), note ? h('p', { class: 'hint' }, note) : null,
       e.headers?.length ? h('div', { class: 'also' }, h('h3', null, 'Headers'), h('dl', { class: 'kv' }, e.headers.map(([k, v]) => [h('dt', null, safe(k)), h('dd', null, safe(v))]))) : null,
       h('div', { class: 'also' }, h('h3', null, 'Same reason'), h('p', null, same == null ? '' : `${count(same)} kept. `, filter().reason ? 'The list shows them.' : same > 1 ? h('a', { class: 'link', href: route('errors', { reason: e.reason, open: e.id }) }, 'Show only these') : same === 1 ? 'It is the only one.' : 'Its numbers differ from those of others.'), h('h3', null, 'In a terminal'), h('pre', { class: 'mono' }, `estafeta errors retry --ring ${ring.name} ${e.id}`))));
   if (focused) box.querySelector('[aria-selected=true]')?.focus();
@@ -204,7 +223,8 @@ function save(e) {
 
 function ask(verb, ids) {
   $('drawer').close();
-  const one = ids ?? (state.all ? null : [...state.selected]), all = one ? one.length : total(), f = filter();
+  // If all are on the page, exactly these are meant, and none that came meanwhile.
+  const one = ids ?? (state.all ? state.next ? null : state.items.map(e => e.id) : [...state.selected]), all = one ? one.length : total(), f = filter();
   const d = $('ask'), many = verb === 'drop' && (all == null || all > MANY), word = all == null ? 'drop' : String(all);
   const n = all == null ? 'all errors that match' : plural(all, 'error'), it = all === 1 ? 'It is' : 'They are';
   const yes = h('button', { class: verb === 'drop' ? 'danger full' : 'primary', type: 'submit', disabled: many }, (verb === 'drop' ? 'Drop ' : 'Retry ') + n);
@@ -236,7 +256,10 @@ async function run(verb, ids, all, f) {
       // In the order of the list, so that each search begins where the errors are.
       const place = new Map(state.items.map((e, i) => [e.id, [i, e.cursor]]));
       const sorted = [...ids].sort((a, b) => (place.get(a)?.[0] ?? 0) - (place.get(b)?.[0] ?? 0));
-      for (let i = 0; i < sorted.length && !job.stop; i += CHUNK) await step({ ids: sorted.slice(i, i + CHUNK), after: place.get(sorted[i])?.[1] ?? '' });
+      for (let i = 0; i < sorted.length && !job.stop; i += CHUNK) {
+        const some = sorted.slice(i, i + CHUNK), cursors = some.map(id => place.get(id)?.[1]);
+        await step({ ids: some, after: cursors.every(Boolean) ? cursors.join() : '' });
+      }
     } else await step({ all: true, ...f });
   } catch (e) { problem = e.message; }
   state.job = null; state.all = false; state.selected.clear(); parts.rowKey = null;

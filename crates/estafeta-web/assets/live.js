@@ -4,7 +4,7 @@
 export const RANGES = { '5m': { words: '5 minutes', every: 30 }, '1h': { words: 'hour', every: 10 }, '24h': { words: '24 hours', every: 60 } };
 
 export const ring = {
-  meta: null, name: '', snap: null, skew: 0, lost: null, events: [], charts: null, range: '5m', rates: new Map(), sparks: new Map(),
+  meta: null, name: '', snap: null, skew: 0, lost: null, events: [], charts: null, range: '5m', rates: new Map(), sparks: new Map(), working: new Set(),
   now: () => Date.now() + ring.skew,
 };
 
@@ -21,18 +21,23 @@ async function answer(response) {
   const text = await response.text();
   let value = null;
   try { value = text ? JSON.parse(text) : null; } catch { /* not ours: a proxy answered */ }
-  if (!response.ok) throw new Error(value?.detail ?? `the server answered ${response.status}`);
+  if (!response.ok) throw Object.assign(new Error(value?.detail ?? `the server answered ${response.status}`), { problem: value?.status });
   return value;
 }
 
 export async function loadMeta() {
-  ring.meta = await answer(await fetch('api/meta'));
+  ring.meta = await answer(await fetch('api/meta', { signal: AbortSignal.timeout(5000) }));
   return ring.meta;
 }
 
 // ---- the stream
 
-let source = null, timer = 0, tries = 0;
+let source = null, timer = 0, tries = 0, heard = 0;
+// A snapshot comes twice a second. Figures that are older than this are not live any more.
+export const LATE = 2.5;
+// A connection may stay open although nothing comes any more: a cable was pulled, or the server hangs. After so many
+// seconds of silence the page takes its server for lost, and connects again.
+const SILENCE = 10;
 export const link = { next: 0 };
 
 export function connect() {
@@ -41,29 +46,39 @@ export function connect() {
   source = null;
   if (document.hidden || !ring.name) return;
   const mine = source = new EventSource(path('/live'));
-  const on = (kind, f) => mine.addEventListener(kind, e => { if (mine === source) f(JSON.parse(e.data)); });
+  heard = Date.now();
+  const on = (kind, f) => mine.addEventListener(kind, e => { if (mine === source) { heard = Date.now(); f(JSON.parse(e.data)); } });
   on('snapshot', snapshot);
   on('events', list => { addEvents(list); tell('events'); });
   on('sample', sample);
-  on('lost', data => { lose('redis', data.reason); tell('snapshot'); });
+  on('lost', data => { lose('redis', data.reason); tell('snapshot'); tell('events'); });
   on('bye', () => dropped(mine));
   mine.onerror = () => { if (mine === source) dropped(mine); };
 }
 // A hidden page needs no stream: a browser allows only six connections to one server.
 export function disconnect() { clearTimeout(timer); source?.close(); source = null; }
 export const isConnected = () => source != null;
+setInterval(() => { if (source && Date.now() - heard > SILENCE * 1000) dropped(source); }, 1000);
 
-function dropped(mine) {
+async function dropped(mine) {
   mine.close();
   source = null;
-  lose('server', 'no word from the server');
+  clearTimeout(timer);
   const wait = Math.min(5, 1 + tries++);
   link.next = Date.now() + wait * 1000;
   timer = setTimeout(retry, wait * 1000);
+  const name = ring.name, [why, reason] = await explain();
+  if (source || document.hidden || name !== ring.name) return;
+  lose(why, reason);
   tell('snapshot');
 }
+// A stream that is refused only says that it failed. A request says why: without Redis, the server still answers.
+async function explain() {
+  try { await get('', {}, AbortSignal.timeout(1500)); } catch (e) { if (e.problem === 503) return ['redis', e.message]; }
+  return ['server', 'The server does not answer.'];
+}
 async function retry() {
-  // A stream that is refused only says that it failed. A request says why, or asks for the login again.
+  // This asks for the login again if the server wants one.
   try { await loadMeta(); } catch { /* it is still away */ }
   connect();
 }
@@ -85,6 +100,7 @@ function snapshot(snap) {
   if (before) {
     if (before.why === 'redis') note('back', 'Redis back', snap.timeMs);
     loadCharts();
+    tell('events');
   }
   tell('snapshot');
 }
@@ -95,17 +111,21 @@ function measure(snap) {
   for (const m of snap.members) {
     seen.add(m.id);
     const total = m.role === 'generator' ? m.generated : m.processed, last = ring.rates.get(m.id);
-    if (!last || last.role !== m.role || total < last.total) { ring.rates.set(m.id, { role: m.role, total, at: snap.timeMs, rate: null }); continue; }
+    if (!last || last.role !== m.role || total < last.total) { ring.working.delete(m.id); ring.rates.set(m.id, { role: m.role, total, settled: m.processed, at: snap.timeMs, rate: null, marks: [[snap.timeMs, total]] }); continue; }
     const seconds = (snap.timeMs - last.at) / 1000;
     if (seconds < 0.95) continue;
-    const rate = (total - last.total) / seconds;
-    ring.rates.set(m.id, { role: m.role, total, at: snap.timeMs, rate });
+    // The rate of the last seconds: one alone says little about a node that handles a message now and then.
+    const marks = [...last.marks, [snap.timeMs, total]].filter(([at], i, all) => i >= all.length - 2 || snap.timeMs - at <= 5500);
+    const rate = (total - marks[0][1]) / ((snap.timeMs - marks[0][0]) / 1000 || 1);
+    // What it held when it was elected, it may still settle. What it settles later, it handles in office.
+    if (m.role === 'generator' && m.processed > last.settled && snap.generator?.inOfficeMs > 10000) ring.working.add(m.id);
+    ring.rates.set(m.id, { role: m.role, total, settled: m.processed, at: snap.timeMs, rate, marks });
     const spark = ring.sparks.get(m.id) ?? [];
-    spark.push(rate);
+    spark.push((total - last.total) / seconds);
     if (spark.length > 300) spark.shift();
     ring.sparks.set(m.id, spark);
   }
-  for (const id of ring.rates.keys()) if (!seen.has(id)) { ring.rates.delete(id); ring.sparks.delete(id); }
+  for (const id of ring.rates.keys()) if (!seen.has(id)) { ring.rates.delete(id); ring.sparks.delete(id); ring.working.delete(id); }
 }
 
 // ---- events
@@ -167,8 +187,8 @@ export function choose(name) {
   disconnect();
   reached = Infinity;
   Object.assign(ring, { name, snap: null, lost: null, events: [], charts: null, latest: null });
-  ring.rates.clear(); ring.sparks.clear();
+  ring.rates.clear(); ring.sparks.clear(); ring.working.clear();
   connect();
-  loadCharts();
+  if (name) loadCharts();
 }
-export function setRange(range) { if (range !== ring.range) { ring.range = range; loadCharts(); } }
+export function setRange(range) { if (range !== ring.range) { ring.range = range; if (ring.name) loadCharts(); } }

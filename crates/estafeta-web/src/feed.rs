@@ -1,9 +1,10 @@
 //! What all pages see of one ring. A feed reads a snapshot every 500 ms, but only while at least one page listens.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use estafeta::{HistoryRange, Ring};
+use estafeta_lab::partitions::Partitions;
 use estafeta_lab::ring_status::RingStatus;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -18,9 +19,14 @@ const EVENTS: usize = 50;
 /// How often a feed reads the newest sample of the history.
 const SAMPLE_PACE: Duration = Duration::from_secs(1);
 
+/// How long the number of partitions is believed. A ring may be deleted, and begun again with another number.
+const PARTITIONS_AGE: Duration = Duration::from_secs(2);
+
 /// One ring, and what its pages see.
 pub struct LiveFeed {
     ring: Ring,
+    /// Its partitions, and when they were counted.
+    known: Mutex<Option<(Instant, Arc<Partitions>)>>,
     latest: watch::Sender<Arc<FeedFrame>>,
     /// Whether a task reads the ring.
     reads: Mutex<bool>,
@@ -34,8 +40,6 @@ pub struct FeedFrame {
     pub snapshot: Option<Arc<str>>,
     /// The latest events.
     pub events: Arc<str>,
-    /// The name of the newest one.
-    pub newest_event: String,
     /// The newest point of the charts.
     pub point: Option<Arc<str>>,
     /// Why there is no snapshot.
@@ -45,11 +49,30 @@ pub struct FeedFrame {
 impl LiveFeed {
     pub fn new(ring: Ring) -> Self {
         let latest = watch::Sender::new(Arc::new(FeedFrame::default()));
-        Self { ring, latest, reads: Mutex::new(false), reasons: ReasonsCache::default() }
+        let known = Mutex::new(None);
+        Self { ring, known, latest, reads: Mutex::new(false), reasons: ReasonsCache::default() }
     }
 
-    pub fn ring(&self) -> &Ring {
-        &self.ring
+    /// All partitions of the ring.
+    pub async fn rings(&self) -> estafeta::Result<Arc<Partitions>> {
+        let known = self.known().clone();
+        if let Some((counted, rings)) = &known
+            && counted.elapsed() < PARTITIONS_AGE
+        {
+            return Ok(Arc::clone(rings));
+        }
+        let rings = match (self.ring.partition_count().await, known) {
+            (Ok(count), Some((_, rings))) if rings.all.len() == count as usize => rings,
+            // The next call to Redis reports what is wrong.
+            (Err(_), Some((_, rings))) => rings,
+            _ => Arc::new(Partitions::of(self.ring.clone()).await?),
+        };
+        *self.known() = Some((Instant::now(), Arc::clone(&rings)));
+        Ok(rings)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Option<(Instant, Arc<Partitions>)>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets a page listen. The feed reads the ring from now on, until the last page has gone.
@@ -70,14 +93,18 @@ impl LiveFeed {
         loop {
             let begun = tokio::time::Instant::now();
             let before = Arc::clone(&self.latest.borrow());
-            let frame = match RingStatus::read(&self.ring, EVENTS).await {
-                Ok(status) => {
+            let read = async {
+                let rings = self.rings().await?;
+                Ok::<_, estafeta::Error>((RingStatus::read(&rings, EVENTS).await?, rings))
+            };
+            let frame = match read.await {
+                Ok((status, rings)) => {
                     lost_since = None;
                     let redis_ms = begun.elapsed().as_secs_f64() * 1000.0;
                     let mut point = before.point.clone();
                     if sampled.is_none_or(|at| at.elapsed() >= SAMPLE_PACE) {
                         sampled = Some(Instant::now());
-                        point = self.newest_point().await.or(point);
+                        point = newest_point(&rings).await.or(point);
                     }
                     FeedFrame::new(status, redis_ms, point)
                 }
@@ -87,7 +114,6 @@ impl LiveFeed {
                         json!({"reason": error.to_string(), "forMs": since.elapsed().as_millis() as u64});
                     FeedFrame {
                         events: Arc::clone(&before.events),
-                        newest_event: before.newest_event.clone(),
                         lost: Some(lost.to_string().into()),
                         ..FeedFrame::default()
                     }
@@ -102,18 +128,18 @@ impl LiveFeed {
             }
         }
     }
+}
 
-    async fn newest_point(&self) -> Option<Arc<str>> {
-        let history = self.ring.history(HistoryRange::FiveMinutes).await.ok()?;
-        let newest = points::newest(&history)?;
-        serde_json::to_string(&newest).ok().map(Into::into)
-    }
+async fn newest_point(rings: &Partitions) -> Option<Arc<str>> {
+    let history = rings.history(HistoryRange::FiveMinutes).await.ok()?;
+    let newest = points::newest(&history)?;
+    serde_json::to_string(&newest).ok().map(Into::into)
 }
 
 impl FeedFrame {
     fn new(mut status: RingStatus, redis_ms: f64, point: Option<Arc<str>>) -> Self {
         let events = std::mem::take(&mut status.snapshot.events);
-        let newest_event = events.last().map(|event| event.id.clone()).unwrap_or_default();
+        status.partitions.iter_mut().for_each(|part| part.events.clear());
         let mut value = serde_json::to_value(&status).unwrap_or_default();
         if let Value::Object(fields) = &mut value {
             fields.insert("redisMs".to_owned(), json!(redis_ms));
@@ -121,7 +147,6 @@ impl FeedFrame {
         Self {
             snapshot: Some(value.to_string().into()),
             events: serde_json::to_string(&events).unwrap_or_default().into(),
-            newest_event,
             point,
             lost: None,
         }

@@ -4,7 +4,7 @@
 //!
 //! - `server` accepts connections, and ends them in the right order. `guard` decides which requests may pass: it is one
 //!   function around everything else, so no handler can forget it. `access` knows the logins.
-//! - `registry` knows the rings. Each has one `feed`, however many pages watch it. The feed reads a snapshot every 500 ms
+//! - `registry` knows the rings. Each has one `feed`, with all its partitions, however many pages watch it. The feed reads a snapshot every 500 ms
 //!   while at least one page listens, and writes it as JSON once. `live` passes it on as server-sent events. A slow
 //!   reader skips to the newest snapshot, so it costs no memory.
 //! - `api` answers everything else under `/api`. Lists are read in pages with a time limit (`scan`). So are changes of
@@ -17,6 +17,7 @@
 mod access;
 mod api;
 mod assets;
+pub mod exposition;
 mod feed;
 mod guard;
 mod live;
@@ -27,6 +28,7 @@ mod problem;
 mod registry;
 mod scan;
 mod server;
+mod shown_id;
 
 pub use access::{Login, Logins, Right};
 pub use registry::ShownRings;

@@ -8,13 +8,14 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use tokio::sync::watch;
 
+use crate::api::{NoParams, Params, Segments};
 use crate::feed::FeedFrame;
 use crate::problem::Problem;
 use crate::server::Web;
@@ -28,7 +29,7 @@ struct Listener {
     frames: watch::Receiver<Arc<FeedFrame>>,
     web: Arc<Web>,
     /// What this page got last.
-    newest_event: Option<String>,
+    events: Option<Arc<str>>,
     point: Option<Arc<str>>,
     /// Events of one frame that are still to be sent, the last one first.
     pending: Vec<Event>,
@@ -36,15 +37,18 @@ struct Listener {
 }
 
 /// The live stream of a ring.
-#[utoipa::path(get, path = "/api/rings/{ring}/live", tag = "live", params(("ring" = String, Path, description = "name of the ring")),
-    responses((status = 200, description = "server-sent events: snapshot, sample, events, lost, bye", content_type = "text/event-stream", body = String),
-              (status = 404, description = "no such ring", body = Problem, content_type = "application/problem+json")))]
-pub async fn live(State(web): State<Arc<Web>>, Path(ring): Path<String>) -> Result<Response, Problem> {
+#[utoipa::path(get, path = "/api/rings/{ring}/live", tag = "live", params(("ring" = String, Path, description = "name of the ring", example = "orders")),
+    responses((status = 200, description = "server-sent events: snapshot, sample, events, lost, bye", content_type = "text/event-stream", body = String)))]
+pub async fn live(
+    State(web): State<Arc<Web>>,
+    Segments(ring): Segments<String>,
+    _: Params<NoParams>,
+) -> Result<Response, Problem> {
     let feed = web.registry.feed(&ring).await?;
     let listener = Listener {
         frames: feed.listen(),
         web,
-        newest_event: None,
+        events: None,
         point: None,
         pending: vec![Event::default().retry(RETRY).comment("estafeta")],
         is_over: false,
@@ -94,9 +98,9 @@ impl Listener {
             self.pending.push(event("sample", point));
             self.point = Some(Arc::clone(point));
         }
-        if frame.snapshot.is_some() && self.newest_event.as_ref() != Some(&frame.newest_event) {
+        if frame.snapshot.is_some() && self.events.as_ref() != Some(&frame.events) {
             self.pending.push(event("events", &frame.events));
-            self.newest_event = Some(frame.newest_event.clone());
+            self.events = Some(Arc::clone(&frame.events));
         }
         if let Some(snapshot) = &frame.snapshot {
             self.pending.push(event("snapshot", snapshot));

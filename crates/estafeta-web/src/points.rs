@@ -4,6 +4,8 @@ use estafeta::{HistoryGap, HistoryRange, Latencies, RingHistory, Sample};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::shown_id::ShownId;
+
 /// The charts of a ring.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -38,10 +40,10 @@ pub struct ChartGap {
 pub struct ChartPoint {
     /// In milliseconds of Redis' clock.
     pub time_ms: u64,
-    /// The term in office.
+    /// The term in office. In a ring with partitions, the sum of their terms.
     pub epoch: u64,
-    /// The generator.
-    pub member: u64,
+    /// The generator. In a ring with partitions, that of the first one.
+    pub member: ShownId,
     /// Messages published per second.
     pub generated: Option<f64>,
     /// Messages settled per second: handled successfully, or failed for good.
@@ -89,12 +91,14 @@ pub fn newest(history: &RingHistory) -> Option<ChartPoint> {
 }
 
 fn point(before: Option<&Sample>, sample: &Sample, gaps: &[HistoryGap]) -> ChartPoint {
-    let is_after_gap = gaps.iter().any(|gap| gap.to_ms > gap.from_ms && gap.to_ms == sample.from_ms);
-    let rates = before.filter(|_| !is_after_gap).and_then(|before| sample.rates_since(before));
+    let is_between =
+        |gap: &HistoryGap, before: &Sample| gap.from_ms < sample.time_ms && before.time_ms < gap.to_ms;
+    let before = before.filter(|before| !gaps.iter().any(|gap| is_between(gap, before)));
+    let rates = before.and_then(|before| sample.rates_since(before));
     ChartPoint {
         time_ms: sample.time_ms,
         epoch: sample.epoch.0,
-        member: sample.member.0,
+        member: sample.member.into(),
         generated: rates.map(|rates| rates.published),
         handled: rates.map(|rates| rates.done + rates.failed),
         failed: rates.map(|rates| rates.failed),

@@ -49,7 +49,9 @@ impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         let status = match &error {
             Error::Expected { .. } => StatusCode::BAD_REQUEST,
-            Error::Unreachable { .. } | Error::Refused { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Error::Unreachable { .. } | Error::Refused { .. } | Error::Unconfirmed { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Error::Layout { .. } | Error::Requires { .. } | Error::ForeignKey { .. } => StatusCode::CONFLICT,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use estafeta::{Endpoint, Ring, RingName};
+use estafeta::{Durability, Endpoint, Ring, RingName};
+use estafeta_lab::partitions::whole_names;
 use tokio::sync::Mutex;
 
 use crate::feed::LiveFeed;
@@ -26,6 +27,8 @@ pub enum ShownRings {
 pub struct Registry {
     endpoint: Endpoint,
     shown: ShownRings,
+    /// Where Redis must have stored a retry or a drop before it is reported.
+    durability: Durability,
     /// Its connection lists the rings.
     first: Ring,
     known: Mutex<KnownRings>,
@@ -39,7 +42,11 @@ struct KnownRings {
 
 impl Registry {
     /// Connects to Redis, once. The rings connect when they are first looked at.
-    pub async fn open(endpoint: Endpoint, shown: ShownRings) -> estafeta::Result<Self> {
+    pub async fn open(
+        endpoint: Endpoint,
+        shown: ShownRings,
+        durability: Durability,
+    ) -> estafeta::Result<Self> {
         let name = match &shown {
             ShownRings::Named(names) => names.first().cloned(),
             ShownRings::All { or } => Some(or.clone()),
@@ -49,13 +56,13 @@ impl Registry {
             expected: "at least one ring".to_owned(),
             got: "none".to_owned(),
         })?;
-        let first = Ring::connect_with(endpoint.clone(), name, PATIENCE).await?;
+        let first = Ring::connect_with(endpoint.clone(), name, PATIENCE).await?.with_durability(durability);
         let names = match &shown {
             ShownRings::Named(names) => names.clone(),
             ShownRings::All { or } => found_or(&first, or).await?,
         };
         let known = KnownRings { names, listed: Instant::now(), feeds: BTreeMap::new() };
-        Ok(Self { endpoint, shown, first, known: Mutex::new(known) })
+        Ok(Self { endpoint, shown, durability, first, known: Mutex::new(known) })
     }
 
     pub fn endpoint(&self) -> &Endpoint {
@@ -81,28 +88,41 @@ impl Registry {
         known.names.clone()
     }
 
-    /// The feed of a ring. A ring that is not shown looks like one that does not exist.
+    /// The feed of a ring, or of one partition of a ring. What is not shown looks like what does not exist.
     pub async fn feed(&self, name: &str) -> Result<Arc<LiveFeed>, Problem> {
         let unknown = || Problem::not_found("this page shows no ring of that name");
         let name: RingName = name.parse().map_err(|_| unknown())?;
-        if !self.names().await.contains(&name) {
+        let names = self.names().await;
+        if names.contains(&name) {
+            return Ok(self.open_feed(name).await?);
+        }
+        // One partition of a ring that is shown.
+        let whole = name.whole().filter(|whole| names.contains(whole)).ok_or_else(unknown)?;
+        let rings = self.open_feed(whole).await?.rings().await?;
+        if !rings.all.iter().any(|ring| *ring.name() == name) {
             return Err(unknown());
         }
-        let mut known = self.known.lock().await;
-        if let Some(feed) = known.feeds.get(&name) {
+        Ok(self.open_feed(name).await?)
+    }
+
+    async fn open_feed(&self, name: RingName) -> estafeta::Result<Arc<LiveFeed>> {
+        if let Some(feed) = self.known.lock().await.feeds.get(&name) {
             return Ok(Arc::clone(feed));
         }
         let ring = match name == *self.first.name() {
             true => self.first.clone(),
-            false => Ring::connect_with(self.endpoint.clone(), name.clone(), PATIENCE).await?,
+            false => {
+                let ring = Ring::connect_with(self.endpoint.clone(), name.clone(), PATIENCE).await?;
+                ring.with_durability(self.durability)
+            }
         };
-        let feed = Arc::new(LiveFeed::new(ring));
-        known.feeds.insert(name, Arc::clone(&feed));
-        Ok(feed)
+        let mut known = self.known.lock().await;
+        let feed = known.feeds.entry(name).or_insert_with(|| Arc::new(LiveFeed::new(ring)));
+        Ok(Arc::clone(feed))
     }
 }
 
 async fn found_or(ring: &Ring, or: &RingName) -> estafeta::Result<Vec<RingName>> {
-    let (names, _) = ring.names().await?;
+    let names = whole_names(ring.names().await?.0);
     Ok(if names.is_empty() { vec![or.clone()] } else { names })
 }

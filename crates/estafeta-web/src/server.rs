@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
-use estafeta::Endpoint;
+use estafeta::{Durability, Endpoint};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -31,8 +31,9 @@ const HEAD_TIME: Duration = Duration::from_secs(10);
 /// How long a stop waits for requests that are being answered.
 const STOP_TIME: Duration = Duration::from_secs(5);
 /// The answer to a connection that is one too many.
-const FULL: &[u8] =
-    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\nconnection: close\r\n\
+    content-type: application/problem+json\r\ncontent-length: 106\r\n\r\n\
+    {\"type\":\"about:blank\",\"title\":\"Service Unavailable\",\"status\":503,\"detail\":\"too many connections are open\"}";
 /// How long such a connection stays open, and how much of what it sends is read.
 const REFUSAL_TIME: Duration = Duration::from_secs(1);
 const MOST_UNREAD: u64 = 64 * 1024;
@@ -41,6 +42,8 @@ const MOST_UNREAD: u64 = 64 * 1024;
 pub struct WebOptions {
     pub endpoint: Endpoint,
     pub rings: ShownRings,
+    /// Where Redis must have stored a retry or a drop before it is reported.
+    pub durability: Durability,
     pub listen: SocketAddr,
     pub read_only: bool,
     pub logins: Logins,
@@ -84,7 +87,7 @@ impl WebServer {
         if !options.listen.ip().is_loopback() && options.logins.is_empty() {
             return Err(Unsafe(options.listen).into());
         }
-        let registry = Registry::open(options.endpoint, options.rings).await?;
+        let registry = Registry::open(options.endpoint, options.rings, options.durability).await?;
         let listener = TcpListener::bind(options.listen)
             .await
             .with_context(|| format!("--listen: cannot listen on {}", options.listen))?;

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::JsonArg;
+use super::{DurabilityArg, JsonArg};
 use estafeta_lab::message_id::MessageId;
 
 #[derive(Debug, Args)]
@@ -15,6 +15,9 @@ pub struct CancelArgs {
     /// Cancel the message that was published with this key, and free the key
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
+
+    #[command(flatten)]
+    pub stored: DurabilityArg,
 
     #[command(flatten)]
     pub output: JsonArg,

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use estafeta::RingName;
+use estafeta::{Durability, RingName};
 use estafeta_lab::chaos::real_work::WorkerRole;
-use estafeta_lab::chaos::{Wanted, Workload};
+use estafeta_lab::chaos::{Topology, Wanted, Workload};
 
 use super::JsonArg;
 use crate::duration::HumanDuration;
@@ -33,15 +33,28 @@ pub struct ChaosArgs {
     #[arg(long, value_name = "BINARY")]
     pub mixed: Option<PathBuf>,
 
+    /// The Redis that chaos starts: single, sentinel or cluster [default: single]
+    ///
+    /// With `sentinel`, three sentinels watch a master and two replicas. With `cluster`, three masters have one replica
+    /// each.
+    #[arg(long, value_name = "NAME")]
+    pub topology: Option<Topology>,
+
+    /// Where Redis must have stored a change before nodes, publishers and readers report it: memory, replicas=N,
+    /// replicas=all or disk
+    #[arg(long, value_name = "LEVEL", default_value_t)]
+    pub durability: Durability,
+
     /// How long to attack
     #[arg(long = "for", value_name = "TIME", default_value = "60s")]
     pub length: HumanDuration,
 
     /// Faults to inject, separated by commas: all, or some of kill, freeze, cut, lag, half-open, lost-reply,
-    /// redis-kill, redis-stall, script-flush, client-kill, flood
+    /// redis-kill, redis-stall, script-flush, client-kill, flood, failover, migrate, demote, replica-lag, node-kill
     ///
     /// Chaos starts its own Redis, unless --redis or --host names one. It never attacks a named Redis itself, so only
-    /// the first six faults are possible there.
+    /// the first six faults are possible there. `redis-kill` needs --topology single. `failover`, `replica-lag` and
+    /// `node-kill` need sentinel or cluster, and `migrate` needs cluster.
     #[arg(long, value_name = "KINDS", default_value = "all")]
     pub faults: Wanted,
 
@@ -81,6 +94,10 @@ pub struct ChaosWorkerArgs {
     /// The seed of a publisher
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
+
+    /// Where Redis must have stored a change before it is reported
+    #[arg(long, default_value_t)]
+    pub durability: Durability,
 
     #[command(flatten)]
     pub pipeline: Option<PipelineArgs>,

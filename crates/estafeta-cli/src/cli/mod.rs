@@ -200,7 +200,7 @@ Examples:
     Web(WebArgs),
     /// Examine a Redis: whether a ring can keep its promises there
     ///
-    /// Says what each finding means, and how to mend it. Checks version, topology, persistence, eviction, memory,
+    /// Explains each finding, and how to mend it. Checks version, topology, persistence, eviction, memory,
     /// replicas, rights, presence, clock and round trips. Takes about a second. Rights and presence are tried, on
     /// keys and channels that no ring has. Nothing stays in Redis, and the data of rings is not touched. --ring
     /// matters only for the rights of the user.

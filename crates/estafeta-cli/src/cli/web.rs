@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
+use super::DurabilityArg;
+
 /// Where the page is, unless the user wants it elsewhere.
 const DEFAULT_PAGE: &str = "127.0.0.1:7070";
 
@@ -30,11 +32,14 @@ pub struct WebArgs {
     /// Name under which browsers reach this server, for example through a proxy; may be repeated
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub allow_host: Vec<String>,
+
+    #[command(flatten)]
+    pub stored: DurabilityArg,
 }
 
 impl WebArgs {
     /// A page at this address, with no other options.
-    pub fn at(listen: SocketAddr) -> Self {
-        Self { listen, read_only: false, admin_file: None, viewer_file: None, allow_host: Vec::new() }
+    pub fn at(listen: SocketAddr, stored: DurabilityArg) -> Self {
+        Self { listen, read_only: false, admin_file: None, viewer_file: None, allow_host: Vec::new(), stored }
     }
 }

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::signal::unix::SignalKind;
 
-use super::{is_closed_pipe, named_server};
+use super::{is_closed_pipe, named_redis};
 use crate::cli::{BenchArgs, BenchWorkerArgs};
 use crate::failure::usage;
 use crate::find_redis;
@@ -139,7 +139,7 @@ fn options(reach: &Reach, redis_was_named: bool, args: &BenchArgs) -> Result<Ben
     };
     Ok(BenchOptions {
         benches: benches(&args.what),
-        redis: named_server(reach, redis_was_named)?,
+        redis: named_redis(reach, redis_was_named),
         length,
         tries: usize::try_from(tries)?,
         messages,

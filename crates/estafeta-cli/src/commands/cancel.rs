@@ -7,7 +7,7 @@ use estafeta::{Config, Publisher};
 use estafeta_lab::text::counted;
 use serde_json::json;
 
-use super::{print_result, with_partitions};
+use super::{print_result, sorted, with_partitions};
 use crate::cli::CancelArgs;
 use crate::failure::usage;
 use crate::settings::Reach;
@@ -24,7 +24,9 @@ pub fn run(reach: &Reach, args: &CancelArgs) -> Result<ExitCode> {
     let (count, missing) = with_partitions(reach, async |partitions| {
         // A publisher works in all partitions, even if the command names one.
         let name = partitions.whole.name();
-        let config = Config::new(partitions.whole.endpoint().clone(), name.whole().unwrap_or(name.clone()));
+        let whole = name.whole().unwrap_or(name.clone());
+        let mut config = Config::new(partitions.whole.endpoint().clone(), whole);
+        config.durability = args.stored.durability;
         let publisher: Publisher = Publisher::of_any_application(&config).await?;
         if let Some(key) = &args.key {
             let was_delayed = publisher.cancel_key(key).await?;
@@ -32,7 +34,7 @@ pub fn run(reach: &Reach, args: &CancelArgs) -> Result<ExitCode> {
             return Ok((u64::from(was_delayed), missing));
         }
         let (mut count, mut missing) = (0, Vec::new());
-        for (ring, mut ids) in partitions.sort(&args.ids)? {
+        for (ring, mut ids) in sorted(&partitions, &args.ids)? {
             let partition = ring.name().partition();
             let publisher = publisher.partition(partition.unwrap_or(0))?;
             ids.sort_unstable();

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use estafeta::Durability;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio_util::sync::CancellationToken;
 
-use super::{is_closed_pipe, named_server};
+use super::{is_closed_pipe, named_redis};
 use crate::cli::{ChaosArgs, ChaosWorkerArgs, PipelineArgs};
 use crate::failure::usage;
 use crate::find_redis;
@@ -17,7 +18,7 @@ use crate::settings::Reach;
 use crate::signals;
 use estafeta_lab::chaos::real_work::{PipelineOptions, WorkerOptions};
 use estafeta_lab::chaos::{
-    self, ChaosObserver, ChaosOptions, ChaosOutcome, FaultKind, OtherBuild, Wanted, Workload,
+    self, ChaosObserver, ChaosOptions, ChaosOutcome, FaultKind, OtherBuild, Topology, Wanted, Workload,
 };
 use estafeta_lab::exit_code::FAILED;
 use estafeta_lab::paint::{Paint, colour_for};
@@ -84,14 +85,15 @@ pub fn run(reach: &Reach, redis_was_named: bool, args: &ChaosArgs) -> Result<Exi
 
 /// Runs a node or a publisher, which gets its Redis and its ring from the environment.
 pub fn run_worker(reach: &Reach, args: ChaosWorkerArgs) -> Result<ExitCode> {
-    let ChaosWorkerArgs { role, record, lanes, limit, number, seed, pipeline } = args;
+    let ChaosWorkerArgs { role, record, lanes, limit, number, seed, durability, pipeline } = args;
     let (endpoint, ring) = (find_redis::existing(&reach.redis)?, reach.ring.clone());
     let pipeline = pipeline.map(|PipelineArgs { feed, next_ring, next_record }| PipelineOptions {
         feed,
         ring: next_ring,
         record: next_record,
     });
-    let options = WorkerOptions { role, endpoint, ring, record, lanes, limit, number, seed, pipeline };
+    let options =
+        WorkerOptions { role, endpoint, durability, ring, record, lanes, limit, number, seed, pipeline };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let stop = CancellationToken::new();
     runtime.block_on(async {
@@ -113,20 +115,32 @@ fn options(reach: &Reach, redis_was_named: bool, args: &ChaosArgs) -> Result<Cha
     if !(SHORTEST..=LONGEST).contains(&length) {
         return Err(usage("--for: expected 1s to 24h"));
     }
-    let redis = named_server(reach, redis_was_named)?;
-    let possible = |kind: &FaultKind| redis.is_none() || !kind.needs_own_redis();
-    let kinds = match &args.faults {
-        Wanted::All => FaultKind::ALL.into_iter().filter(possible).collect(),
+    let redis = named_redis(reach, redis_was_named);
+    let topology = match (&redis, args.topology) {
+        (None, topology) => Some(topology.unwrap_or_default()),
+        (Some(_), None) => None,
+        (Some(_), Some(topology)) => {
+            let name = topology.name();
+            return Err(usage(format!(
+                "--topology {name}: expected no --redis with it, because chaos starts these servers itself"
+            )));
+        }
+    };
+    let kinds: Vec<FaultKind> = match &args.faults {
+        Wanted::All => ChaosOptions::possible_kinds(topology).collect(),
         Wanted::These(kinds) => kinds.clone(),
     };
-    if let Some(kind) = kinds.iter().find(|kind| !possible(kind)) {
-        return Err(usage(format!(
-            "--faults {kind}: expected no --redis with it, because it would hit all clients of that Redis"
-        )));
+    for kind in &kinds {
+        check_kind(*kind, topology)?;
     }
+    let durability = args.durability;
+    check_durability(durability, topology)?;
     let seed = args.seed.unwrap_or_else(|| rand::random::<u32>().into());
     let mixed = args.mixed.as_deref().map(OtherBuild::find).transpose();
     let mixed = mixed.map_err(|error| usage(format!("--mixed: {error}")))?;
+    if let Some(other) = &mixed {
+        check_other_build(other, durability, topology)?;
+    }
     let workload = match (args.workload, &mixed) {
         (Some(workload), Some(_)) if workload != Workload::Demo => {
             let name = workload.name();
@@ -145,7 +159,63 @@ fn options(reach: &Reach, redis_was_named: bool, args: &ChaosArgs) -> Result<Cha
             reach.ring
         ))
     })?;
-    Ok(ChaosOptions { workload, mixed, nodes: args.nodes, length, kinds, seed, rings, redis })
+    let nodes = args.nodes;
+    Ok(ChaosOptions { workload, mixed, nodes, length, kinds, seed, topology, durability, rings, redis })
+}
+
+/// Whether a kind of fault is possible with these servers. Without a topology, the user has named a Redis.
+fn check_kind(kind: FaultKind, topology: Option<Topology>) -> Result<()> {
+    if ChaosOptions::possible_kinds(topology).any(|possible| possible == kind) {
+        return Ok(());
+    }
+    let Some(topology) = topology else {
+        return Err(usage(format!(
+            "--faults {kind}: expected no --redis with it, because it would hit all clients of that Redis"
+        )));
+    };
+    let needed: Vec<&str> = kind.topologies().iter().map(|topology| topology.name()).collect();
+    let (needed, name) = (needed.join(" or "), topology.name());
+    Err(usage(format!("--faults {kind}: expected --topology {needed} with it, got {name}")))
+}
+
+/// Whether the nodes of another build can do what the run asks of them. Otherwise nobody could judge them by it.
+fn check_other_build(other: &OtherBuild, durability: Durability, topology: Option<Topology>) -> Result<()> {
+    let mut needed = Vec::new();
+    if durability != Durability::Memory {
+        needed.push((format!("--durability {durability}"), "--durability"));
+    }
+    match topology {
+        Some(Topology::Sentinel) => needed.push(("--topology sentinel".to_owned(), "redis+sentinel://")),
+        Some(Topology::Cluster) => needed.push(("--topology cluster".to_owned(), "redis+cluster://")),
+        None | Some(Topology::Single) => {}
+    }
+    for (option, word) in needed {
+        if !other.knows(word).map_err(|error| usage(format!("--mixed: {error}")))? {
+            let OtherBuild { version, .. } = other;
+            return Err(usage(format!(
+                "{option}: expected a build that knows {word} with --mixed, got {version}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the servers that chaos starts have so many replicas.
+fn check_durability(durability: Durability, topology: Option<Topology>) -> Result<()> {
+    let replicas = match topology {
+        None => return Ok(()),
+        Some(Topology::Single | Topology::Cluster) => 1,
+        Some(Topology::Sentinel) => 2,
+    };
+    match durability {
+        Durability::Replicas(count) if count > replicas => {
+            let name = topology.unwrap_or_default().name();
+            Err(usage(format!(
+                "--durability {durability}: expected at most replicas={replicas} with --topology {name}"
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn print(outcome: &ChaosOutcome, as_json: bool) -> io::Result<()> {

@@ -8,13 +8,13 @@ use anyhow::{Result, bail};
 use estafeta::{Ring, Selection};
 use serde_json::json;
 
-use super::partitions::Partitions;
-use super::{confirmed, is_closed_pipe, print_result, with_partitions};
+use super::{confirmed, is_closed_pipe, print_result, sorted, with_partitions};
 use crate::cli::{DropArgs, ErrorsCommand, SelectArgs};
 use crate::output::write_error;
 use crate::settings::Reach;
 use estafeta_lab::by_reason::Reasons;
 use estafeta_lab::message_id::MessageId;
+use estafeta_lab::partitions::Partitions;
 use estafeta_lab::text::counted;
 
 /// How many errors are in memory at once.
@@ -27,7 +27,7 @@ pub fn run(reach: &Reach, action: &ErrorsCommand) -> Result<ExitCode> {
             false => list(&partitions.all, args.output.json).await,
         }),
         ErrorsCommand::Count(output) => {
-            let count = with_partitions(reach, async |partitions| partitions.error_count().await)?;
+            let count = with_partitions(reach, async |partitions| Ok(partitions.error_count().await?))?;
             match output.json {
                 true => print_result(json!({"count": count}))?,
                 false => print_result(count)?,
@@ -98,8 +98,8 @@ fn chosen<'a>(partitions: &'a Partitions, which: &SelectArgs) -> Result<Vec<(&'a
     if which.all {
         return Ok(partitions.all.iter().map(|ring| (ring, Selection::All)).collect());
     }
-    let sorted = partitions.sort(&which.ids)?.into_iter().filter(|(_, ids)| !ids.is_empty());
-    Ok(sorted.map(|(ring, ids)| (ring, Selection::Ids(ids))).collect())
+    let chosen = sorted(partitions, &which.ids)?.into_iter().filter(|(_, ids)| !ids.is_empty());
+    Ok(chosen.map(|(ring, ids)| (ring, Selection::Ids(ids))).collect())
 }
 
 /// The given ids that belong to no error in Redis.

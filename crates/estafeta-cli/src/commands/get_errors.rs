@@ -21,12 +21,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use estafeta::{Config, DeadLetter, DeadLetterReader, Ring};
+use estafeta_lab::partitions::Partitions;
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio::signal::unix::SignalKind;
 
 use super::is_closed_pipe;
-use super::partitions::Partitions;
 use crate::cli::GetErrorsArgs;
 use crate::find_redis;
 use crate::output::write_error;

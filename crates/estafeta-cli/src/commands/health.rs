@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use estafeta::{Health, Ring, Role};
+use estafeta::{Health, MemberView, Role, Snapshot};
 use estafeta_lab::escape::escape;
+use estafeta_lab::partitions::Partitions;
 
-use super::print_result;
+use super::{print_result, with_ring};
 use crate::cli::HealthArgs;
-use crate::find_redis;
 use crate::settings::Reach;
 
 /// How long a node may take to answer.
@@ -26,21 +26,23 @@ pub fn ask_node(args: &HealthArgs, address: &str) -> Result<ExitCode> {
     report(status == 200, &sentence)
 }
 
-/// Looks for a living node of the ring on this machine.
+/// Looks for a living node of the ring on this machine. It must live in every partition of the ring.
 pub fn ask_redis(reach: &Reach) -> Result<ExitCode> {
-    let endpoint = find_redis::existing(&reach.redis)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let snapshot = runtime
-        .block_on(async { Ring::connect(endpoint.clone(), reach.ring.clone()).await?.snapshot(0).await })?;
-    let host = nix::unistd::gethostname()?.to_string_lossy().into_owned();
-    let nodes = snapshot.members.iter().filter(|member| member.role != Role::Reader && member.host == host);
-    let (all, alive) = (nodes.clone().count(), nodes.filter(|node| node.state == Health::Alive).count());
-    let sentence = match (alive, all) {
-        (0, 0) => format!("no node of ring {} runs on {host}", reach.ring),
-        (0, _) => format!("the node of ring {} on {host} does not look alive", reach.ring),
-        _ => format!("a node of ring {} on {host} is alive", reach.ring),
+    let parts = with_ring(reach, async |ring| Ok(Partitions::of(ring).await?.snapshots(0).await?))?;
+    let (ring, host) = (&reach.ring, nix::unistd::gethostname()?.to_string_lossy().into_owned());
+    let is_ours = |member: &&MemberView| member.role != Role::Reader && member.host == host;
+    let is_alive = |member: &MemberView| member.state == Health::Alive;
+    let lives_in = |part: &Snapshot| part.members.iter().filter(is_ours).any(is_alive);
+    let is_anywhere = parts.iter().any(|part| part.members.iter().any(|member| is_ours(&member)));
+    let sentence = match parts.iter().position(|part| !lives_in(part)) {
+        None => format!("a node of ring {ring} on {host} is alive"),
+        Some(_) if !is_anywhere => format!("no node of ring {ring} runs on {host}"),
+        Some(index) if parts.iter().any(lives_in) => {
+            format!("no node of ring {ring} on {host} is alive in partition {index}")
+        }
+        Some(_) => format!("the node of ring {ring} on {host} does not look alive"),
     };
-    report(alive > 0, &sentence)
+    report(parts.iter().all(lives_in), &sentence)
 }
 
 fn report(is_well: bool, sentence: &str) -> Result<ExitCode> {

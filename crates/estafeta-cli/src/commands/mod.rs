@@ -13,7 +13,6 @@ pub mod health;
 pub mod limit;
 pub mod monitor;
 pub mod pages;
-mod partitions;
 pub mod pause;
 pub mod publish;
 pub mod redis;
@@ -31,11 +30,12 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use estafeta::{Endpoint, Ring};
+use estafeta_lab::message_id::MessageId;
+use estafeta_lab::partitions::Partitions;
 
 use crate::failure::usage;
 use crate::find_redis;
 use crate::settings::{Reach, Where};
-use partitions::Partitions;
 
 /// Connects to the ring and runs a short command on a small runtime.
 fn with_ring<T>(reach: &Reach, command: impl AsyncFnOnce(Ring) -> Result<T>) -> Result<T> {
@@ -66,21 +66,22 @@ fn with_one_partition<T>(reach: &Reach, command: impl AsyncFnOnce(Ring) -> Resul
     })
 }
 
+/// The ids of each partition, in its order. An id that does not name its partition is a wrong call.
+fn sorted<'a>(partitions: &'a Partitions, ids: &[MessageId]) -> Result<Vec<(&'a Ring, Vec<u64>)>> {
+    partitions.sort(ids).map_err(|wrong| usage(format!("ID: {wrong}")))
+}
+
 /// The failure of a command on a ring that does not exist. Its name may be mistyped.
 fn no_such_ring(ring: &Ring) -> anyhow::Error {
     let (name, redis) = (ring.name(), ring.endpoint());
     anyhow!("there is no ring {name} at {redis}: `estafeta rings` lists the rings there")
 }
 
-/// The server for a command that works on one server, if a flag names one. Sentinels and a cluster may name another
-/// server at any time.
-fn named_server(reach: &Reach, redis_was_named: bool) -> Result<Option<Endpoint>> {
+/// The Redis that a flag of this call names, if one does.
+fn named_redis(reach: &Reach, redis_was_named: bool) -> Option<Endpoint> {
     match &reach.redis {
-        Where::Given(endpoint) if redis_was_named && !endpoint.is_direct() => Err(usage(format!(
-            "--redis: expected one server, such as redis://host, with this command, got {endpoint}"
-        ))),
-        Where::Given(endpoint) if redis_was_named => Ok(Some(Endpoint::clone(endpoint))),
-        _ => Ok(None),
+        Where::Given(endpoint) if redis_was_named => Some(Endpoint::clone(endpoint)),
+        _ => None,
     }
 }
 

@@ -10,9 +10,8 @@ use std::thread::JoinHandle;
 use anyhow::{Context as _, Result};
 use estafeta::{Endpoint, Health, MemberView, Ring, Role};
 
-use super::partitions::Partitions;
 use super::web;
-use crate::cli::{MonitorArgs, RunArgs, WebArgs};
+use crate::cli::{DurabilityArg, MonitorArgs, RunArgs, WebArgs};
 use crate::failure::usage;
 use crate::find_redis::{self, Creation};
 use crate::private_redis::{self, PrivateRedis};
@@ -21,6 +20,7 @@ use crate::work::WorkSettings;
 use estafeta_lab::clock::now_ms;
 use estafeta_lab::escape::escape;
 use estafeta_lab::paint::colour_for;
+use estafeta_lab::partitions::Partitions;
 use tokio_util::sync::CancellationToken;
 
 use estafeta_monitor::{Launch, MAX_NODES, MonitorInfo, MonitorOptions, Theme};
@@ -125,7 +125,9 @@ fn watch(
         };
         print(&format!("ring {} is in use, so this monitor only watches{ignored} (see -n)", reach.ring));
     }
-    let page = args.web.map(|listen| ServedPage::start(reach, &endpoint, listen)).transpose()?;
+    // The keys and the page act at the level of the nodes.
+    let stored = DurabilityArg { durability: run.durability.unwrap_or_default() };
+    let page = args.web.map(|listen| ServedPage::start(reach, &endpoint, listen, stored)).transpose()?;
     let info = MonitorInfo {
         ring: reach.ring.to_string(),
         redis: endpoint.to_string(),
@@ -149,6 +151,7 @@ fn watch(
         nodes: if attach { 0 } else { args.nodes.unwrap_or(DEFAULT_NODES) },
         ring: reach.ring.clone(),
         endpoint,
+        durability: stored.durability,
         launch: (!attach).then_some(Launch { flags, partitions, record, log: nodes_log }),
         info,
         length: args.length.map(|length| length.0),
@@ -169,9 +172,9 @@ struct ServedPage {
 }
 
 impl ServedPage {
-    fn start(reach: &Reach, endpoint: &Endpoint, listen: SocketAddr) -> Result<Self> {
+    fn start(reach: &Reach, endpoint: &Endpoint, listen: SocketAddr, stored: DurabilityArg) -> Result<Self> {
         let rings = Some(vec![reach.ring.clone()]);
-        let options = web::options(endpoint.clone(), rings, &WebArgs::at(listen))?;
+        let options = web::options(endpoint.clone(), rings, &WebArgs::at(listen, stored))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let server = runtime.block_on(web::bind(options))?;
         let (url, stop) = (server.url()?, CancellationToken::new());
@@ -194,8 +197,9 @@ impl Drop for ServedPage {
 /// The given options that have no effect in a monitor that only watches. They may come from the environment or the
 /// settings file too.
 fn ignored_options(args: &MonitorArgs, run: &RunArgs) -> Result<Vec<String>> {
-    // A monitor that starts nodes does not use these either.
-    let set_by_monitor = |name: &str| ["--json", "--brief", "--control", "--metrics"].contains(&name);
+    // A monitor that starts nodes does not use these either. Its keys use the durability.
+    let set_by_monitor =
+        |name: &str| ["--json", "--brief", "--control", "--metrics", "--durability"].contains(&name);
     let own = [("--fresh", args.fresh), ("--respawn", args.respawn)];
     let own = own.into_iter().filter(|(_, given)| *given).map(|(name, _)| name.to_owned());
     let flags = run.flags()?;

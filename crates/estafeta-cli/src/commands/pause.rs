@@ -6,11 +6,11 @@ use anyhow::Result;
 use estafeta::Error;
 use serde_json::json;
 
-use super::partitions::Partitions;
 use super::{print_result, with_partitions};
 use crate::cli::{PauseArgs, ResumeArgs};
 use crate::failure::usage;
 use crate::settings::Reach;
+use estafeta_lab::partitions::Partitions;
 use estafeta_lab::text::paused;
 
 pub fn pause(reach: &Reach, args: &PauseArgs) -> Result<ExitCode> {

@@ -77,12 +77,12 @@ fn with_body(template: &Draft, body: Vec<u8>) -> Draft {
     template.clone().body(body)
 }
 
-/// Connects to Redis. Until it can be reached, tries again for as long as the user is patient.
+/// Connects to Redis. Until it serves, tries again for as long as the user is patient.
 async fn connect(config: &Config, patience: Duration) -> Result<Publisher> {
     let started = tokio::time::Instant::now();
     loop {
         match Publisher::of_any_application(config).await {
-            Err(Error::Unreachable { .. }) if started.elapsed() < patience => {
+            Err(error) if error.may_pass() && started.elapsed() < patience => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             connected => return Ok(connected?),
@@ -219,7 +219,7 @@ impl<R: Read> LineReader<R> {
     }
 }
 
-/// Prints receipts as long as somebody reads them.
+/// Prints receipts until the reader of stdout goes away.
 struct ReceiptPrinter {
     is_closed: bool,
     /// Whether the ring has several partitions.

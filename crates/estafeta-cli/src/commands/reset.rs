@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use estafeta::{Error, Health, MemberView};
+use estafeta_lab::partitions::Partitions;
 use estafeta_lab::text::counted;
 
-use super::partitions::Partitions;
 use super::{confirmed, no_such_ring, print_result, with_ring};
 use crate::cli::ResetArgs;
 use crate::settings::Reach;
@@ -55,7 +55,7 @@ pub fn run(reach: &Reach, args: &ResetArgs) -> Result<ExitCode> {
 /// What to ask before the ring is deleted. Fails if the ring may only be deleted by force.
 async fn question(partitions: &Partitions, force: bool) -> Result<String> {
     let name = partitions.whole.name();
-    match partitions.snapshot().await.map_err(|error| error.downcast::<Error>()) {
+    match partitions.snapshot().await {
         Ok(snapshot) => {
             let is_alive = |member: &&MemberView| member.state == Health::Alive;
             let alive = snapshot.members.iter().filter(is_alive).count();
@@ -69,14 +69,13 @@ async fn question(partitions: &Partitions, force: bool) -> Result<String> {
         }
         // The data of an unknown layout or of another program cannot be read, but the keys of the ring have the
         // same names.
-        Err(Ok(error @ (Error::Layout { .. } | Error::ForeignKey { .. } | Error::Answer(_)))) => {
+        Err(error @ (Error::Layout { .. } | Error::ForeignKey { .. } | Error::Answer(_))) => {
             if !force {
                 return Err(error)
                     .with_context(|| format!("to delete ring {name}, stop its nodes and use --force"));
             }
             Ok(format!("{error}. Delete ring {name}?"))
         }
-        Err(Ok(error)) => Err(error.into()),
-        Err(Err(error)) => Err(error),
+        Err(error) => Err(error.into()),
     }
 }

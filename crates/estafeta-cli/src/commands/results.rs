@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use estafeta::MessageResult;
 use estafeta_lab::escape::escape;
+use estafeta_lab::partitions::Partitions;
 use estafeta_lab::report::{ResultObject, json_line};
 use estafeta_lab::text::moment;
 
-use super::partitions::Partitions;
-use super::{is_closed_pipe, with_partitions};
+use super::{is_closed_pipe, sorted, with_partitions};
 use crate::cli::ResultsArgs;
 use crate::settings::Reach;
 use estafeta_lab::message_id::MessageId;
@@ -24,7 +24,7 @@ async fn print(partitions: &Partitions, args: &ResultsArgs) -> Result<ExitCode> 
     let names_ids = !args.ids.is_empty();
     let mut out = BufWriter::new(io::stdout().lock());
     let mut missing = Vec::new();
-    for (ring, named) in partitions.sort(&args.ids)? {
+    for (ring, named) in sorted(partitions, &args.ids)? {
         let partition = ring.name().partition();
         for id in if names_ids { named } else { ring.result_ids().await? } {
             match ring.result(id).await? {

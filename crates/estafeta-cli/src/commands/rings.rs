@@ -1,10 +1,12 @@
 //! `estafeta rings`: lists the rings in a Redis.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use estafeta::{Error, Health, Ring, Role, Snapshot};
+use estafeta::{Endpoint, Error, Health, Ring, RingName, Role, Snapshot};
+use estafeta_lab::partitions::{Partitions, whole_names};
 use estafeta_lab::report::json_line;
 use estafeta_lab::text::grouped;
 use serde_json::json;
@@ -16,6 +18,7 @@ use crate::settings::Reach;
 /// One line of the list.
 struct RingRow {
     ring: String,
+    partitions: usize,
     application: Option<String>,
     /// The ring, or why it cannot be read.
     snapshot: Result<Snapshot, &'static str>,
@@ -27,18 +30,10 @@ pub fn run(reach: &Reach, as_json: bool) -> Result<ExitCode> {
     let (rows, complete) = runtime.block_on(async {
         let (names, complete) = Ring::connect(endpoint.clone(), reach.ring.clone()).await?.names().await?;
         let mut rows = Vec::new();
-        for name in names {
-            let ring = Ring::connect(endpoint.clone(), name.clone()).await?;
-            let snapshot = match ring.snapshot(0).await {
-                Ok(snapshot) => Ok(snapshot),
-                Err(Error::Layout { .. }) => Err("belongs to another version of estafeta"),
-                Err(error @ Error::Unreachable { .. }) => return Err(error),
-                Err(_) => Err("cannot be read"),
-            };
-            let application = ring.application().await.ok().flatten();
-            rows.push(RingRow { ring: name.to_string(), application, snapshot });
+        for name in whole_names(names) {
+            rows.push(RingRow::read(endpoint.clone(), name).await?);
         }
-        Ok((rows, complete))
+        Ok::<_, Error>((rows, complete))
     })?;
     match print(&rows, as_json) {
         Err(error) if !is_closed_pipe(&error) => return Err(error.into()),
@@ -54,10 +49,32 @@ pub fn run(reach: &Reach, as_json: bool) -> Result<ExitCode> {
 }
 
 impl RingRow {
-    /// How many nodes are alive. Readers do not count.
+    /// Fails if Redis does not answer.
+    async fn read(endpoint: Endpoint, name: RingName) -> estafeta::Result<Self> {
+        let (mut partitions, mut application) = (1, None);
+        let read = async {
+            let rings = Partitions::of_damaged(Ring::connect(endpoint, name.clone()).await?).await?;
+            partitions = rings.all.len();
+            application = rings.all[0].application().await.ok().flatten();
+            rings.snapshot().await
+        };
+        let snapshot = match read.await {
+            Ok(snapshot) => Ok(snapshot),
+            Err(Error::Layout { .. }) => Err("belongs to another version of estafeta"),
+            Err(error @ Error::Unreachable { .. }) => return Err(error),
+            Err(_) => Err("cannot be read"),
+        };
+        Ok(Self { ring: name.to_string(), partitions, application, snapshot })
+    }
+
+    /// How many nodes are alive. Readers do not count. A node is a member of each partition, so the partition with the
+    /// most members shows how many there are.
     fn nodes(&self) -> usize {
         let members = self.snapshot.iter().flat_map(|snapshot| &snapshot.members);
-        members.filter(|member| member.role != Role::Reader && member.state == Health::Alive).count()
+        let alive = members.filter(|member| member.role != Role::Reader && member.state == Health::Alive);
+        let mut nodes = BTreeMap::<Option<u32>, usize>::new();
+        alive.for_each(|member| *nodes.entry(member.id.partition()).or_default() += 1);
+        nodes.into_values().max().unwrap_or(0)
     }
 }
 
@@ -68,6 +85,7 @@ fn print(rows: &[RingRow], as_json: bool) -> io::Result<()> {
             let count = |of: fn(&Snapshot) -> u64| row.snapshot.as_ref().ok().map(of);
             let object = json!({
                 "ring": row.ring,
+                "partitions": row.partitions,
                 "application": row.application,
                 "nodes": row.snapshot.as_ref().ok().map(|_| row.nodes()),
                 "published": count(|snapshot| snapshot.published),

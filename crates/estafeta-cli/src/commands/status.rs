@@ -8,7 +8,6 @@ use std::time::Duration;
 use anyhow::Result;
 use estafeta::{Event, EventKind, GeneratorView, Health, MemberView, Ring, Role, Snapshot};
 
-use super::partitions::Partitions;
 use super::{is_closed_pipe, no_such_ring, with_ring};
 use crate::cli::StatusArgs;
 use crate::settings::Reach;
@@ -16,6 +15,7 @@ use crate::signals::stop_signal;
 use estafeta_lab::escape::escape;
 use estafeta_lab::exit_code::FAILED;
 use estafeta_lab::paint::{BAD, FAINT, GOOD, NOTABLE, OFFICE, Paint, colour_for};
+use estafeta_lab::partitions::Partitions;
 use estafeta_lab::report::json_line;
 use estafeta_lab::ring_status::{AskedDurability, RingStatus};
 use estafeta_lab::text::{age, counted, grouped, limits, moment, paused};
@@ -45,7 +45,7 @@ pub fn run(reach: &Reach, args: &StatusArgs) -> Result<ExitCode> {
 }
 
 async fn read(partitions: &Partitions) -> estafeta::Result<RingStatus> {
-    RingStatus::of_partitions(partitions.whole.name(), &partitions.all, EVENTS).await
+    RingStatus::read(partitions, EVENTS).await
 }
 
 /// Shows the ring once per second until the reader of the output ends, through any trouble with Redis. Returns whether

@@ -57,6 +57,7 @@ pub fn options(endpoint: Endpoint, rings: Option<Vec<RingName>>, args: &WebArgs)
     Ok(WebOptions {
         endpoint,
         rings,
+        durability: args.stored.durability,
         listen: args.listen,
         read_only: args.read_only,
         logins: Logins::new(logins),

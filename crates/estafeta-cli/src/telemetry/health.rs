@@ -13,9 +13,11 @@ const HANGS: Duration = Duration::from_secs(10);
 pub struct NodeHealth {
     /// Redis must have answered a step within this time.
     patience: Duration,
-    state: Mutex<HealthState>,
+    /// One for each partition of the ring.
+    states: Mutex<Vec<HealthState>>,
 }
 
+#[derive(Clone)]
 struct HealthState {
     is_member: bool,
     stops: bool,
@@ -26,7 +28,7 @@ struct HealthState {
 }
 
 impl NodeHealth {
-    pub fn new(lease: Duration) -> Self {
+    pub fn new(lease: Duration, partitions: u32) -> Self {
         let state = HealthState {
             is_member: false,
             stops: false,
@@ -34,11 +36,12 @@ impl NodeHealth {
             answered_at: None,
             outage: None,
         };
-        Self { patience: 2 * lease, state: Mutex::new(state) }
+        Self { patience: 2 * lease, states: Mutex::new(vec![state; partitions as usize]) }
     }
 
-    pub fn notice(&self, notice: &Notice<'_>) {
-        let mut state = self.state.lock().expect("no panic while held");
+    pub fn notice(&self, partition: u32, notice: &Notice<'_>) {
+        let mut states = self.states.lock().expect("no panic while held");
+        let Some(state) = states.get_mut(partition as usize) else { return };
         match notice {
             Notice::Joined { .. } => state.is_member = true,
             Notice::DeclaredDead | Notice::Left { .. } => state.is_member = false,
@@ -53,27 +56,50 @@ impl NodeHealth {
 
     /// A sentence about the node. It is an error if the process hangs and should be restarted.
     pub fn liveness(&self, now: Instant) -> Result<String, String> {
-        let silent = now.saturating_duration_since(self.state.lock().expect("no panic while held").ran_at);
-        match silent < HANGS {
-            true => Ok("the node lives".to_owned()),
-            false => Err(format!("the control thread of this node has not run for {} s", silent.as_secs())),
-        }
+        self.each(|state| state.check_control_thread(now))?;
+        Ok("the node lives".to_owned())
     }
 
     /// A sentence about the node. It is an error if the node cannot do its work at the moment.
     pub fn readiness(&self, now: Instant) -> Result<String, String> {
-        self.liveness(now)?;
-        let state = self.state.lock().expect("no panic while held");
-        let silent = state.answered_at.map(|at| now.saturating_duration_since(at));
-        if state.stops {
+        self.each(|state| state.check_control_thread(now))?;
+        self.each(|state| state.check_work(now, self.patience))?;
+        Ok("the node is a member of its ring, and Redis answers".to_owned())
+    }
+
+    /// The first thing that is wrong in any partition.
+    fn each(&self, check: impl Fn(&HealthState) -> Result<(), String>) -> Result<(), String> {
+        let states = self.states.lock().expect("no panic while held");
+        for (index, state) in states.iter().enumerate() {
+            check(state).map_err(|why| match states.len() {
+                1 => why,
+                _ => format!("partition {index}: {why}"),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl HealthState {
+    fn check_control_thread(&self, now: Instant) -> Result<(), String> {
+        let silent = now.saturating_duration_since(self.ran_at);
+        match silent < HANGS {
+            true => Ok(()),
+            false => Err(format!("the control thread of this node has not run for {} s", silent.as_secs())),
+        }
+    }
+
+    fn check_work(&self, now: Instant, patience: Duration) -> Result<(), String> {
+        let silent = self.answered_at.map(|at| now.saturating_duration_since(at));
+        if self.stops {
             Err("the node stops".to_owned())
-        } else if let Some(silent) = silent.filter(|silent| *silent > self.patience) {
-            let reason = state.outage.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
+        } else if let Some(silent) = silent.filter(|silent| *silent > patience) {
+            let reason = self.outage.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
             Err(format!("Redis has not answered this node for {} s{reason}", silent.as_secs()))
-        } else if !state.is_member {
+        } else if !self.is_member {
             Err("the node is not a member of its ring".to_owned())
         } else {
-            Ok("the node is a member of its ring, and Redis answers".to_owned())
+            Ok(())
         }
     }
 }
@@ -88,34 +114,47 @@ mod tests {
 
     #[test]
     fn a_node_is_ready_while_redis_answers_it_within_two_leases() {
-        let health = NodeHealth::new(LEASE);
+        let health = NodeHealth::new(LEASE, 1);
         let now = Instant::now;
         assert!(health.readiness(now()).unwrap_err().contains("not a member"));
-        health.notice(&Notice::StepAnswered { step: "join", took: Duration::ZERO });
-        health.notice(&Notice::Joined { member: MemberId(3) });
+        health.notice(0, &Notice::StepAnswered { step: "join", took: Duration::ZERO });
+        health.notice(0, &Notice::Joined { member: MemberId(3) });
         assert!(health.readiness(now()).is_ok());
         assert!(health.readiness(now() + LEASE).is_ok());
         let late = now() + 2 * LEASE + Duration::from_millis(1);
         assert_eq!(health.readiness(late).unwrap_err(), "Redis has not answered this node for 4 s");
-        health.notice(&Notice::RedisLost { reason: "it is\naway" });
+        health.notice(0, &Notice::RedisLost { reason: "it is\naway" });
         let why = health.readiness(late).unwrap_err();
         assert_eq!(why, "Redis has not answered this node for 4 s: it is\\naway");
         assert!(health.liveness(late).is_ok(), "a node without Redis lives");
-        health.notice(&Notice::DeclaredDead);
+        health.notice(0, &Notice::DeclaredDead);
         assert!(health.readiness(now()).unwrap_err().contains("not a member"));
-        health.notice(&Notice::Joined { member: MemberId(4) });
-        health.notice(&Notice::Stopping);
+        health.notice(0, &Notice::Joined { member: MemberId(4) });
+        health.notice(0, &Notice::Stopping);
         assert_eq!(health.readiness(now()).unwrap_err(), "the node stops");
     }
 
     #[test]
     fn a_node_whose_control_thread_hangs_is_neither_alive_nor_ready() {
-        let health = NodeHealth::new(Duration::from_secs(60));
-        health.notice(&Notice::Joined { member: MemberId(3) });
-        health.notice(&Notice::StillRunning);
+        let health = NodeHealth::new(Duration::from_secs(60), 1);
+        health.notice(0, &Notice::Joined { member: MemberId(3) });
+        health.notice(0, &Notice::StillRunning);
         let late = Instant::now() + HANGS;
         for answer in [health.liveness(late), health.readiness(late)] {
             assert_eq!(answer.unwrap_err(), "the control thread of this node has not run for 10 s");
         }
+    }
+
+    #[test]
+    fn a_node_is_ready_when_it_is_a_member_of_every_partition() {
+        let health = NodeHealth::new(LEASE, 2);
+        let now = Instant::now;
+        health.notice(0, &Notice::Joined { member: MemberId(3) });
+        let why = health.readiness(now()).unwrap_err();
+        assert_eq!(why, "partition 1: the node is not a member of its ring");
+        health.notice(1, &Notice::Joined { member: MemberId(3) });
+        assert!(health.readiness(now()).is_ok());
+        health.notice(0, &Notice::DeclaredDead);
+        assert!(health.readiness(now()).unwrap_err().starts_with("partition 0: "));
     }
 }

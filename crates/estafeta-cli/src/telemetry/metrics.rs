@@ -1,7 +1,8 @@
 //! The metrics of one node. docs/metrics.md lists them, and a test compares the two.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, Mutex};
 
 use estafeta::{Config, HandlingResult, HandlingTimes, LATENCY_BOUNDS, Notice};
 use prometheus_client::encoding::text;
@@ -24,6 +25,8 @@ type HistogramFamily = Family<FewValues, Histogram, fn() -> Histogram>;
 pub struct NodeMetrics {
     registry: Registry,
     generating: Gauge,
+    /// The partitions in which this node is the generator.
+    offices: Mutex<BTreeSet<u32>>,
     generated: Counter,
     handled: Family<FewValues, Counter>,
     wait: Histogram,
@@ -55,14 +58,22 @@ impl NodeMetrics {
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "The version of the program", build);
         let lanes: Gauge = Gauge::default();
-        lanes.set(if config.never_handle {
-            0
-        } else {
-            i64::try_from(config.concurrency).unwrap_or(i64::MAX)
+        lanes.set(match config.never_handle {
+            true => 0,
+            // Each partition has at least one.
+            false => i64::try_from(config.concurrency.max(config.partitions as usize)).unwrap_or(i64::MAX),
         });
         registry.register("lanes", "Messages that this node can handle at once", lanes);
+        let max_waiting: Gauge = Gauge::default();
+        // The largest share of a partition, because each partition has its own queue.
+        let share = config.max_waiting.div_ceil(config.partitions.max(1).into());
+        max_waiting.set(i64::try_from(share).unwrap_or(i64::MAX));
+        let help =
+            "Messages that may wait in the queue while this node is the generator; with partitions, in each";
+        registry.register("max_waiting", help, max_waiting);
         let metrics = Self {
             generating: Gauge::default(),
+            offices: Mutex::default(),
             generated: Counter::default(),
             handled: Family::default(),
             wait: histogram(),
@@ -73,7 +84,7 @@ impl NodeMetrics {
             lanes_busy: Gauge::default(),
             registry: Registry::default(),
         };
-        let help = "1 while this node is the generator, 0 otherwise";
+        let help = "1 while this node is the generator, 0 otherwise; with partitions, in how many it is";
         registry.register("generating", help, metrics.generating.clone());
         registry.register("generated", "Messages that this node published", metrics.generated.clone());
         let help = "Messages whose handler ended, by what became of them: done, failed, retried or snoozed";
@@ -105,16 +116,16 @@ impl NodeMetrics {
         BusyLaneMark(self.lanes_busy.clone())
     }
 
-    pub fn notice(&self, notice: &Notice<'_>) {
+    pub fn notice(&self, partition: u32, notice: &Notice<'_>) {
         match *notice {
             Notice::BecameGenerator { from, silence, .. } => {
-                self.generating.set(1);
+                self.note_office(partition, true);
                 if from.is_some() {
                     self.takeover.observe(silence.as_secs_f64());
                 }
             }
             Notice::BecameHandler | Notice::DeclaredDead | Notice::Stopping => {
-                self.generating.set(0);
+                self.note_office(partition, false);
             }
             Notice::Generated { messages } => {
                 self.generated.inc_by(messages.len() as u64);
@@ -129,6 +140,16 @@ impl NodeMetrics {
             }
             _ => {}
         }
+    }
+
+    fn note_office(&self, partition: u32, holds_it: bool) {
+        let mut offices = self.offices.lock().expect("no panic while held");
+        if holds_it {
+            offices.insert(partition);
+        } else {
+            offices.remove(&partition);
+        }
+        self.generating.set(offices.len() as i64);
     }
 
     fn note_times(&self, times: &HandlingTimes) {
@@ -187,6 +208,17 @@ mod tests {
         exposed.sort();
         documented.sort();
         assert_eq!(documented, exposed);
-        assert_eq!(exposed.len(), 11);
+        assert_eq!(exposed.len(), 12);
+    }
+
+    #[test]
+    fn the_bound_of_a_queue_is_the_share_of_one_partition() {
+        let mut config = Config::new("redis://127.0.0.1".parse().unwrap(), "orders".parse().unwrap());
+        for (partitions, max_waiting, expected) in [(1, 1000, 1000), (3, 1000, 334), (3, 2, 1)] {
+            (config.partitions, config.max_waiting) = (partitions, max_waiting);
+            let text = NodeMetrics::new(&config).text();
+            let line = format!("estafeta_max_waiting{{ring=\"orders\"}} {expected}");
+            assert!(text.lines().any(|shown| shown == line), "{text}");
+        }
     }
 }

@@ -8,16 +8,15 @@ use std::time::Instant;
 
 use anyhow::Result;
 use axum::Router;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use estafeta_web::exposition;
 
 use super::connection_limit::FewConnections;
 use super::health::NodeHealth;
 use super::metrics::NodeMetrics;
 use crate::settings::wrong;
-
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Listens at this address, and serves it until the process ends.
 pub fn start(address: &str, health: Arc<NodeHealth>, metrics: Arc<NodeMetrics>) -> Result<()> {
@@ -42,7 +41,7 @@ fn routes(health: Arc<NodeHealth>, metrics: Arc<NodeMetrics>) -> Router {
     Router::new()
         .route(
             "/metrics",
-            get(move || async move { ([(header::CONTENT_TYPE, OPEN_METRICS)], metrics.text()).into_response() }),
+            get(move |headers: HeaderMap| async move { exposition::answer(&headers, metrics.text()) }),
         )
         .route("/livez", get(move || async move { answer(alive.liveness(Instant::now())) }))
         .route("/readyz", get(move || async move { answer(health.readiness(Instant::now())) }))

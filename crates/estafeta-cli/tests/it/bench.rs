@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use estafeta_testbed::{DataDir, RedisServer, Signal, eventually};
+use estafeta_testbed::{DataDir, RedisCluster, RedisSentinels, RedisServer, Signal, eventually};
 use serde_json::Value;
 
 use super::support::{SOON, processes_of, run, start};
@@ -157,6 +157,22 @@ fn a_bench_deletes_what_a_killed_one_left_behind_and_nothing_of_a_live_one() {
     alive.signal(Signal::SIGINT);
     alive.output(SOON);
     assert_eq!((keys(), directories()), ([mine.to_owned()].into(), 0));
+}
+
+#[test]
+fn a_bench_measures_the_server_that_sentinels_or_a_cluster_name() {
+    let (sentinels, cluster) = (RedisSentinels::start(), RedisCluster::start());
+    for url in [sentinels.url(), cluster.url()] {
+        for what in ["throughput", "latency", "work"] {
+            let output = start(&["bench", what, "--quick", "--json", "--redis", &url], &[]).output(LONG);
+            assert!(output.status.success(), "{what} at {url}: {output:?}");
+            assert!(!rows(&output).is_empty(), "{output:?}");
+        }
+    }
+    for server in sentinels.servers().iter().chain(cluster.servers()) {
+        let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut server.connect()).unwrap();
+        assert_eq!(keys, Vec::<String>::new(), "{server:?}");
+    }
 }
 
 /// Each kind of measurement notices the loss in a different place.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use estafeta_testbed::{DataDir, Process, RedisServer, Signal, eventually};
+use estafeta_testbed::{DataDir, Process, RedisCluster, RedisSentinels, RedisServer, Signal, eventually};
 use serde_json::Value;
 
 use super::reset::dump;
@@ -11,6 +11,9 @@ use super::support::{ProgramRing, SOON, TextFile, ids_in, processes_of, run, sta
 
 /// A short run takes its time, and on a loaded machine as long again until the ring is at rest.
 const LONG: Duration = Duration::from_secs(120);
+
+/// No more of an attack may be at risk, in percent of its time. Standstills of a busy machine count as risk.
+const AT_RISK_PERCENT: u64 = 90;
 
 /// Starts chaos. Everything that it writes goes below `scratch`.
 fn start_chaos(scratch: &DataDir, redis: Option<&str>, args: &[&str]) -> Process {
@@ -49,7 +52,7 @@ fn a_ring_under_all_faults_passes_and_the_report_page_is_complete() {
     }
     let faults = verdict["faults"].as_array().unwrap();
     let injected = faults.iter().filter(|fault| fault["injected"].as_u64() > Some(0)).count();
-    assert_eq!(injected, 11, "{faults:?}");
+    assert_eq!(injected, 12, "{faults:?}");
 
     let page = std::fs::read_to_string(&report).unwrap();
     for part in [
@@ -69,6 +72,97 @@ fn a_ring_under_all_faults_passes_and_the_report_page_is_complete() {
     );
     assert_eq!(processes_of(&scratch), Vec::<u32>::new());
     assert!(is_empty(&scratch), "nothing is left behind");
+}
+
+/// Runs chaos on servers that it starts itself, with faults that move the ring. Each kind must be injected, and the
+/// verdict must be good.
+fn attack_topology(topology: &str, durability: &str, kinds: &[&str]) -> Value {
+    attack_topology_by(topology, durability, kinds, ["--for", "3s", "--seed", "2"])
+}
+
+/// The same, with this length and this seed.
+fn attack_topology_by(topology: &str, durability: &str, kinds: &[&str], plan: [&str; 4]) -> Value {
+    let scratch = DataDir::new();
+    let faults = kinds.join(",");
+    let args = ["--nodes", "3", "--json", "--faults", &faults];
+    let args = [&["--topology", topology, "--durability", durability], &args[..], &plan].concat();
+    let output = start_chaos(&scratch, None, &args).output(LONG);
+    assert!(output.status.success(), "{output:?}");
+    let verdict = verdict(&output);
+    assert_eq!((&verdict["topology"], &verdict["durability"]), (&topology.into(), &durability.into()));
+    let faults = verdict["faults"].as_array().unwrap();
+    for kind in kinds {
+        let is_injected = |fault: &&Value| fault["kind"] == *kind && fault["injected"].as_u64() > Some(0);
+        assert!(faults.iter().any(|fault| is_injected(&fault)), "{kind}: {faults:?}");
+    }
+    assert!(verdict["messages"].as_u64() > Some(200), "{verdict}");
+    assert_eq!(processes_of(&scratch), Vec::<u32>::new());
+    assert!(is_empty(&scratch), "nothing is left behind");
+    verdict
+}
+
+#[test]
+fn a_ring_keeps_its_promises_while_sentinels_promote_replicas() {
+    let verdict = attack_topology("sentinel", "replicas=all", &["failover", "demote"]);
+    assert_eq!((&verdict["outcomesLost"], &verdict["risk"]), (&0.into(), &Value::Null), "nothing is excused");
+}
+
+/// A loss is excused only at the time of a promotion. That must stay a small part of an attack, otherwise the judge would
+/// excuse nearly everything.
+#[test]
+fn only_a_part_of_an_attack_on_sentinels_is_at_risk() {
+    let kinds = ["kill", "replica-lag", "failover", "demote", "node-kill", "redis-stall"];
+    let verdict = attack_topology("sentinel", "memory", &kinds);
+    let (percent, at_risk) = (verdict["risk"]["percent"].as_u64(), verdict["risk"]["atRiskMs"].as_u64());
+    assert!(at_risk > Some(0) && percent < Some(AT_RISK_PERCENT), "{verdict}");
+}
+
+#[test]
+fn what_sentinels_lose_with_durability_memory_is_counted() {
+    // The only fault of this plan cuts off all replicas for 1.3 s, and then promotes one of them.
+    let plan = ["--for", "1s", "--seed", "4"];
+    let verdict = attack_topology_by("sentinel", "memory", &["replica-lag"], plan);
+    let [lost, outcomes] = ["lost", "outcomesLost"].map(|count| verdict[count].as_u64().unwrap());
+    assert!(lost + outcomes > 0, "{verdict}");
+}
+
+#[test]
+fn a_ring_keeps_its_promises_while_its_slot_moves_in_a_cluster() {
+    let kinds = ["lost-reply", "failover", "migrate", "demote", "replica-lag", "node-kill"];
+    let verdict = attack_topology("cluster", "replicas=all", &kinds);
+    assert_eq!((&verdict["outcomesLost"], &verdict["risk"]), (&0.into(), &Value::Null), "{verdict}");
+}
+
+#[test]
+fn a_single_server_swaps_with_its_replica_under_attack() {
+    let verdict = attack_topology("single", "replicas=1", &["kill", "demote", "redis-kill"]);
+    assert_eq!(verdict["lost"], 0, "{verdict}");
+}
+
+#[test]
+fn chaos_attacks_connections_to_sentinels_and_to_a_cluster_that_the_user_names() {
+    let (sentinels, cluster) = (RedisSentinels::start(), RedisCluster::start());
+    for url in [sentinels.url(), cluster.url()] {
+        let scratch = DataDir::new();
+        // The generator is cut off for 1.6 s, which is longer than its lease.
+        let args = ["--nodes", "3", "--for", "3s", "--seed", "14", "--ring", "arena", "--json"];
+        let args = [&args[..], &["--faults", "cut,half-open"]].concat();
+        let output = start_chaos(&scratch, Some(&url), &args).output(LONG);
+        assert!(output.status.success(), "{url}: {output:?}");
+        let verdict = verdict(&output);
+        assert_eq!((&verdict["verdict"], &verdict["topology"]), (&"good".into(), &Value::Null), "{verdict}");
+        let rows = verdict["faults"].as_array().unwrap();
+        let kinds: Vec<&str> = rows.iter().filter_map(|row| row["kind"].as_str()).collect();
+        assert_eq!(kinds, ["cut", "half-open"]);
+        // A connection that is not through a proxy would survive these faults.
+        let of_faults = rows.iter().filter(|row| row["kind"].is_string());
+        let take_overs: u64 = of_faults.filter_map(|row| row["takeovers"].as_u64()).sum();
+        assert!(take_overs > 0, "{verdict}");
+    }
+    for server in sentinels.servers().iter().chain(cluster.servers()) {
+        let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut server.connect()).unwrap();
+        assert_eq!(keys, Vec::<String>::new(), "{server:?}");
+    }
 }
 
 #[test]
@@ -339,6 +433,37 @@ fn a_program_that_is_no_build_of_estafeta_is_refused() {
 }
 
 #[test]
+fn a_build_that_does_not_know_the_durability_or_the_servers_of_the_run_is_refused() {
+    let directory = DataDir::new();
+    let old = directory.path().join("old");
+    std::fs::write(&old, "#!/bin/sh\necho estafeta 0.0.9\n").unwrap();
+    std::fs::set_permissions(&old, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let cases = [
+        (["--durability", "disk"], "--durability disk: expected a build that knows --durability"),
+        (["--topology", "sentinel"], "--topology sentinel: expected a build that knows redis+sentinel://"),
+        (["--topology", "cluster"], "--topology cluster: expected a build that knows redis+cluster://"),
+    ];
+    for (option, expected) in cases {
+        let output = run(&[&["chaos", "--mixed", old.to_str().unwrap()], &option[..]].concat(), &[]);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        let expected = format!("estafeta: {expected} with --mixed, got estafeta 0.0.9");
+        assert_eq!((output.status.code(), stderr.contains(&expected)), (Some(2), true), "{stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    }
+}
+
+#[test]
+fn chaos_that_is_interrupted_while_its_servers_start_leaves_nothing_behind() {
+    let scratch = DataDir::new();
+    let chaos = start_chaos(&scratch, None, &["--topology", "cluster", "--for", "60s"]);
+    eventually(SOON, "the first server", || (!processes_of(&scratch).is_empty()).then_some(()));
+    chaos.signal(Signal::SIGINT);
+    assert_eq!(chaos.wait(SOON).code(), Some(130));
+    assert_eq!(processes_of(&scratch), Vec::<u32>::new());
+    assert!(is_empty(&scratch), "nothing is left behind");
+}
+
+#[test]
 fn the_children_of_chaos_end_with_it_even_if_it_is_killed() {
     for signal in [Signal::SIGKILL, Signal::SIGINT] {
         let scratch = DataDir::new();
@@ -361,7 +486,7 @@ fn the_children_of_chaos_end_with_it_even_if_it_is_killed() {
 #[test]
 fn a_wrong_call_is_refused_with_what_was_expected() {
     let redis = ["--redis", "redis://127.0.0.1:1"];
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 15] = [
         (&["--workload", "play"], "expected work, pipeline or demo, got 'play'"),
         (
             &["--workload", "pipeline", "--ring", "a/b"],
@@ -375,6 +500,24 @@ fn a_wrong_call_is_refused_with_what_was_expected() {
             &["--faults", "kill,redis-kill", redis[0], redis[1]],
             "--faults redis-kill: expected no --redis with it",
         ),
+        (&["--topology", "ring"], "expected single, sentinel or cluster, got 'ring'"),
+        (&["--faults", "migrate"], "--faults migrate: expected --topology cluster with it, got single"),
+        (
+            &["--faults", "failover", "--topology", "single"],
+            "--faults failover: expected --topology sentinel or cluster with it, got single",
+        ),
+        (
+            &["--faults", "redis-kill", "--topology", "cluster"],
+            "--faults redis-kill: expected --topology single with it, got cluster",
+        ),
+        (
+            &["--topology", "sentinel", redis[0], redis[1]],
+            "--topology sentinel: expected no --redis with it, because chaos starts these servers itself",
+        ),
+        (
+            &["--topology", "cluster", "--durability", "replicas=2"],
+            "--durability replicas=2: expected at most replicas=1 with --topology cluster",
+        ),
         (&["--report", "/nowhere/at/all.html"], "cannot write the report"),
         (&["--interval", "1s"], "unexpected argument"),
     ];
@@ -384,6 +527,8 @@ fn a_wrong_call_is_refused_with_what_was_expected() {
         assert!(!output.status.success() && stderr.contains(expected), "{args:?}: {stderr}");
         assert_eq!(stderr.lines().count(), 1, "{stderr}");
     }
-    let tls = run(&["chaos", "--redis", "rediss://127.0.0.1:1"], &[]);
-    assert!(String::from_utf8_lossy(&tls.stderr).contains("do not support TLS"), "{tls:?}");
+    for url in ["rediss://127.0.0.1:1", "rediss+cluster://127.0.0.1:1", "rediss+sentinel://127.0.0.1:1/m"] {
+        let tls = run(&["chaos", "--redis", url], &[]);
+        assert!(String::from_utf8_lossy(&tls.stderr).contains("do not support TLS"), "{tls:?}");
+    }
 }

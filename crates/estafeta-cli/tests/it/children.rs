@@ -139,6 +139,7 @@ fn a_controlled_node_logs_what_it_does_not_understand_and_works_on() {
     node.wait_for_stderr_line(SOON, |line| line.contains("WARN") && line.contains(r#"{"msg":"dance"}"#));
     node.wait_for_stderr_line(SOON, |line| line.contains(r"\u{1b}[2Jstop"));
     node.wait_for_stderr_line(SOON, |line| line.contains("expected at most 65536 bytes"));
+    node.wait_for_line(SOON, |line| line.contains("createdTaskId"));
     let before = ring.status()["published"].as_u64();
     ring.eventually(SOON, "it works on", |status| status["published"].as_u64() > before);
     control.write_all(b"{\"msg\":\"stop\"}\n").unwrap();

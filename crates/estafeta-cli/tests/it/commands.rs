@@ -197,17 +197,23 @@ fn a_reply_on_descriptor_3_says_more_than_an_exit_code() {
             fail) echo '{"outcome":"fail","reason":"no such user"}' >&3 ;;
             liar) echo '{"outcome":"done"}' >&3; exit 65 ;;
             garbage) echo 'done' >&3 ;;
+            half) printf '{"outcome":"done"' >&3 ;;
+            twice) echo '{"outcome":"done"}{"outcome":"done"}' >&3 ;;
+            foreign) echo '{"id":99,"outcome":"fail","reason":"the id means nothing"}' >&3 ;;
         esac"#,
     );
     let _node = ring.node(&["--handle", &handler, "--retry", "1"]);
-    ring.submit(&["effects", "snooze", "fail", "liar", "garbage"]);
-    ring.eventually(SOON, "all have an outcome", |status| status["errorsKept"] == 3 && status["done"] == 2);
+    ring.submit(&["effects", "snooze", "fail", "liar", "garbage", "half", "twice", "foreign"]);
+    ring.eventually(SOON, "all have an outcome", |status| status["errorsKept"] == 6 && status["done"] == 2);
     let sold: u64 = redis::from_redis_value(ring.redis_cli(&["GET", "{estafeta}:u:sold"])).unwrap();
     assert_eq!((sold, shop.lines("carry")), (3, vec!["page 2".to_owned()]));
     let failed = ring.failed();
     assert_eq!(failed[0], (3, "no such user".to_owned()));
     assert_eq!(failed[1], (4, "exit code 65".to_owned()), "done does not count beside such a code");
-    assert!(failed[2].1.starts_with("reply: expected a JSON object with an outcome"), "{failed:?}");
+    for (_, reason) in &failed[2..5] {
+        assert!(reason.starts_with("reply: expected a JSON object with an outcome"), "{failed:?}");
+    }
+    assert_eq!(failed[5], (8, "the id means nothing".to_owned()));
 }
 
 #[test]
@@ -240,6 +246,35 @@ fn a_command_that_prints_without_end_or_reads_nothing_harms_nobody() {
     ring.submit(&["again"]);
     ring.eventually(SOON, "it is done", |status| status["done"] == 1);
     assert!(memory(&node) < 200, "{} MiB", memory(&node));
+}
+
+#[test]
+fn a_command_may_close_its_stdin_or_read_slowly_and_what_it_prints_is_log_output() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    let handler = shop.python(
+        "handle",
+        r#"
+import os, sys, time
+size = len(os.read(0, 5))
+if os.environ["ESTAFETA_MESSAGE_ID"] == "1":
+    # The rest of the body cannot be written any more.
+    os.close(0)
+    time.sleep(0.2)
+else:
+    while part := os.read(0, 16384):
+        size += len(part)
+        time.sleep(0.002)
+print(f"garbage after {size} bytes {{", flush=True)
+"#,
+    );
+    let node = ring.node(&["--handle", &handler, "--retry", "1", "--max-deaths", "1"]);
+    let body = "x".repeat(900_000);
+    ring.submit(&[&body, &body]);
+    ring.eventually(SOON, "both are done", |status| status["done"] == 2);
+    let has_logged = |line: &str| node.stderr_lines().iter().any(|logged| logged == line);
+    for line in ["garbage after 5 bytes {", "garbage after 900000 bytes {"] {
+        eventually(SOON, line, || has_logged(line).then_some(()));
+    }
 }
 
 #[test]

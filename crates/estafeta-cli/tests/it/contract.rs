@@ -90,7 +90,7 @@ impl ContractRing {
     }
 
     fn node(&self, args: &[&str]) -> Process {
-        let node = self.start(&[&["run", "--json", "--journal", "--lease", "1s"], args].concat());
+        let node = self.start(&[&["run", "--json", "--journal", "--lease", "2s"], args].concat());
         node.wait_for_line(SOON, |line| line.contains("createdTaskId"));
         node
     }

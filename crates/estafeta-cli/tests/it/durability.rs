@@ -1,17 +1,8 @@
 //! `--durability`: what is printed while replicas are missing, and what `status` shows.
 
-use estafeta_testbed::{RedisServer, eventually};
+use estafeta_testbed::RedisServer;
 
 use crate::support::{ProgramRing, SOON};
-
-fn follow(replica: &RedisServer, master: &RedisServer) {
-    let port = master.port().to_string();
-    redis::cmd("REPLICAOF").arg("127.0.0.1").arg(port).exec(&mut replica.connect()).unwrap();
-    eventually(SOON, "the replica follows", || {
-        let info: String = redis::cmd("INFO").arg("replication").query(&mut replica.connect()).unwrap();
-        info.contains("master_link_status:up").then_some(())
-    });
-}
 
 #[test]
 fn status_shows_the_level_that_nodes_ask_for_and_whether_it_is_reached() {
@@ -25,7 +16,7 @@ fn status_shows_the_level_that_nodes_ask_for_and_whether_it_is_reached() {
     assert!(text.contains(&format!("durability replicas=all: not reached, {why}\n")), "{text}");
 
     let replica = RedisServer::builder().tcp().start();
-    follow(&replica, &ring.redis);
+    replica.follow(&ring.redis);
     ring.eventually(SOON, "messages are handled", |status| status["done"].as_u64() > Some(3));
     let text = ring.success(&["status"]);
     assert!(text.contains("durability replicas=all: reached\n"), "{text}");
@@ -47,13 +38,31 @@ fn a_publish_and_a_drop_that_no_replica_has_fail_with_the_reason() {
 }
 
 #[test]
+fn a_cancel_that_no_replica_has_fails_with_the_reason() {
+    let ring = ProgramRing::new();
+    let published = ring.success(&["publish", "--delay", "1h", "body"]);
+    let output = ring.command(&["cancel", "1", "--durability", "replicas=1"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(75), "{published} {stderr}");
+    assert!(stderr.contains("does not confirm it: only 0 of 1 replicas have it"), "{stderr}");
+    assert!(output.stdout.is_empty(), "a report is a promise");
+}
+
+#[test]
 fn a_level_that_does_not_exist_or_cannot_be_had_is_refused_in_one_line() {
     let ring = ProgramRing::new();
-    for args in [&["run"][..], &["publish", "x"], &["getErrors"], &["errors", "drop", "1"]] {
+    for args in [
+        &["run"][..],
+        &["publish", "x"],
+        &["cancel", "1"],
+        &["getErrors"],
+        &["errors", "drop", "1"],
+        &["web"],
+    ] {
         for level in ["safe", "replicas=0", "replicas=many"] {
             let output = ring.command(&[args, &["--durability", level]].concat());
             let stderr = String::from_utf8(output.stderr).unwrap();
-            let code = if args[0] == "publish" { 64 } else { 2 };
+            let code = if ["publish", "cancel"].contains(&args[0]) { 64 } else { 2 };
             assert_eq!(output.status.code(), Some(code), "{args:?} {level}: {stderr}");
             assert!(stderr.contains("durability: expected ") && stderr.lines().count() == 1, "{stderr}");
         }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use estafeta_testbed::eventually;
+use estafeta_testbed::{Fsync, RedisCluster, RedisServer, eventually};
 use serde_json::Value;
 
-use crate::support::{ProgramRing, SOON, reports};
+use crate::support::{ProgramRing, SOON, reports, run, start};
+use crate::telemetry::{free_address, try_get as get};
 
 const RUN: [&str; 4] = ["run", "--partitions", "3", "--generator-handles"];
 
@@ -74,6 +75,48 @@ fn every_message_of_every_partition_is_settled_once_although_nodes_are_killed() 
         outcomes.sort_unstable();
         assert!(outcomes.into_iter().eq(1..=10_000), "one outcome each in partition {index}");
     }
+}
+
+#[test]
+fn partitions_are_spread_over_a_cluster_and_nodes_end_when_all_are_done() {
+    let redis = RedisCluster::start();
+    let names: Vec<String> = (0..6).map(|index| format!("estafeta:{index}")).collect();
+    let owners: BTreeSet<u16> = names.iter().map(|name| redis.owner_of(name).port()).collect();
+    assert_eq!(owners.len(), 3, "each master has partitions");
+    let url = redis.url();
+    let envs = [("REDIS_URL", url.as_str())];
+    let busy = ["--interval", "1ms", "--limit", "6000", "--until-done", "--journal", "--generator-handles"];
+    let args = [&["run", "--partitions", "6", "--error-rate", "0.1"], &busy[..]].concat();
+    let nodes = [start(&args, &envs), start(&args, &envs)];
+    let status = || -> Option<Value> {
+        let output = run(&["status", "--json"], &envs);
+        // There is none before the first node has joined.
+        let status: Value = serde_json::from_slice(&output.stdout).ok()?;
+        assert!(output.status.success(), "the sums add up: {status}");
+        Some(status)
+    };
+    let handled = |status: &Value| status["done"].as_u64().unwrap() + status["errorsKept"].as_u64().unwrap();
+    eventually(SOON, "messages are handled", || status().filter(|status| handled(status) > 100));
+    redis.failover(&names[0]);
+    redis.migrate(&names[1]);
+    for node in nodes {
+        let output = node.output(2 * SOON);
+        assert!(output.status.success(), "until-done ends all nodes: {output:?}");
+    }
+    let status = status().unwrap();
+    assert_eq!((status["published"].as_u64(), handled(&status)), (Some(6000), 6000), "{status}");
+    assert_eq!((&status["buried"], &status["lost"]), (&0.into(), &0.into()), "{status}");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for name in &names {
+        let ring = estafeta::Ring::on(&url, name);
+        let journal = runtime.block_on(async { ring.await.unwrap().journal().await.unwrap() });
+        let mut outcomes: Vec<u64> = journal.into_iter().flat_map(|entry| entry.ids).collect();
+        outcomes.sort_unstable();
+        assert!(outcomes.into_iter().eq(1..=1000), "one outcome each in {name}");
+    }
+    let errors = status["errorsKept"].as_u64().unwrap();
+    let printed = run(&["getErrors", "--json"], &envs);
+    assert_eq!(String::from_utf8(printed.stdout).unwrap().lines().count() as u64, errors);
 }
 
 #[test]
@@ -215,8 +258,10 @@ fn pauses_limits_upgrades_and_a_reset_concern_all_partitions() {
     assert_eq!(each, [Some(3), Some(2), Some(2)]);
     assert_eq!(ring.success(&["upgrade"]).lines().count(), 3);
     assert!(ring.success(&["cleanTemp"]).starts_with("0 messages of 0 dead members"));
-    let rings = ring.success(&["rings"]);
-    assert!(["estafeta:0", "estafeta:1", "estafeta:2"].iter().all(|name| rings.contains(name)), "{rings}");
+    let rings = objects(&ring.success(&["rings", "--json"]));
+    let seen =
+        rings.iter().map(|row| (&row["ring"], &row["partitions"], &row["published"])).collect::<Vec<_>>();
+    assert_eq!(seen, [(&"estafeta".into(), &3.into(), &3.into())], "one ring with the sums");
 
     assert!(ring.success(&["reset", "--yes"]).starts_with("ring estafeta is gone"));
     let left: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut ring.redis.connect()).unwrap();
@@ -256,4 +301,69 @@ fn a_node_reports_the_partition_of_each_notice() {
     let node = ring.start_divided(&["--limit", "6", "--until-done", "--interval", "0"]).output(SOON);
     let text = String::from_utf8_lossy(&node.stdout);
     assert!((0..3).all(|index| text.contains(&format!("partition {index}: joined as member"))), "{text}");
+}
+
+#[test]
+fn rings_lists_a_divided_ring_once_with_its_nodes() {
+    let ring = ProgramRing::new();
+    let _nodes = [ring.start_divided(&["--limit", "3"]), ring.start_divided(&["--limit", "3"])];
+    ring.eventually(SOON, "two nodes in three partitions", |status| {
+        status["members"].as_array().is_some_and(|members| members.len() == 6)
+    });
+    let text = ring.success(&["rings"]);
+    let row: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!((text.lines().count(), &row[..2]), (2, &["estafeta", "2"][..]), "{text}");
+}
+
+#[test]
+fn health_is_well_if_a_node_lives_in_every_partition() {
+    let ring = ProgramRing::new();
+    let node = ring.start_divided(&["--lease", "60s", "--interval", "1h"]);
+    let health = || {
+        let output = ring.command(&["health"]);
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    eventually(SOON, "the node is alive", || (health().0 == Some(0)).then_some(()));
+    node.freeze();
+    ring.redis_cli(&["DEL", "{estafeta:1}:members"]);
+    let (code, text) = health();
+    assert_eq!((code, text.ends_with(" is alive in partition 1\n")), (Some(1), true), "{text}");
+    node.thaw();
+}
+
+#[test]
+fn doctor_examines_every_partition() {
+    let rules = "~{estafeta}:* ~{estafeta:0}:* &* +@all";
+    let redis = RedisServer::builder().tcp().append_only(Fsync::EverySec).user("app", "pw", rules).start();
+    let ring = ProgramRing::on(redis);
+    ring.divided_with_errors(1);
+    let whole: Value = serde_json::from_str(&ring.success(&["doctor", "--json"])).unwrap();
+    let names: Vec<&Value> =
+        whole["partitions"].as_array().unwrap().iter().map(|part| &part["ring"]).collect();
+    assert_eq!(names, ["estafeta:0", "estafeta:1", "estafeta:2"]);
+    let subjects = |of: &Value| of["findings"].as_array().unwrap().len();
+    assert_eq!(subjects(&whole), subjects(&whole["partitions"][2]), "each subject once");
+
+    // A user who may use only one of the partitions.
+    let output = run(&["doctor"], &[("REDIS_URL", &ring.redis.url_as("app", "pw"))]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("ring estafeta with 3 partitions at "), "{text}");
+    let lines: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("broken   rights")).collect();
+    assert!(lines.iter().take(3).any(|line| line.trim() == "in estafeta:1, estafeta:2"), "{text}");
+}
+
+#[test]
+fn the_metrics_of_a_node_are_about_all_its_partitions() {
+    let (ring, address) = (ProgramRing::new(), free_address());
+    let _node = ring.start_divided(&["--metrics", &address, "--limit", "30", "--interval", "0"]);
+    let metrics = eventually(SOON, "the node generates in all partitions", || {
+        let metrics = get(&address, "/metrics")?;
+        metrics.contains("estafeta_generating{ring=\"estafeta\"} 3\n").then_some(metrics)
+    });
+    assert!(metrics.contains("estafeta_lanes{ring=\"estafeta\"} 3\n"), "{metrics}");
+    eventually(SOON, "all messages are counted", || {
+        get(&address, "/metrics")?.contains("estafeta_generated_total{ring=\"estafeta\"} 30\n").then_some(())
+    });
+    assert!(get(&address, "/readyz").unwrap().starts_with("the node is a member of its ring"));
 }

@@ -156,6 +156,26 @@ fn a_full_ring_and_a_missing_redis_may_pass() {
 }
 
 #[test]
+fn a_patient_publish_waits_for_a_redis_that_is_busy() {
+    let ring = ProgramRing::new();
+    ring.redis_cli(&["CONFIG", "SET", "lua-time-limit", "10"]);
+    let mut script = ring.redis.connect();
+    let endless =
+        std::thread::spawn(move || redis::cmd("EVAL").arg("while true do end").arg(0).exec(&mut script));
+    eventually(SOON, "a busy Redis", || {
+        let answer = redis::cmd("GET").arg("a").exec(&mut ring.redis.connect());
+        answer.is_err_and(|error| error.code() == Some("BUSY")).then_some(())
+    });
+    let patient = ring.start(&["publish", "--patient", "1m", "a"]);
+    let (code, error) = failure(&ring.command(&["publish", "b"]));
+    assert_eq!(code, 75);
+    assert!(error.contains("BUSY"), "{error}");
+    redis::cmd("SCRIPT").arg("KILL").exec(&mut ring.redis.connect()).unwrap();
+    endless.join().unwrap().unwrap_err();
+    patient.wait_for_line(SOON, |line| line == r#"{"id":1,"duplicate":false}"#);
+}
+
+#[test]
 fn wrong_calls_have_their_own_exit_code() {
     let ring = ProgramRing::new();
     let long = "k".repeat(513);

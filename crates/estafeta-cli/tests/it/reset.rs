@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use estafeta_testbed::eventually;
+
 use crate::support::{ProgramRing, SOON};
 
 type Dump = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -86,10 +88,20 @@ fn a_ring_with_living_members_is_left_alone() {
         let rests = status["waiting"] == 0 && status["inFlight"] == 0;
         !status["generator"].is_null() && status["published"] == 1 && rests
     });
-    // Only leases and the history change in a ring at rest.
+    // Only leases and the history change in a ring at rest, once both nodes have made a turn and a beat has handed over
+    // how long the message waited.
+    eventually(SOON, "two nodes at rest", || {
+        let all = dump(&ring);
+        let has = |value: &[u8], word: &[u8]| value.windows(word.len()).any(|part| part == word);
+        let members = || all.iter().filter(|(key, _)| key.starts_with(b"{estafeta}:member:"));
+        let rest = members().all(|(_, member)| has(member, b"held"))
+            && members().any(|(_, member)| has(member, b"noted"));
+        rest.then_some(())
+    });
     let all_but_leases = || {
         let mut all = dump(&ring);
-        all.retain(|key, _| key != b"{estafeta}:members" && !key.starts_with(b"{estafeta}:history:"));
+        let changes = [&b"{estafeta}:members"[..], b"{estafeta}:latencies"];
+        all.retain(|key, _| !changes.contains(&&key[..]) && !key.starts_with(b"{estafeta}:history:"));
         all
     };
     let whole = all_but_leases();

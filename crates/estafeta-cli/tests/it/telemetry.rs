@@ -10,19 +10,30 @@ use estafeta_testbed::{Process, Signal, eventually};
 use crate::support::{ProgramRing, SOON, start};
 
 /// An address at which nobody listens.
-fn free_address() -> String {
+pub fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
 /// The head and the body of an answer.
 fn ask(address: &str, method: &str, path: &str) -> (String, String) {
+    ask_with(address, method, path, "X-Nothing: 0")
+}
+
+fn ask_with(address: &str, method: &str, path: &str, header: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let head =
+        format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\n{header}\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").expect("HTTP");
     (head.to_owned(), body.to_owned())
+}
+
+/// The body of an answer. None if nobody listens there yet.
+pub fn try_get(address: &str, path: &str) -> Option<String> {
+    TcpStream::connect(address).ok().map(|_| ask(address, "GET", path).1)
 }
 
 fn status_of(address: &str, path: &str) -> (u16, String) {
@@ -46,7 +57,15 @@ fn health(ring: &ProgramRing, args: &[&str]) -> (Option<i32>, String) {
 #[test]
 fn a_node_serves_its_own_metrics() {
     let (ring, address) = (ProgramRing::new(), free_address());
-    let node = ring.node(&["--metrics", &address, "--interval", "10ms", "--generator-handles"]);
+    let node = ring.node(&[
+        "--metrics",
+        &address,
+        "--interval",
+        "10ms",
+        "--generator-handles",
+        "--max-waiting",
+        "77",
+    ]);
     let metrics = eventually(SOON, "messages were handled and some failed", || {
         let metrics = ask(&address, "GET", "/metrics").1;
         let handled =
@@ -54,11 +73,15 @@ fn a_node_serves_its_own_metrics() {
         (handled("done") > Some(20.0) && handled("failed") > Some(0.0)).then_some(metrics)
     });
     let head = ask(&address, "GET", "/metrics").0.to_lowercase();
-    assert!(head.contains("content-type: application/openmetrics-text"), "{head}");
-    assert!(metrics.ends_with("# EOF\n"), "{metrics}");
+    assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
+    let accept = "Accept: application/openmetrics-text;q=0.8,text/plain;q=0.5";
+    let (head, open) = ask_with(&address, "GET", "/metrics", accept);
+    assert!(head.to_lowercase().contains("content-type: application/openmetrics-text"), "{head}");
+    assert!(open.ends_with("# EOF\n") && open.contains("# TYPE estafeta_build info\n"), "{open}");
     let value = |name, labels| value_of(&metrics, name, labels).unwrap_or_else(|| panic!("{name} {metrics}"));
     assert_eq!(value("estafeta_generating", ""), 1.0);
     assert_eq!(value("estafeta_lanes", ""), 1.0);
+    assert_eq!(value("estafeta_max_waiting", ""), 77.0);
     assert_eq!(value("estafeta_redis_lost_total", ""), 0.0);
     assert_eq!(value("estafeta_takeover_seconds_count", ""), 0.0, "it took over from nobody");
     assert!((0.0..=1.0).contains(&value("estafeta_lanes_busy", "")));

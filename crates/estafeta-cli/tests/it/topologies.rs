@@ -1,6 +1,8 @@
 //! The whole program on sentinels and on a cluster, over TLS and as a user with no more rights than a ring needs.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use estafeta_testbed::{Output, Process, RedisCluster, RedisSentinels, RedisServer, TlsFiles, eventually};
 use serde_json::Value;
@@ -56,8 +58,24 @@ impl Program<'_> {
         eventually(SOON, "messages are handled", || (done(&self.status()) > before + 10).then_some(()));
     }
 
+    /// Runs each of these commands, all of them at the same time, until another server has taken over the ring.
+    fn succeed_during(&self, switch: impl Fn() + Sync, commands: &[&[&str]]) {
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for command in commands {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        self.success(command);
+                    }
+                });
+            }
+            switch();
+            is_over.store(true, Ordering::Relaxed);
+        });
+    }
+
     /// Runs every command that works on a ring. `switch` makes another server keep it.
-    fn try_every_command(&self, switch: impl Fn()) {
+    fn try_every_command(&self, switch: impl Fn() + Sync) {
         let busy = ["--interval", "20ms", "--error-rate", "0.3", "--journal"];
         let nodes = [0, 1, 2].map(|_| self.start(&[&["run"], &busy[..]].concat()));
         for node in &nodes {
@@ -72,12 +90,18 @@ impl Program<'_> {
             self.success(&["errors", "retry", "--all"]);
             eventually(SOON, "errors", || (!self.success(&["getErrors"]).is_empty()).then_some(()));
             self.success(&["cleanTemp"]);
+            self.success(&["results"]);
+            self.success(&["upgrade"]);
+            let delayed: Value =
+                serde_json::from_str(&self.success(&["publish", "--delay", "1h", "later"])).unwrap();
+            self.success(&["cancel", &delayed["id"].to_string()]);
             assert!(self.success(&["rings"]).contains("estafeta"));
             let monitor = self.success(&["monitor", "-n", "1", "--for", "2s"]);
             assert!(monitor.contains(" ring estafeta "), "{monitor}");
             self.progress();
             if round == 0 {
-                switch();
+                let monitor = ["monitor", "-n", "1", "--for", "1s"];
+                self.succeed_during(&switch, &[&["status"], &["getErrors"], &monitor]);
                 self.progress();
             }
         }
@@ -88,7 +112,10 @@ impl Program<'_> {
             node.signal(estafeta_testbed::Signal::SIGTERM);
             assert_eq!(node.wait(SOON).code(), Some(0));
         }
-        self.success(&["reset", "--yes"]);
+        thread::scope(|scope| {
+            scope.spawn(&switch);
+            self.success(&["reset", "--yes"]);
+        });
     }
 }
 
@@ -98,6 +125,7 @@ fn every_command_works_through_sentinels_with_tls_and_few_rights() {
     let redis = RedisSentinels::builder().servers(strict_servers(&files)).start();
     let file = settings(&redis.url_as("app", "s3cret"), &files);
     Program(file.path()).try_every_command(|| {
+        redis.wait_until_healthy();
         redis.failover();
     });
 }
@@ -108,6 +136,7 @@ fn every_command_works_through_a_cluster_with_tls_and_few_rights() {
     let redis = RedisCluster::builder().servers(strict_servers(&files)).start();
     let file = settings(&redis.url_as("app", "s3cret"), &files);
     Program(file.path()).try_every_command(|| {
+        redis.wait_until_healthy();
         redis.failover("estafeta");
     });
 }
@@ -135,6 +164,11 @@ fn files_of_tls_that_do_not_fit_are_refused_in_one_line() {
     assert!(missing.contains("tls-ca: cannot read /no/such/file"), "{missing}");
     let untrusted = status(&["--tls-ca", &other, "--tls-cert", &cert, "--tls-key", &key], 3);
     assert!(untrusted.contains("certificate"), "{untrusted}");
+    // The certificate is for localhost.
+    let other_host = format!("rediss://127.0.0.1:{}", redis.port());
+    let args = ["status", "--redis", &other_host, "--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key];
+    let other_host = refusal(&args, &[], 3);
+    assert!(other_host.contains("certificate not valid for name"), "{other_host}");
     let anonymous = status(&["--tls-ca", &ca], 3);
     assert!(anonymous.contains("ertificate"), "{anonymous}");
     let no_key = status(&["--tls-ca", &ca, "--tls-cert", &cert], 2);
@@ -166,8 +200,26 @@ fn urls_that_do_not_fit_are_refused_in_one_line() {
     assert!(alone.contains("it is no node of a cluster"), "{alone}");
     let no_sentinel = status(&format!("redis+sentinel://127.0.0.1:{port}/m"), 3);
     assert!(no_sentinel.contains("is no sentinel"), "{no_sentinel}");
-    for command in ["bench", "chaos"] {
-        let one = refusal(&[command, "--redis", "redis+cluster://127.0.0.1:1"], &[], 2);
-        assert!(one.contains("--redis: expected one server"), "{one}");
+}
+
+#[test]
+fn sentinels_that_do_not_fit_are_refused_in_one_line() {
+    let redis = RedisSentinels::start();
+    let sentinel = redis.sentinels()[0].port();
+    for command in [&["status"][..], &["run"], &["getErrors"], &["monitor", "--attach", "--for", "1s"]] {
+        let refused = |url: &str| refusal(command, &[("REDIS_URL", url)], 3);
+        let unknown = refused(&format!("redis+sentinel://127.0.0.1:{sentinel}/nobody"));
+        assert!(unknown.ends_with("refuses: no sentinel knows a master named nobody\n"), "{unknown}");
+        let as_server = refused(&format!("redis://127.0.0.1:{sentinel}"));
+        let hint = "it is a sentinel: name it in redis+sentinel://host:port/name\n";
+        assert!(as_server.ends_with(hint), "{as_server}");
+    }
+    // There are two replicas.
+    assert!(run(&["publish", "x"], &[("REDIS_URL", &redis.url())]).status.success());
+    for command in [&["run"][..], &["getErrors"], &["publish", "x"]] {
+        let args = [command, &["--durability", "replicas=3"]].concat();
+        let code = if command[0] == "publish" { 75 } else { 3 };
+        let few = refusal(&args, &[("REDIS_URL", &redis.url())], code);
+        assert!(few.contains("only 2 of 3 replicas"), "{few}");
     }
 }

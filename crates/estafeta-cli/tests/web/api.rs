@@ -26,6 +26,19 @@ fn a_ring_is_what_status_prints() {
     assert_eq!(server.json("/api/rings/orders/backlog")["backlog"], 0);
 }
 
+/// Nodes may be started only if there is a backlog. While none runs, nobody moves a message that is due.
+#[test]
+fn a_delayed_message_that_is_due_is_a_backlog_even_if_no_node_runs() {
+    let (redis, server) = server(1);
+    run(&redis, &["publish", "--ring", "orders", "--delay", "1h", "x"]);
+    assert_eq!(server.json("/api/rings/orders/backlog")["backlog"], 0);
+    run(&redis, &["publish", "--ring", "orders", "--delay", "1ms", "x"]);
+    eventually(SOON, "a backlog", || {
+        let backlog = server.json("/api/rings/orders/backlog");
+        (backlog["backlog"] == 1 && backlog["waiting"] == 0).then_some(())
+    });
+}
+
 #[test]
 fn wrong_parameters_are_refused_and_never_clamped() {
     let (_redis, server) = server(3);
@@ -232,4 +245,20 @@ fn the_description_of_the_api_has_every_address() {
     let mut paths: Vec<String> = paths.into_iter().cloned().collect();
     paths.sort();
     assert_eq!(paths, expected);
+}
+
+#[test]
+fn a_change_that_no_replica_has_is_reported_as_unconfirmed() {
+    let redis = RedisServer::start();
+    add_many_errors(&redis, 2);
+    let server = WebServer::start(&redis, &["--ring", "orders", "--durability", "replicas=1"]);
+    for verb in ["retry", "drop"] {
+        let answer = server.post(&format!("/api/rings/orders/errors/{verb}"), &json!({"ids": [1, 2]}));
+        let why = answer.problem(503);
+        assert!(why.contains("only 0 of 1 replicas have it"), "{why}");
+        add_many_errors(&redis, 2);
+    }
+    // A server that asks for less reports the same change.
+    let server = WebServer::start(&redis, &["--ring", "orders"]);
+    assert_eq!(server.post("/api/rings/orders/errors/drop", &json!({"ids": [1]})).json()["changed"], 1);
 }

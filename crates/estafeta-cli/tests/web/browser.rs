@@ -3,4 +3,6 @@
 mod changes;
 mod driver;
 mod look;
+mod partitions;
+mod proxy;
 mod watching;

@@ -3,7 +3,11 @@
 #![allow(clippy::unwrap_used)]
 
 mod api;
+mod bad_input;
 mod browser;
+mod fuzz;
+mod monitoring;
+mod partitions;
 mod security;
 mod server;
 mod support;

@@ -24,6 +24,8 @@ fn a_connection_too_many_is_refused_and_others_go_on() {
         (answer.status == 503).then_some(answer)
     });
     assert_eq!(refused.header("retry-after"), "5");
+    assert_eq!(refused.problem(503), "too many connections are open");
+    assert_eq!(refused.header("content-length"), refused.body.len().to_string());
     idle[0].write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     idle[0].read_to_string(&mut answer).unwrap();
@@ -101,7 +103,7 @@ fn while_redis_is_away_the_process_is_alive_and_not_ready_and_both_pass() {
 }
 
 /// Reads events of a stream until one of this kind comes, and returns its data.
-fn event(stream: &mut impl std::io::BufRead, kind: &str) -> String {
+pub fn event(stream: &mut impl std::io::BufRead, kind: &str) -> String {
     let mut lines = stream.lines().map(Result::unwrap);
     lines.by_ref().find(|line| *line == format!("event: {kind}")).expect("such an event");
     lines.next().unwrap().trim_start_matches("data: ").to_owned()

@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use estafeta_testbed::{Output, Process, RedisServer};
@@ -20,6 +20,41 @@ pub fn start(redis: &RedisServer, args: &[&str], env: &[(&str, &str)]) -> Proces
 
 pub fn run(redis: &RedisServer, args: &[&str]) -> Output {
     start(redis, args, &[]).output(SOON)
+}
+
+/// Finds a program: in the PATH, or in this place under `target/tools`, where `make test` puts what no package manager
+/// should install.
+pub fn find_tool(names: &[&str], place: &str) -> Option<PathBuf> {
+    let tools = Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?.join("tools").join(place);
+    let mut places: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH")?).collect();
+    places.push(tools);
+    names.iter().flat_map(|name| places.iter().map(move |place| place.join(name))).find(|file| file.is_file())
+}
+
+/// Reports that a test was skipped.
+pub fn skip(test: &str, why: &str) {
+    // Not by a macro: the test harness would swallow it.
+    std::io::stderr().write_all(format!("skipped: {test}: {why}\n").as_bytes()).unwrap();
+}
+
+/// Sends these bytes and reads until the server closes the connection.
+pub fn send(address: &str, request: &str) -> RawAnswer {
+    let mut stream = connect(address);
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    RawAnswer::parse(&bytes)
+}
+
+fn connect(address: &str) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream
+}
+
+/// `headers` ends with a line break, unless it is empty.
+pub fn get(address: &str, path: &str, headers: &str) -> RawAnswer {
+    send(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n{headers}Connection: close\r\n\r\n"))
 }
 
 /// A web server, and where it listens.
@@ -48,17 +83,11 @@ impl WebServer {
 
     /// Sends these bytes and reads until the server closes the connection.
     pub fn send(&self, request: &str) -> RawAnswer {
-        let mut stream = self.connect();
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes).unwrap();
-        RawAnswer::parse(&bytes)
+        send(&self.address, request)
     }
 
     pub fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(SOON)).unwrap();
-        stream
+        connect(&self.address)
     }
 
     pub fn get(&self, path: &str) -> RawAnswer {
@@ -67,8 +96,7 @@ impl WebServer {
 
     /// `headers` ends with a line break, unless it is empty.
     pub fn get_with(&self, path: &str, headers: &str) -> RawAnswer {
-        let host = &self.address;
-        self.send(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{headers}Connection: close\r\n\r\n"))
+        get(&self.address, path, headers)
     }
 
     /// A change as the page sends it.
@@ -100,7 +128,7 @@ pub struct RawAnswer {
 }
 
 impl RawAnswer {
-    fn parse(bytes: &[u8]) -> Self {
+    pub fn parse(bytes: &[u8]) -> Self {
         let text = String::from_utf8_lossy(bytes).into_owned();
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
@@ -108,6 +136,11 @@ impl RawAnswer {
         let is_chunked = head.iter().any(|line| line == "transfer-encoding: chunked");
         let body = if is_chunked { without_chunks(body) } else { body.to_owned() };
         Self { status, head, body }
+    }
+
+    /// How many answers came on the connection.
+    pub fn count(&self) -> usize {
+        1 + self.body.matches("HTTP/1.1 ").count()
     }
 
     pub fn header(&self, name: &str) -> &str {

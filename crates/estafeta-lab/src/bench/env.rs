@@ -55,9 +55,10 @@ impl<'a> BenchEnv<'a> {
         };
         // The library gives the best explanation if a server cannot be used.
         let tag = Tag::random();
-        Ring::connect(endpoint.clone(), tag.ring(0)?).await?;
+        // All rings of a bench are on the server that keeps this one at the moment.
+        let endpoint = Ring::connect(endpoint.clone(), tag.ring(0)?).await?.located().await?;
         let server = Server::connect(&endpoint).await?;
-        if let Err(error) = server.try_to_write(&format!("{{{}}}:nothing", tag.ring(0)?)).await {
+        if let Err(error) = server.try_to_write(&tag.unused_key()).await {
             return Err(estafeta::Error::Refused { address: endpoint.to_string(), reason: error }.into());
         }
         let (directory, made, rings) = (directory.to_owned(), AtomicUsize::new(0), Mutex::default());
@@ -74,12 +75,12 @@ impl<'a> BenchEnv<'a> {
     async fn erase_abandoned_rings(&self) -> Result<()> {
         self.server.set_name(&self.tag.connection()).await?;
         // The order matters: a bench names its connection before it makes a ring.
-        let keys = self.server.keys("{bench-*}:*").await?;
+        let keys = self.server.keys("{bench-*}/*").await?;
         let alive = self.server.names().await?;
-        let rings: BTreeSet<&str> = keys.iter().filter_map(|key| ring_of(key)).collect();
+        let rings: BTreeSet<String> = keys.iter().filter_map(|key| ring_of(key)).collect();
         for ring in rings {
             let is_named = |tag: Tag| alive.contains(&tag.connection());
-            if Tag::of(ring).is_some_and(|tag| !is_named(tag))
+            if Tag::of(&ring).is_some_and(|tag| !is_named(tag))
                 && let Err(error) = self.erase_if_dead(&ring.parse()?).await
             {
                 tracing::warn!("cannot erase {ring}, the ring of a killed bench: {error:#}");
@@ -104,7 +105,7 @@ impl<'a> BenchEnv<'a> {
 
     /// Waits until Redis is gone, and returns why. Most measurements would notice that late.
     pub async fn until_redis_is_gone(&self) -> anyhow::Error {
-        let unused = format!("{{bench-{:016x}}}:nothing", self.tag.0);
+        let unused = self.tag.unused_key();
         loop {
             let Err(error) = server::until_gone(&self.endpoint, &unused).await;
             tracing::debug!("lost the connection that watches Redis: {error:#}");
@@ -172,14 +173,26 @@ impl<'a> BenchEnv<'a> {
 
 /// The key of the list with which the floor is measured.
 pub fn floor_key(ring: &RingName) -> String {
-    format!("{{{ring}}}:floor")
+    key(ring, "floor")
 }
 
-fn ring_of(key: &str) -> Option<&str> {
-    key.strip_prefix('{')?.split_once('}').map(|(ring, _)| ring)
+/// A key of a ring.
+pub fn key(ring: &RingName, name: &str) -> String {
+    match ring.as_str().split_once('/') {
+        Some((group, ring)) => format!("{{{group}}}/{ring}:{name}"),
+        None => format!("{{{ring}}}:{name}"),
+    }
 }
 
-/// The mark by which the rings and the connection of one bench are recognised.
+/// The ring of a group to which a key belongs.
+fn ring_of(key: &str) -> Option<String> {
+    let (group, rest) = key.strip_prefix('{')?.split_once("}/")?;
+    let (name, _) = rest.split_once(':')?;
+    Some(format!("{group}/{name}"))
+}
+
+/// The mark by which the rings and the connection of one bench are recognised. The rings are a group, so a cluster keeps
+/// all of them on one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Tag(u64);
 
@@ -189,14 +202,19 @@ impl Tag {
     }
 
     fn ring(self, number: usize) -> Result<RingName> {
-        Ok(format!("bench-{:016x}-{number}", self.0).parse()?)
+        Ok(format!("bench-{:016x}/{number}", self.0).parse()?)
     }
 
     /// Returns the tag of a ring. None if no bench made the ring.
     fn of(ring: &str) -> Option<Self> {
-        let (tag, number) = ring.strip_prefix("bench-")?.split_once('-')?;
+        let (tag, number) = ring.strip_prefix("bench-")?.split_once('/')?;
         let tag = Self(u64::from_str_radix(tag, 16).ok()?);
         (tag.ring(number.parse().ok()?).ok()?.to_string() == ring).then_some(tag)
+    }
+
+    /// A key in the slot of the rings that nothing uses.
+    fn unused_key(self) -> String {
+        format!("{{bench-{:016x}}}:nothing", self.0)
     }
 
     fn connection(self) -> String {
@@ -212,14 +230,15 @@ mod tests {
     fn only_rings_that_a_bench_made_have_a_tag() {
         let tag = Tag(0xabc);
         let ring = tag.ring(7).unwrap();
-        assert_eq!(ring.to_string(), "bench-0000000000000abc-7");
-        assert_eq!(ring_of(&floor_key(&ring)).and_then(Tag::of), Some(tag));
+        assert_eq!(ring.to_string(), "bench-0000000000000abc/7");
+        assert_eq!(floor_key(&ring), "{bench-0000000000000abc}/7:floor");
+        assert_eq!(ring_of(&floor_key(&ring)).and_then(|ring| Tag::of(&ring)), Some(tag));
         for other in [
             "bench",
             "bench-1",
-            "bench-abc-7",
-            "bench-0000000000000ABC-7",
-            "bench-0000000000000abc-07",
+            "bench-abc/7",
+            "bench-0000000000000ABC/7",
+            "bench-0000000000000abc/07",
             "orders",
         ] {
             assert_eq!(Tag::of(other), None, "{other}");

@@ -55,7 +55,8 @@ impl<'a> BenchNodes<'a> {
         let env = self.env;
         let mut command = child_process::this_program(&self.name, &env.endpoint.secret_url())?;
         command.args(&self.options);
-        let record = env.directory.join(format!("{}-{}.record", self.name, self.fleet.next_key().0));
+        let ring = self.name.as_str().replace('/', "-");
+        let record = env.directory.join(format!("{ring}-{}.record", self.fleet.next_key().0));
         if self.records.is_some() {
             command.arg("--record").arg(&record);
         }

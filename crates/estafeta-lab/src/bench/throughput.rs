@@ -9,7 +9,7 @@ use estafeta::{Config, Generate, RingName};
 use tokio::time::sleep;
 
 use super::crew::{ConstantSource, RunningMember, SteadySource, Tally, finish, idle_node, until};
-use super::env::BenchEnv;
+use super::env::{self, BenchEnv};
 use super::floor;
 use super::plot::Panel;
 use super::table::{Cell, Table, column};
@@ -239,7 +239,7 @@ async fn fill(env: &BenchEnv<'_>, config: &Config, wanted: u64) -> Result<Filled
     // A batch is at most a quarter of the room, so the room is four times the wanted number.
     let mut config = config.clone();
     (config.max_waiting, config.limit) = (wanted * 4, Some(wanted));
-    let queue = format!("{{{}}}:ready", config.ring);
+    let queue = env::key(&config.ring, "ready");
     let generator = generator(config, source.clone().every(Duration::ZERO), &tally).await?;
     let start = Instant::now();
     while tally.generated() < wanted && start.elapsed() < 2 * env.options.length {

@@ -1,7 +1,7 @@
 //! Collects the evidence of a run, from Redis and from the files of the processes.
 
 use anyhow::{Context as _, Result};
-use estafeta::{JournalEntry, Snapshot};
+use estafeta::{EventKind, JournalEntry, Ring, Snapshot};
 
 use super::judge::{Evidence, ReaderOutput};
 use super::node::ChaosNode;
@@ -13,6 +13,11 @@ use super::verdict::JudgedRing;
 use super::watch::Seen;
 use super::{ChaosObserver, RunTimes, Workload};
 use crate::record::{self, RecordLine};
+
+/// How many events are read at once.
+const EVENTS: usize = 1000;
+/// A ring keeps at least so many of its latest events. If it has as many, older ones may be gone.
+const KEPT_EVENTS: usize = 10_000;
 
 impl<S: ChaosObserver> Phases<'_, S> {
     /// Collects what is known of each ring, in the order of the rings: what its watch saw, its last snapshot, and the
@@ -46,7 +51,23 @@ impl<S: ChaosObserver> Phases<'_, S> {
     ) -> Result<Evidence> {
         let journal = self.rings[ring].journal().await?;
         let records = read_records(self.nodes(), ring)?;
-        Ok(Evidence { published: last.published, journal, records, readers, complete, work: None })
+        let (published, lost) = (last.published, last.lost);
+        let losses = self.options.losses(self.targets.risky_times());
+        // After a long run nobody knows what the first events reported.
+        let reported_losses = reported_losses(&self.rings[ring]).await?.unwrap_or(lost);
+        let cancelled = last.cancelled;
+        Ok(Evidence {
+            published,
+            lost,
+            cancelled,
+            losses,
+            reported_losses,
+            journal,
+            records,
+            readers,
+            complete,
+            work: None,
+        })
     }
 
     /// Collects what the publishers know, what the ring has counted, and what its messages have written. `before` is the
@@ -76,6 +97,22 @@ impl<S: ChaosObserver> Phases<'_, S> {
             clock_ahead_ms: seen.clock_ahead_ms.unwrap_or(0),
             standstill_ms: u64::try_from(times.standstill.as_millis()).unwrap_or(u64::MAX),
         })
+    }
+}
+
+/// How many messages the ring has reported as lost, one event after another. None if some of its events may be gone.
+async fn reported_losses(ring: &Ring) -> Result<Option<u64>> {
+    let (mut lost, mut count, mut last) = (0, 0, String::new());
+    loop {
+        let events = ring.events_after(&last, EVENTS).await?;
+        let Some(newest) = events.last() else { return Ok((count < KEPT_EVENTS).then_some(lost)) };
+        last.clone_from(&newest.id);
+        count += events.len();
+        for event in &events {
+            if let EventKind::RolledBack { known, found, .. } = event.kind {
+                lost += known.saturating_sub(found);
+            }
+        }
     }
 }
 

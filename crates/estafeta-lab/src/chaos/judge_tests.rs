@@ -35,9 +35,13 @@ fn flawless_run() -> Evidence {
                 Step::Left,
             ]),
         ],
-        readers: vec![ReaderOutput { errors: vec![(2, 200)], whole: true, ..ReaderOutput::default() }],
+        readers: vec![ReaderOutput {
+            errors: vec![PrintedLetter::sample(2, 200)],
+            whole: true,
+            ..ReaderOutput::default()
+        }],
         complete: true,
-        work: None,
+        ..Evidence::default()
     }
 }
 
@@ -106,7 +110,7 @@ fn an_outcome_of_a_message_that_no_node_began_is_found_even_if_another_message_o
 fn an_error_that_a_reader_printed_without_an_outcome_is_found_even_if_the_run_broke_off() {
     let invented = breaches(|evidence| {
         evidence.complete = false;
-        evidence.readers[0].errors.push((99, 9900));
+        evidence.readers[0].errors.push(PrintedLetter::sample(99, 9900));
     });
     assert_eq!(invented, ["getErrors printed #99, which is no error"]);
 }
@@ -300,7 +304,7 @@ fn an_outcome_from_a_member_that_never_began_the_message_is_found() {
         evidence.journal.pop();
         evidence.published = 3;
         *step(evidence, 1, 6) = Step::BecameHandler;
-        evidence.readers[0].errors.push((3, 300));
+        evidence.readers[0].errors.push(PrintedLetter::sample(3, 300));
     });
     assert_eq!(given_up, NOTHING, "what became an error because its handlers died needs no handler");
 }
@@ -340,8 +344,11 @@ fn the_silence_before_a_take_over_is_measured_from_the_last_publish_of_any_node(
 
 #[test]
 fn errors_that_no_reader_or_two_readers_printed_are_found() {
-    let reading =
-        |digest, whole| ReaderOutput { errors: vec![(2, digest)], whole, ..ReaderOutput::default() };
+    let reading = |digest, whole| ReaderOutput {
+        errors: vec![PrintedLetter::sample(2, digest)],
+        whole,
+        ..ReaderOutput::default()
+    };
     let no_reader = breaches(|evidence| evidence.readers.clear());
     assert_eq!(no_reader, ["getErrors never printed the error #2"]);
     for whole in [true, false] {
@@ -354,7 +361,7 @@ fn errors_that_no_reader_or_two_readers_printed_are_found() {
     assert_eq!(only_by_one_cut_short, NOTHING, "a killed reader may have removed what it printed");
     let body = breaches(|evidence| evidence.readers[0] = reading(201, true));
     assert_eq!(body, ["the body of #2 has changed"]);
-    let no_error = breaches(|evidence| evidence.readers[0].errors.push((1, 100)));
+    let no_error = breaches(|evidence| evidence.readers[0].errors.push(PrintedLetter::sample(1, 100)));
     assert_eq!(no_error, ["getErrors printed #1, which is no error"]);
 }
 
@@ -390,4 +397,172 @@ fn breaches_are_in_the_order_of_their_messages() {
             "#6 has no outcome",
         ]
     );
+}
+
+/// A run in which a replica was promoted at 80 ms. It lacked everything since 35 ms: node 1 had published #4 and #5, and
+/// node 2 had settled #3 and #4. Another message got the id 4. The ring counts #5 as lost.
+fn rolled_back_run() -> Evidence {
+    let line = |at_ms, step| RecordLine { at_ms, step };
+    let began = |id, epoch, digest| Step::Began { id, delivery: 1, epoch, digest };
+    let settled = |member, id| Step::Settled { member, done: vec![id], failed: vec![] };
+    Evidence {
+        published: 6,
+        lost: 1,
+        reported_losses: 1,
+        losses: Losses::During(vec![(35, 75)]),
+        journal: vec![entry(2, &[1], &[]), entry(2, &[2], &[2]), entry(3, &[3, 4], &[]), entry(3, &[6], &[])],
+        records: vec![
+            vec![
+                line(10, Step::Joined { member: 1 }),
+                line(11, Step::TookOffice { epoch: 5, from: None, silence_ms: 0 }),
+                line(12, published(5, &[1, 2, 3])),
+                line(40, published(5, &[4, 5])),
+                line(90, Step::TookOffice { epoch: 7, from: Some(3), silence_ms: 0 }),
+                line(95, published(7, &[6])),
+            ],
+            vec![
+                line(10, Step::Joined { member: 2 }),
+                line(20, began(1, 5, 100)),
+                line(21, began(2, 5, 200)),
+                line(22, Step::Settled { member: 2, done: vec![1], failed: vec![2] }),
+                line(45, began(3, 5, 300)),
+                line(50, began(4, 5, 400)),
+                line(55, settled(2, 3)),
+                line(60, settled(2, 4)),
+            ],
+            vec![
+                line(70, Step::Joined { member: 3 }),
+                line(80, Step::TookOffice { epoch: 6, from: Some(1), silence_ms: 0 }),
+                line(81, Step::Published { epoch: 6, messages: vec![(4, 444)] }),
+                line(85, began(3, 5, 300)),
+                line(86, began(4, 6, 444)),
+                line(88, Step::Settled { member: 3, done: vec![3, 4], failed: vec![] }),
+                line(96, began(6, 7, 600)),
+                line(97, settled(3, 6)),
+            ],
+        ],
+        readers: vec![ReaderOutput {
+            errors: vec![PrintedLetter { id: 2, epoch: 5, digest: 200 }],
+            whole: true,
+            from_ms: 100,
+            until_ms: 101,
+            ..ReaderOutput::default()
+        }],
+        complete: true,
+        ..Evidence::default()
+    }
+}
+
+fn breaches_after_a_loss(change: impl FnOnce(&mut Evidence)) -> Vec<String> {
+    let mut evidence = rolled_back_run();
+    change(&mut evidence);
+    judge(&evidence).breaches.into_iter().map(|breach| breach.what).collect()
+}
+
+#[test]
+fn what_redis_lost_while_a_replica_was_promoted_is_no_breach_if_it_is_counted() {
+    let findings = judge(&rolled_back_run());
+    assert_eq!(findings.breaches, []);
+    assert_eq!((findings.lost, findings.outcomes_lost, findings.epochs), (1, 2, 3));
+    assert_eq!(findings.bodies_compared, 6, "an id with two epochs has two bodies");
+}
+
+#[test]
+fn a_loss_that_the_ring_did_not_count_or_report_once_is_found() {
+    let uncounted = breaches_after_a_loss(|evidence| (evidence.lost, evidence.reported_losses) = (0, 0));
+    let expected = "1 messages have no outcome, but the ring counts 0 as lost and 0 as cancelled";
+    assert_eq!(uncounted, [expected]);
+    for reported in [0, 2] {
+        let what = format!("the ring counts 1 lost messages, but its events report {reported}");
+        assert_eq!(breaches_after_a_loss(|evidence| evidence.reported_losses = reported), [what]);
+    }
+    let counted_in_vain = breaches(|evidence| (evidence.lost, evidence.reported_losses) = (1, 2));
+    assert_eq!(counted_in_vain, ["the ring counts 1 lost messages, but its events report 2"]);
+}
+
+#[test]
+fn a_loss_at_another_time_than_that_of_a_promotion_is_found() {
+    let published = breaches_after_a_loss(|evidence| evidence.records[0][3].at_ms = 30);
+    let why = "although a process reported it at 30 ms, when nothing could be lost";
+    assert!(published.contains(&format!("#5 has no outcome, {why}")), "{published:?}");
+    let begun = breaches_after_a_loss(|evidence| evidence.records[1][5].at_ms = 30);
+    assert_eq!(begun, ["#4 was published in epoch 6, but handed out with epoch 5"]);
+    let settled = breaches_after_a_loss(|evidence| evidence.records[1][6].at_ms = 30);
+    let expected = [
+        "#3: member 2 recorded done, but the journal has done by member 3",
+        "#3 was settled twice, according to the records of the nodes",
+    ];
+    assert_eq!(settled, expected);
+    let handed_out = breaches_after_a_loss(|evidence| evidence.records[1][4].at_ms = 30);
+    assert_eq!(handed_out, ["#3 was handed out twice under delivery 1"]);
+    let by_a_replaced_server = breaches_after_a_loss(|evidence| {
+        evidence.records[1][4].at_ms = 30;
+        evidence.losses = Losses::During(vec![(35, 75), (84, 86)]);
+    });
+    assert_eq!(by_a_replaced_server, [""; 0], "the second one may be lost as well");
+    let nothing_moved = breaches_after_a_loss(|evidence| evidence.losses = Losses::During(vec![]));
+    assert!(nothing_moved.len() > 5, "{nothing_moved:?}");
+}
+
+#[test]
+fn an_id_that_two_messages_of_one_epoch_have_is_found_even_after_a_loss() {
+    let same_epoch = breaches_after_a_loss(|evidence| {
+        evidence.records[2][2].step = Step::Published { epoch: 5, messages: vec![(4, 444)] };
+    });
+    assert!(same_epoch.contains(&"#4 was published in epoch 5 and in epoch 5".to_owned()), "{same_epoch:?}");
+    let body = breaches_after_a_loss(|evidence| {
+        evidence.records[2][4].step = Step::Began { id: 4, delivery: 1, epoch: 6, digest: 445 };
+    });
+    assert_eq!(body, ["the body of #4 has changed"]);
+    let after_a_later_term = breaches_after_a_loss(|evidence| {
+        evidence.records[0][5].step = published(5, &[6]);
+        evidence.records[2][6].step = Step::Began { id: 6, delivery: 1, epoch: 5, digest: 600 };
+    });
+    assert_eq!(after_a_later_term, ["#6 was published in epoch 5, after epoch 6 had begun"]);
+}
+
+#[test]
+fn an_error_may_be_printed_again_only_if_a_reader_took_it_while_a_replica_was_promoted() {
+    let again = |from_ms, until_ms| {
+        breaches_after_a_loss(|evidence| {
+            let errors = evidence.readers[0].errors.clone();
+            let first = ReaderOutput { errors, whole: true, from_ms, until_ms, ..ReaderOutput::default() };
+            evidence.readers.insert(0, first);
+        })
+    };
+    assert_eq!(again(70, 78), NOTHING);
+    assert_eq!(again(80, 90), ["getErrors printed the error #2 again"]);
+    let invented = breaches_after_a_loss(|evidence| {
+        evidence.readers[0].errors.push(PrintedLetter { id: 1, epoch: 5, digest: 100 });
+    });
+    assert_eq!(invented, ["getErrors printed #1, which is no error"]);
+}
+
+#[test]
+fn what_was_confirmed_is_never_lost() {
+    let unseen = |evidence: &mut Evidence| {
+        evidence.losses = Losses::Unconfirmed;
+        (evidence.published, evidence.lost, evidence.reported_losses) = (5, 1, 1);
+    };
+    assert_eq!(breaches(unseen), NOTHING, "nobody was told of #5");
+    let reported = breaches(|evidence| {
+        unseen(evidence);
+        *step(evidence, 1, 6) = published(6, &[4, 5]);
+    });
+    assert_eq!(reported, ["#5 has no outcome, although a process reported it"]);
+    let uncounted = breaches(|evidence| {
+        unseen(evidence);
+        (evidence.lost, evidence.reported_losses) = (0, 0);
+    });
+    assert_eq!(uncounted, ["1 messages have no outcome, but the ring counts 0 as lost and 0 as cancelled"]);
+    let settled_twice = breaches(|evidence| {
+        unseen(evidence);
+        evidence.records[1]
+            .push(RecordLine { at_ms: 80, step: Step::Settled { member: 2, done: vec![3], failed: vec![] } });
+    });
+    let expected = [
+        "#3: member 2 recorded done, but the journal has done by member 3",
+        "#3 was settled twice, according to the records of the nodes",
+    ];
+    assert_eq!(settled_twice, expected);
 }

@@ -12,7 +12,7 @@
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -31,8 +31,10 @@ use super::{ChaosObserver, DRAIN, RECOVERY};
 use crate::child_process::ChildProcess;
 use crate::text::grouped;
 
-/// How long a program may take to print its version.
+/// How long a program may take to print its version or its help.
 const VERSION: Duration = Duration::from_secs(10);
+/// How many bytes of that are read.
+const PRINTED: u64 = 64 * 1024;
 /// How long a command of a build may take, even under attack.
 const COMMAND: Duration = Duration::from_secs(30);
 
@@ -49,29 +51,39 @@ impl OtherBuild {
     pub fn find(path: &Path) -> Result<Self, String> {
         let wrong = |what: &str| format!("expected a build of estafeta, got {}: {what}", path.display());
         let program = path.canonicalize().map_err(|error| wrong(&error.to_string()))?;
-        let mut command = Command::new(&program);
-        command.arg("--version").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = ChildProcess::spawn(command).map_err(|error| wrong(&error.to_string()))?;
-        let deadline = Instant::now() + VERSION;
-        let status = loop {
-            match child.exit_status().map_err(|error| wrong(&error.to_string()))? {
-                Some(status) => break status,
-                None if Instant::now() > deadline => return Err(wrong("its --version does not end")),
-                None => std::thread::sleep(Duration::from_millis(5)),
-            }
-        };
-        // A version is short, so it fits into the pipe.
-        let mut text = Vec::new();
-        if let Some(stdout) = child.inner().stdout.take() {
-            stdout.take(1000).read_to_end(&mut text).map_err(|error| wrong(&error.to_string()))?;
-        }
-        let text = String::from_utf8_lossy(&text);
+        let (status, text) = printed(&program, &["--version"]).map_err(|what| wrong(&what))?;
         let version = text.lines().next().unwrap_or_default().trim();
         match version.strip_prefix("estafeta ") {
             Some(_) if status.success() => Ok(Self { program, version: version.to_owned() }),
             _ => Err(wrong("its --version does not name estafeta")),
         }
     }
+
+    /// Whether the help of its nodes names this option or this form of a URL.
+    pub fn knows(&self, word: &str) -> Result<bool, String> {
+        Ok(printed(&self.program, &["run", "--help"])?.1.contains(word))
+    }
+}
+
+/// What a program printed, and how it ended. The error is a part of a sentence.
+fn printed(program: &Path, args: &[&str]) -> Result<(ExitStatus, String), String> {
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = ChildProcess::spawn(command).map_err(|error| error.to_string())?;
+    let deadline = Instant::now() + VERSION;
+    let status = loop {
+        match child.exit_status().map_err(|error| error.to_string())? {
+            Some(status) => break status,
+            None if Instant::now() > deadline => return Err(format!("its {} does not end", args.join(" "))),
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    // A version or a help page fits into the pipe.
+    let mut text = Vec::new();
+    if let Some(stdout) = child.inner().stdout.take() {
+        stdout.take(PRINTED).read_to_end(&mut text).map_err(|error| error.to_string())?;
+    }
+    Ok((status, String::from_utf8_lossy(&text).into_owned()))
 }
 
 /// How the run got from the other build to this one.
@@ -239,7 +251,21 @@ impl<S: ChaosObserver> Phases<'_, S> {
         }
         let journal = self.ring().journal().await?;
         let (records, readers) = (read_records(self.nodes(), 0)?, readings.remove(0));
-        let evidence = Evidence { published, journal, records, readers, complete: true, work: None };
+        // A build that does not know these counts prints none. Its events may have another form, so they are not read.
+        let count = |name: &str| snapshot[name].as_u64().unwrap_or_default();
+        let (lost, cancelled) = (count("lost"), count("cancelled"));
+        let evidence = Evidence {
+            published,
+            lost,
+            reported_losses: lost,
+            cancelled,
+            losses: self.options.losses(self.targets.risky_times()),
+            journal,
+            records,
+            readers,
+            complete: true,
+            work: None,
+        };
         let mut breaches = judge::judge(&evidence).breaches;
         breaches.iter_mut().for_each(|breach| breach.what.insert_str(0, "before the upgrade: "));
         self.observer.phase("deleting the ring, and starting this build");
@@ -273,7 +299,7 @@ impl<S: ChaosObserver> Phases<'_, S> {
 
     /// Runs a command of a build to its end. None is this build.
     async fn command(&self, program: Option<&Path>, args: &[&str]) -> Result<CommandOutput> {
-        let url = self.template.endpoint.secret_url_through(self.clear_proxy.port());
+        let url = self.clear_url();
         run_to_end(&self.template, program, args, &url).await
     }
 }

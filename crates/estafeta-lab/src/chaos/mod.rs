@@ -1,7 +1,7 @@
 //! Chaos injects faults into a ring of real nodes, and judges whether the ring kept its promises.
 //!
-//! Every node is a separate process behind its own proxy. Chaos starts its own Redis, which writes each command to disk
-//! before it acknowledges the command. The user may name another Redis instead. The seed decides all faults before the
+//! Every node is a separate process behind its own proxy. Chaos starts its own Redis: a single server, or servers with
+//! sentinels, or a cluster. The user may name another Redis instead. The seed decides all faults before the
 //! first node starts (`plan`). `phases` describes the phases of a run and runs them. `attack` injects and undoes the
 //! faults. `watch` takes snapshots of the ring during the whole run. `judge` compares what the run left behind.
 //! `verdict` presents the findings, and `page` shows them as HTML.
@@ -19,11 +19,13 @@
 mod attack;
 mod collect;
 mod judge;
+mod losses;
 mod mixed;
 mod node;
 mod page;
 mod phases;
 mod plan;
+mod promotions;
 mod reader;
 pub mod real_work;
 mod story;
@@ -34,11 +36,12 @@ mod watch;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::proxy::{Proxy, Upstream};
-use anyhow::{Result, bail};
-use estafeta::{Address, Endpoint, Ring, RingName};
+use crate::proxy::Proxy;
+use anyhow::{Context as _, Result, bail};
+use estafeta::{Durability, Endpoint, Ring, RingName};
 
 pub use attack::InjectedFault;
 pub use mixed::OtherBuild;
@@ -47,12 +50,14 @@ pub use plan::{FaultKind, Wanted};
 pub use verdict::Verdict;
 
 use attack::Targets;
+use losses::Losses;
 use node::{ChaosNode, NodeTemplate, ProcessDuty};
 use phases::Phases;
 use watch::Seen;
 
-use crate::ephemeral_redis::{Disk, EphemeralRedis};
 use crate::record::RecordLine;
+use crate::redis_servers::RedisServers;
+pub use crate::redis_servers::Topology;
 
 /// The lease of the nodes. It is shorter than the default, so that more happens in a minute.
 pub const LEASE: Duration = Duration::from_secs(1);
@@ -124,6 +129,10 @@ pub struct ChaosOptions {
     pub length: Duration,
     pub kinds: Vec<FaultKind>,
     pub seed: u64,
+    /// The servers that chaos starts. None if the user named a Redis.
+    pub topology: Option<Topology>,
+    /// Where a step must be stored before nodes, publishers and readers report it.
+    pub durability: Durability,
     /// The ring, or the rings of a pipeline in their order.
     pub rings: Vec<RingName>,
     /// None: chaos starts its own server.
@@ -133,19 +142,61 @@ pub struct ChaosOptions {
 impl ChaosOptions {
     /// Describes the Redis under attack.
     pub fn place(&self) -> String {
-        self.redis.as_ref().map_or_else(|| "an ephemeral Redis".to_owned(), ToString::to_string)
+        match (&self.redis, self.topology) {
+            (Some(given), _) => given.to_string(),
+            (None, Some(Topology::Sentinel)) => "an ephemeral Redis with sentinels".to_owned(),
+            (None, Some(Topology::Cluster)) => "an ephemeral Redis Cluster".to_owned(),
+            (None, _) => "an ephemeral Redis".to_owned(),
+        }
+    }
+
+    /// The kinds of faults that are possible in the topology.
+    pub fn possible_kinds(topology: Option<Topology>) -> impl Iterator<Item = FaultKind> {
+        let is_possible = move |kind: &FaultKind| match topology {
+            Some(topology) => kind.topologies().contains(&topology),
+            None => !kind.needs_own_redis(),
+        };
+        FaultKind::ALL.into_iter().filter(is_possible)
+    }
+
+    /// Whether a single server has a replica behind the same address.
+    fn has_replica(&self) -> bool {
+        let needs_replicas = matches!(self.durability, Durability::Replicas(_) | Durability::AllReplicas);
+        needs_replicas || self.kinds.contains(&FaultKind::Demote)
+    }
+
+    /// What Redis may lose of what it has acknowledged. `risky_times` are those in which a promotion may
+    /// lose what a process reported.
+    fn losses(&self, risky_times: Vec<(u64, u64)>) -> Losses {
+        match (self.topology, self.durability) {
+            // A single server swaps with its replica only when that has everything.
+            (None | Some(Topology::Single), _) => Losses::Nothing,
+            (_, Durability::AllReplicas) => Losses::Unconfirmed,
+            // A master of the cluster has one replica.
+            (Some(Topology::Cluster), Durability::Replicas(1)) => Losses::Unconfirmed,
+            (Some(Topology::Sentinel), Durability::Replicas(2)) => Losses::Unconfirmed,
+            _ => Losses::During(risky_times),
+        }
     }
 
     /// The command line that gives the same plan again.
     pub fn call(&self) -> String {
         let kinds: Vec<&str> = self.kinds.iter().map(|kind| kind.name()).collect();
         let length = humantime::format_duration(self.length).to_string().replace(' ', "");
-        let faults = if self.kinds == FaultKind::ALL { "all".to_owned() } else { kinds.join(",") };
+        let is_all = Self::possible_kinds(self.topology).eq(self.kinds.iter().copied());
+        let faults = if is_all { "all".to_owned() } else { kinds.join(",") };
+        let mut redis = String::new();
+        if let Some(topology) = self.topology.filter(|topology| *topology != Topology::Single) {
+            redis = format!("--topology {} ", topology.name());
+        }
+        if self.durability != Durability::Memory {
+            redis += &format!("--durability {} ", self.durability);
+        }
         let (workload, nodes, seed) = (self.workload.name(), self.nodes, self.seed);
         let mixed = self.mixed.as_ref().map(|other| format!("--mixed {} ", other.program.display()));
         let mixed = mixed.unwrap_or_default();
         format!(
-            "estafeta chaos {mixed}--workload {workload} --nodes {nodes} --for {length} --faults {faults} --seed {seed}"
+            "estafeta chaos {redis}{mixed}--workload {workload} --nodes {nodes} --for {length} --faults {faults} --seed {seed}"
         )
     }
 }
@@ -166,6 +217,8 @@ pub struct RunTimes {
     pub recovered_ms: Option<u64>,
     /// When chaos asked the first process to stop.
     pub stopped_ms: Option<u64>,
+    /// From the first attack to the end of the last one, in ms since 1970.
+    pub attack: Option<(u64, u64)>,
     /// The longest time in which chaos itself could not run, because of a busy disk or a paused virtual machine.
     pub standstill: Duration,
 }
@@ -193,8 +246,9 @@ pub async fn run(
     stop: impl Future<Output = ()>,
 ) -> Result<Option<ChaosOutcome>> {
     let mut stop = std::pin::pin!(stop);
+    let Some(own) = start_servers(options, directory, &mut stop).await? else { return Ok(None) };
     let phases = tokio::select! {
-        phases = prepare(options, directory, observer) => phases?,
+        phases = prepare(options, own, directory, observer) => phases?,
         () = &mut stop => return Ok(None),
     };
     let outcome = tokio::select! {
@@ -206,29 +260,50 @@ pub async fn run(
     Ok(outcome)
 }
 
+/// Starts the servers under attack, unless the user named a Redis. Returns None if `stop` was ready before the end.
+async fn start_servers(
+    options: &ChaosOptions,
+    directory: &Path,
+    stop: &mut (impl Future<Output = ()> + Unpin),
+) -> Result<Option<Option<RedisServers>>> {
+    let Some(topology) = options.topology else { return Ok(Some(None)) };
+    let (place, ring) = (directory.to_owned(), options.rings[0].clone());
+    let (has_replica, durability) = (options.has_replica(), options.durability);
+    let over = Arc::new(AtomicBool::new(false));
+    let is_over = Arc::clone(&over);
+    let start = move || RedisServers::start(&place, topology, has_replica, durability, &ring, &is_over);
+    let mut start = tokio::task::spawn_blocking(start);
+    tokio::select! {
+        started = &mut start => Ok(Some(Some(started??))),
+        () = stop => {
+            over.store(true, Ordering::Relaxed);
+            // What has started by now ends here.
+            drop(start.await);
+            Ok(None)
+        }
+    }
+}
+
 async fn prepare<'a, S: ChaosObserver>(
     options: &'a ChaosOptions,
+    own: Option<RedisServers>,
     directory: &Path,
     observer: S,
 ) -> Result<Phases<'a, S>> {
-    let place = directory.to_owned();
-    let own = match options.redis {
-        Some(_) => None,
-        None => Some(
-            tokio::task::spawn_blocking(move || EphemeralRedis::start(&place, Disk::Everything)).await??,
-        ),
-    };
-    let endpoint = match (&own, &options.redis) {
+    let address = match (&own, &options.redis) {
         (Some(own), _) => own.endpoint()?,
         (None, Some(given)) => given.clone(),
         (None, None) => bail!("no Redis to attack"),
     };
-    let upstream = match endpoint.address() {
-        Some(Address::Tcp(host, port)) => Upstream::Tcp(host, port),
-        Some(Address::Unix(path)) => Upstream::Unix(path),
-        _ => {
-            bail!("chaos attacks connections through proxies, which do not support TLS: expected redis://")
+    const TLS: &str =
+        "chaos attacks connections through proxies, which do not support TLS: expected redis://";
+    let clear_proxy = Proxy::to_endpoint(&address).await?.context(TLS)?;
+    // The address of a single server with a replica leads to the other one later.
+    let endpoint = match options.topology {
+        Some(Topology::Single) if options.has_replica() => {
+            address.secret_url_through(clear_proxy.ports()).parse()?
         }
+        _ => address.clone(),
     };
     let mut rings = Vec::new();
     for name in &options.rings {
@@ -244,6 +319,7 @@ async fn prepare<'a, S: ChaosObserver>(
     let template = NodeTemplate {
         directory: directory.to_owned(),
         endpoint,
+        durability: options.durability,
         rings: options.rings.clone(),
         pids: Arc::default(),
         closed: Arc::default(),
@@ -257,15 +333,9 @@ async fn prepare<'a, S: ChaosObserver>(
             (None, Workload::Pipeline) => ProcessDuty::PipelineNode,
             (None, Workload::Demo) => ProcessDuty::DemoNode,
         };
-        nodes.push(ChaosNode::new(index, duty, template.clone(), upstream.clone()).await?);
+        let proxy = Proxy::to_endpoint(&address).await?.context(TLS)?;
+        nodes.push(ChaosNode::new(index, duty, template.clone(), proxy));
     }
-    let clear_proxy = Proxy::start(upstream).await?;
-    Ok(Phases {
-        options,
-        rings,
-        template,
-        targets: Arc::new(Targets::new(nodes, own)),
-        clear_proxy,
-        observer,
-    })
+    let targets = Arc::new(Targets::new(nodes, own, clear_proxy));
+    Ok(Phases { options, rings, template, targets, observer })
 }

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::exit_code::REDIS;
-use crate::proxy::{Proxy, Upstream};
+use crate::proxy::Proxy;
 use anyhow::{Context as _, Result, bail};
-use estafeta::{Endpoint, MemberView, RingName, Snapshot};
+use estafeta::{Durability, Endpoint, MemberView, RingName, Snapshot};
 use nix::sys::signal::Signal;
 
 use super::LEASE;
@@ -26,6 +26,8 @@ pub type Pids = Arc<Mutex<BTreeSet<u32>>>;
 pub struct NodeTemplate {
     pub directory: PathBuf,
     pub endpoint: Endpoint,
+    /// Where a step must be stored before a process reports it.
+    pub durability: Durability,
     /// The ring, or the rings of a pipeline in their order.
     pub rings: Vec<RingName>,
     pub pids: Pids,
@@ -39,6 +41,15 @@ impl NodeTemplate {
     /// The ring to which nodes and publishers belong, or the first ring of a pipeline.
     pub fn first_ring(&self) -> &RingName {
         &self.rings[0]
+    }
+
+    /// The option of nodes, publishers and readers that decides where their steps must be stored.
+    pub fn durability_args(&self) -> Vec<String> {
+        match self.durability {
+            // Another build may not know the option.
+            Durability::Memory => Vec::new(),
+            level => vec!["--durability".to_owned(), level.to_string()],
+        }
     }
 
     /// The path of the file that feeds a pipeline.
@@ -108,14 +119,8 @@ pub struct ChaosNode {
 }
 
 impl ChaosNode {
-    pub async fn new(
-        index: usize,
-        duty: ProcessDuty,
-        template: NodeTemplate,
-        upstream: Upstream,
-    ) -> Result<Self> {
-        let proxy = Proxy::start(upstream).await.context("cannot listen on a port of this machine")?;
-        Ok(Self { index, duty, proxy, template, program: Mutex::default(), child: Mutex::new(None) })
+    pub fn new(index: usize, duty: ProcessDuty, template: NodeTemplate, proxy: Proxy) -> Self {
+        Self { index, duty, proxy, template, program: Mutex::default(), child: Mutex::new(None) }
     }
 
     /// Decides which build is started from now on. None is this program.
@@ -155,7 +160,7 @@ impl ChaosNode {
     pub fn start(&self, limit: Option<u64>) -> Result<()> {
         let args = self.args(limit);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let url = self.template.endpoint.secret_url_through(self.proxy.port());
+        let url = self.template.endpoint.secret_url_through(self.proxy.ports());
         let mut child = self.child();
         // A second call finds the process running.
         let runs =
@@ -190,6 +195,7 @@ impl ChaosNode {
             args.extend(words(&["--work-per-char", "100us", "--lease", &lease, "--concurrency", lanes]));
         }
         args.extend(words(&["--record", &shown(&records[0])]));
+        args.extend(self.template.durability_args());
         if let (ProcessDuty::PipelineNode, [_, second]) = (self.duty, &self.template.rings[..]) {
             args.extend(words(&["--feed", &shown(&self.template.feed()), "--next-ring", second.as_str()]));
             args.extend(words(&["--next-record", &shown(&records[1])]));

@@ -17,10 +17,10 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::proxy::{LinkCondition, Proxy};
+use crate::proxy::LinkCondition;
 use anyhow::{Context as _, Result, anyhow, bail};
 use estafeta::{Ring, Snapshot};
 use nix::sys::signal::Signal;
@@ -37,7 +37,6 @@ use super::verdict::{JudgedRing, Verdict};
 use super::watch::{Glance, RingWatch, Seen};
 use super::{ChaosObserver, ChaosOptions, ChaosOutcome, DRAIN, RECOVERY, RunTimes, Workload, plan, reader};
 use crate::clock::now_ms;
-use crate::ephemeral_redis::EphemeralRedis;
 use crate::exit_code::REDIS;
 use crate::server::Server;
 
@@ -58,8 +57,6 @@ pub struct Phases<'a, S> {
     pub rings: Vec<Ring>,
     pub template: NodeTemplate,
     pub targets: Arc<Targets>,
-    /// The proxy of the readers, which are not attacked themselves.
-    pub clear_proxy: Proxy,
     pub observer: S,
 }
 
@@ -93,15 +90,22 @@ impl<S: ChaosObserver> Phases<'_, S> {
     /// Fails only if there can be no verdict: a foreign member is in the ring, or Redis does not answer.
     pub async fn run(&self) -> Result<ChaosOutcome> {
         let began_ms = now_ms();
-        let standstill = Arc::new(AtomicU64::new(0));
         let stop = CancellationToken::new();
         let _stop = stop.clone().drop_guard();
         let (mut watches, glances) = self.watch_rings(&stop);
-        tokio::spawn(measure_standstill(Arc::clone(&standstill), stop.clone()));
+        tokio::spawn(measure_standstill(Arc::clone(&self.targets), stop.clone()));
+        let (moves, stopped) = (Arc::clone(&self.targets).watch_moves(), stop.clone());
+        let mut moves = tokio::spawn(async move { stopped.run_until_cancelled(moves).await });
 
         let mut progress = PhaseProgress { readings: self.no_readings(), ..PhaseProgress::default() };
         let ended = tokio::select! {
             ended = self.run_phases(&glances, &mut progress) => ended,
+            // Without this watch nobody knows what may be lost.
+            moves = &mut moves => match moves? {
+                Some(Err(error)) => Err(error),
+                Some(Ok(never)) => match never {},
+                None => Err(anyhow!("the watch of the servers ended early")),
+            },
             // A watch ends early only if something is wrong.
             Some(watched) = watches.join_next() => {
                 return Err(watched?.err().unwrap_or_else(|| anyhow!("a watch ended early")));
@@ -110,7 +114,8 @@ impl<S: ChaosObserver> Phases<'_, S> {
         self.observer.phase("judging");
         self.kill_nodes()?;
         // A phase that failed in the middle of a fault may have left Redis down.
-        self.targets.with_redis(EphemeralRedis::revive).await?;
+        self.targets.revive().await?;
+        self.targets.look().await?;
         let failure = ended.err().map(|error| format!("{error:#}"));
         let last = self.last_snapshots(failure.as_deref()).await?;
         stop.cancel();
@@ -121,7 +126,8 @@ impl<S: ChaosObserver> Phases<'_, S> {
             recovered_ms: progress.recovered_ms,
             stopped_ms: progress.stopped_ms,
             drain: progress.drain,
-            standstill: Duration::from_millis(standstill.load(Ordering::Relaxed)),
+            attack: self.targets.attacked(),
+            standstill: Duration::from_millis(self.targets.standstill_ms.load(Ordering::Relaxed)),
         };
         let seen = seen.into_iter().map(|(_, seen)| seen).zip(last).zip(progress.readings);
         let mut rings = self.judged_rings(seen, times, failure.is_none()).await?;
@@ -130,7 +136,7 @@ impl<S: ChaosObserver> Phases<'_, S> {
         if let Some(upgrade) = progress.upgrade {
             verdict.add_upgrade(upgrade);
         }
-        let redis = Server::connect(&self.template.endpoint).await?.product().await?;
+        let redis = Server::connect(&self.ring().located().await?).await?.product().await?;
         let names = self.targets.nodes.iter().map(ChaosNode::name).collect();
         let JudgedRing { evidence, seen, .. } = rings.swap_remove(0);
         let publishers = evidence.work.into_iter().flat_map(|work| work.publishers);
@@ -316,10 +322,15 @@ impl<S: ChaosObserver> Phases<'_, S> {
         Ok(())
     }
 
+    /// The URL of the readers and of other commands, which are not attacked themselves.
+    pub fn clear_url(&self) -> String {
+        self.template.endpoint.secret_url_through(self.targets.clear_proxy.ports())
+    }
+
     /// Takes the errors out of each ring.
     pub async fn read_errors(&self, readings: &mut Readings, program: Option<&Path>) -> Result<()> {
         // The proxy of the readers is always clear, so only faults of Redis hit them.
-        let url = self.template.endpoint.secret_url_through(self.clear_proxy.port());
+        let url = self.clear_url();
         for (ring, readings) in self.template.rings.iter().zip(readings) {
             let number = readings.len();
             readings.push(reader::read_errors(&self.template, ring, program, &url, number).await?);
@@ -427,10 +438,10 @@ impl<S: ChaosObserver> Phases<'_, S> {
     /// Ends everything. If `erase` is set, it also removes the ring from a Redis that the user named.
     pub async fn end(&self, erase: bool) -> Result<()> {
         self.kill_nodes()?;
-        let proxies = self.targets.nodes.iter().map(|node| &node.proxy).chain([&self.clear_proxy]);
+        let proxies = self.targets.nodes.iter().map(|node| &node.proxy).chain([&self.targets.clear_proxy]);
         proxies.for_each(|proxy| proxy.set(LinkCondition::Closed));
         if let Some(own) = &self.targets.redis {
-            return Ok(own.kill()?);
+            return Ok(own.end()?);
         }
         if erase {
             tokio::time::sleep(LATE_WRITES).await;
@@ -454,11 +465,11 @@ struct FeedTask {
 }
 
 /// Measures the longest delay of many short sleeps.
-async fn measure_standstill(worst_ms: Arc<AtomicU64>, stop: CancellationToken) {
+async fn measure_standstill(targets: Arc<Targets>, stop: CancellationToken) {
     while !stop.is_cancelled() {
         let start = Instant::now();
         tokio::time::sleep(CHECK_INTERVAL).await;
         let late = start.elapsed().saturating_sub(CHECK_INTERVAL).as_millis();
-        worst_ms.fetch_max(u64::try_from(late).unwrap_or(u64::MAX), Ordering::Relaxed);
+        targets.standstill_ms.fetch_max(u64::try_from(late).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 }

@@ -13,6 +13,7 @@ use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 
 use super::LEASE;
+use crate::redis_servers::Topology;
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,10 +29,15 @@ pub enum FaultKind {
     ScriptFlush,
     ClientKill,
     Flood,
+    Failover,
+    Migrate,
+    Demote,
+    ReplicaLag,
+    NodeKill,
 }
 
 impl FaultKind {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 16] = [
         Self::Kill,
         Self::Freeze,
         Self::Cut,
@@ -43,6 +49,11 @@ impl FaultKind {
         Self::ScriptFlush,
         Self::ClientKill,
         Self::Flood,
+        Self::Failover,
+        Self::Migrate,
+        Self::Demote,
+        Self::ReplicaLag,
+        Self::NodeKill,
     ];
 
     pub fn name(self) -> &'static str {
@@ -58,7 +69,35 @@ impl FaultKind {
             Self::ScriptFlush => "script-flush",
             Self::ClientKill => "client-kill",
             Self::Flood => "flood",
+            Self::Failover => "failover",
+            Self::Migrate => "migrate",
+            Self::Demote => "demote",
+            Self::ReplicaLag => "replica-lag",
+            Self::NodeKill => "node-kill",
         }
+    }
+
+    /// The topologies in which it can happen.
+    pub fn topologies(self) -> &'static [Topology] {
+        match self {
+            // Elsewhere, `node-kill` kills the server, and another one may take its place.
+            Self::RedisKill => &[Topology::Single],
+            Self::Failover | Self::ReplicaLag | Self::NodeKill => &[Topology::Sentinel, Topology::Cluster],
+            Self::Migrate => &[Topology::Cluster],
+            _ => &Topology::ALL,
+        }
+    }
+
+    /// Whether another server may keep the ring after it.
+    pub fn may_move_ring(self) -> bool {
+        let moving =
+            [Self::RedisStall, Self::Failover, Self::Migrate, Self::Demote, Self::ReplicaLag, Self::NodeKill];
+        moving.contains(&self)
+    }
+
+    /// Whether it moves the ring only when the new server has everything.
+    pub fn is_lossless_in(self, topology: Option<Topology>) -> bool {
+        topology == Some(Topology::Cluster) && matches!(self, Self::Migrate | Self::Failover)
     }
 
     /// Whether it would also hit other users of the same Redis.
@@ -73,26 +112,36 @@ impl FaultKind {
             Self::Freeze | Self::Cut | Self::LostReply => 3,
             Self::Lag | Self::HalfOpen | Self::ClientKill => 2,
             Self::RedisKill | Self::RedisStall | Self::ScriptFlush | Self::Flood => 1,
+            Self::Failover | Self::Migrate | Self::Demote | Self::ReplicaLag | Self::NodeKill => 1,
         }
     }
 
     fn duration(self, random: &mut SmallRng) -> Duration {
-        let mut between = |from: f64, to: f64| LEASE.mul_f64(random.random_range(from..to));
+        let between =
+            |random: &mut SmallRng, from: f64, to: f64| LEASE.mul_f64(random.random_range(from..to));
         match self {
             // The time until the node is started again.
-            Self::Kill => between(0.05, 1.5),
+            Self::Kill => between(random, 0.05, 1.5),
             // Some are shorter than the lease, some much longer.
             Self::Freeze => match random.random_range(0..3) {
                 0 => LEASE.mul_f64(0.9),
                 1 => LEASE * 3,
                 _ => LEASE.mul_f64(random.random_range(0.2..2.0)),
             },
-            Self::Cut => between(0.05, 2.0),
-            Self::Lag | Self::HalfOpen => between(0.5, 3.0),
-            Self::RedisKill => between(0.05, 1.5),
-            Self::RedisStall => between(0.2, 2.0),
-            Self::Flood => between(1.0, 3.0),
-            Self::LostReply | Self::ScriptFlush | Self::ClientKill => Duration::ZERO,
+            Self::Cut => between(random, 0.05, 2.0),
+            Self::Lag | Self::HalfOpen => between(random, 0.5, 3.0),
+            Self::RedisKill => between(random, 0.05, 1.5),
+            Self::RedisStall => between(random, 0.2, 2.0),
+            Self::Flood => between(random, 1.0, 3.0),
+            // Some are shorter than the lease, some longer.
+            Self::Migrate if random.random() => LEASE.mul_f64(random.random_range(0.1..0.8)),
+            Self::Migrate => LEASE.mul_f64(random.random_range(1.2..2.5)),
+            Self::ReplicaLag => between(random, 0.3, 2.0),
+            // Some servers come back before anyone has taken them for dead.
+            Self::NodeKill => between(random, 0.05, 3.0),
+            Self::LostReply | Self::ScriptFlush | Self::ClientKill | Self::Failover | Self::Demote => {
+                Duration::ZERO
+            }
         }
     }
 }
@@ -175,8 +224,7 @@ pub fn plan(
     let rests = (length.as_secs_f64() / REDIS_REST.as_secs_f64()) as usize;
     while chosen.len() < count {
         let kind = choose(&mut random, kinds);
-        let takes_redis_down =
-            |kind: &FaultKind| matches!(kind, FaultKind::RedisKill | FaultKind::RedisStall);
+        let takes_redis_down = |kind: &FaultKind| *kind == FaultKind::RedisKill || kind.may_move_ring();
         if takes_redis_down(&kind)
             && chosen.iter().filter(|kind| takes_redis_down(kind)).count() >= rests
             && !kinds.iter().all(takes_redis_down)

@@ -7,9 +7,10 @@ use anyhow::{Context as _, Result};
 use estafeta::RingName;
 use serde::Deserialize;
 
-use super::judge::ReaderOutput;
+use super::judge::{PrintedLetter, ReaderOutput};
 use super::node::NodeTemplate;
 use super::real_work::evidence::Letter;
+use crate::clock::now_ms;
 use crate::record::digest;
 use crate::report::Body;
 
@@ -28,7 +29,10 @@ pub async fn read_errors(
     let name = ring.as_str().replace('/', "-");
     let file = |kind: &str| template.directory.join(format!("{build}errors-{name}-{number}.{kind}"));
     // Dropping this future kills the reader, so it never runs on unattended.
-    let args = ["getErrors", "--json"];
+    let durability = template.durability_args();
+    let mut args = vec!["getErrors", "--json"];
+    args.extend(durability.iter().map(String::as_str));
+    let from_ms = now_ms();
     let mut reader = template.start(ring, program, &args, url, &file("json"), &file("log"))?;
     let deadline = Instant::now() + PATIENCE;
     let mut ended = None;
@@ -41,16 +45,22 @@ pub async fn read_errors(
     // A reader that was killed may leave half a line.
     let objects: Vec<PrintedError> =
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let error = |object: &PrintedError| Some((object.id, digest(&object.body.bytes()?)));
+    let error = |object: &PrintedError| {
+        let PrintedError { id, epoch, body, .. } = object;
+        Some(PrintedLetter { id: *id, epoch: *epoch, digest: digest(&body.bytes()?) })
+    };
     let errors = objects.iter().filter_map(error).collect();
     let letters = objects.into_iter().map(letter).collect();
-    Ok(ReaderOutput { errors, letters, whole: ended.is_some_and(|status| status.success()) })
+    let (whole, until_ms) = (ended.is_some_and(|status| status.success()), now_ms());
+    Ok(ReaderOutput { errors, letters, whole, from_ms, until_ms })
 }
 
 /// What chaos needs of an error. Other builds may print fewer fields than this one.
 #[derive(Deserialize)]
 struct PrintedError {
     id: u64,
+    #[serde(default)]
+    epoch: u64,
     reason: String,
     #[serde(default)]
     failures: u32,

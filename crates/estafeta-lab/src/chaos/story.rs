@@ -11,7 +11,7 @@ use crate::text::counted;
 /// [`cause`].
 pub fn cause_of_take_over(faults: &[InjectedFault], take_over: &TakeOver) -> Option<FaultKind> {
     let away = |fault: &&InjectedFault| {
-        matches!(fault.kind, FaultKind::RedisKill | FaultKind::RedisStall)
+        (fault.kind == FaultKind::RedisKill || fault.kind.may_move_ring())
             && fault.from_ms <= take_over.at_ms
             && fault.until_ms + take_over.silence_ms >= take_over.at_ms
     };

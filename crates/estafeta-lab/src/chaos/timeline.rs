@@ -212,6 +212,11 @@ pub fn style(kind: FaultKind) -> (&'static str, &'static str) {
         FaultKind::ScriptFlush => ("#7f7f7f", "U"),
         FaultKind::ClientKill => ("#2ca02c", "D"),
         FaultKind::Flood => ("#393b79", "W"),
+        FaultKind::Failover => ("#637939", "P"),
+        FaultKind::Migrate => ("#8c6d31", "M"),
+        FaultKind::Demote => ("#843c39", "T"),
+        FaultKind::ReplicaLag => ("#7b4173", "G"),
+        FaultKind::NodeKill => ("#5254a3", "N"),
     }
 }
 

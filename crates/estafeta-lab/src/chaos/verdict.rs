@@ -3,17 +3,18 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use estafeta::Snapshot;
+use estafeta::{Durability, Snapshot};
 use serde_json::{Value, json};
 
 use super::attack::InjectedFault;
 use super::judge::{self, Breach, Evidence, Findings};
+use super::losses::Losses;
 use super::mixed::BuildUpgrade;
 use super::plan::FaultKind;
 use super::real_work::findings::WorkFindings;
 use super::story::{cause, cause_of_take_over, story};
 use super::watch::Seen;
-use super::{ChaosOptions, DRAIN, LEASE, RECOVERY, RunTimes, Workload};
+use super::{ChaosOptions, DRAIN, LEASE, RECOVERY, RunTimes, Topology, Workload};
 use crate::paint::{BAD, FAINT, GOOD, NOTABLE, Paint};
 use crate::quantile::quantile;
 use crate::text::{counted, figure, grouped};
@@ -62,6 +63,11 @@ pub struct Verdict {
     nodes: usize,
     /// The Redis under attack.
     place: String,
+    topology: Option<Topology>,
+    durability: Durability,
+    lost: u64,
+    outcomes_lost: u64,
+    at_risk: Option<TimeAtRisk>,
     length: Duration,
     rows: Vec<FaultRow>,
     pub published: u64,
@@ -75,6 +81,40 @@ pub struct Verdict {
     pub breaches: Vec<Breach>,
     /// What is known about the first messages with a broken promise.
     pub stories: Vec<MessageStory>,
+}
+
+/// For how long a promotion could lose what a process had reported.
+#[derive(Clone, Copy, Debug)]
+struct TimeAtRisk {
+    at_risk_ms: u64,
+    attack_ms: u64,
+}
+
+impl TimeAtRisk {
+    /// None if nothing that a process reported may be lost.
+    fn of(rings: &[JudgedRing], attack: Option<(u64, u64)>) -> Option<Self> {
+        let (from_ms, until_ms) = attack?;
+        // The rings of a pipeline are on the same server.
+        let at_risk_ms = rings.first()?.evidence.losses.at_risk_ms(from_ms, until_ms)?;
+        Some(Self { at_risk_ms, attack_ms: until_ms.saturating_sub(from_ms) })
+    }
+
+    fn percent(self) -> u64 {
+        (self.at_risk_ms * 100).div_ceil(self.attack_ms.max(1))
+    }
+
+    fn fact(self) -> String {
+        let seconds = |ms: u64| format!("{:.1} s", ms as f64 / 1000.0);
+        let (at_risk, attack) = (seconds(self.at_risk_ms), seconds(self.attack_ms));
+        format!(
+            "a promotion could lose what was reported in {at_risk} of the attack, which took {attack} ({} %)",
+            self.percent()
+        )
+    }
+
+    fn json(self) -> Value {
+        json!({"atRiskMs": self.at_risk_ms, "attackMs": self.attack_ms, "percent": self.percent()})
+    }
 }
 
 /// One kind of fault and its effects. None: effects that no fault explains.
@@ -91,7 +131,8 @@ impl JudgedRing {
     fn breaches(&self) -> Vec<Breach> {
         let Self { evidence, seen, last } = self;
         let mut breaches = Vec::new();
-        if let Some((before, after)) = seen.fell {
+        let keeps_all = evidence.losses == Losses::Nothing;
+        if let Some((before, after)) = seen.fell.filter(|_| keeps_all) {
             breaches.push(Breach::of_the_ring(format!(
                 "Redis lost data: the count of published messages fell from {} to {}",
                 grouped(before),
@@ -102,7 +143,7 @@ impl JudgedRing {
             let count = counted(seen.unbalanced.len() as u64, "snapshot");
             breaches.push(Breach::of_the_ring(format!("{count} did not add up; the first: {first}")));
         }
-        if last.lost > 0 {
+        if last.lost > 0 && keeps_all {
             let lost = counted(last.lost, "message");
             breaches.push(Breach::of_the_ring(format!("the ring counts {lost} as lost")));
         }
@@ -153,6 +194,11 @@ impl Verdict {
             upgrade: None,
             nodes: options.nodes,
             place: options.place(),
+            topology: options.topology,
+            durability: options.durability,
+            lost: findings.lost,
+            outcomes_lost: findings.outcomes_lost,
+            at_risk: TimeAtRisk::of(rings, times.attack),
             length: options.length,
             rows: rows(options, &findings, faults, times.recovered_ms.unwrap_or(u64::MAX)),
             work: findings.work,
@@ -213,8 +259,12 @@ impl Verdict {
         match self.breaches.len() {
             0 => {
                 let cancelled = self.work.map_or(0, |work| work.counts.cancelled);
-                let messages = grouped(self.published - cancelled.min(self.published));
-                format!("each of {messages} messages has exactly one outcome")
+                let messages = grouped(self.published.saturating_sub(cancelled + self.lost));
+                let lost = match self.lost {
+                    0 => String::new(),
+                    lost => format!(", and {} counted as lost", are(lost)),
+                };
+                format!("each of {messages} messages has exactly one outcome{lost}")
             }
             count => {
                 format!("{} broken; repeat the plan with: {}", counted(count as u64, "promise"), self.call)
@@ -271,6 +321,10 @@ impl Verdict {
                 format!("{} seen by at least two witnesses and compared", grouped(self.bodies_compared)),
             ),
         ];
+        if let Some(losses) = self.losses() {
+            facts.push(("losses", losses));
+        }
+        facts.extend(self.at_risk.map(|at_risk| ("risk", at_risk.fact())));
         facts.extend(self.work.iter().flat_map(WorkFindings::facts));
         facts.extend(self.upgrade.iter().flat_map(BuildUpgrade::facts));
         facts.extend([
@@ -279,8 +333,9 @@ impl Verdict {
             (
                 "settings",
                 format!(
-                    "workload {}, lease {} s, 4 lanes or 1 lane per node, 1 to 3 ms of work per message",
+                    "workload {}, durability {}, lease {} s, 4 lanes or 1 lane per node, 1 to 3 ms of work per message",
                     self.workload.name(),
+                    self.durability,
                     LEASE.as_secs()
                 ),
             ),
@@ -293,6 +348,20 @@ impl Verdict {
             ));
         }
         facts
+    }
+
+    /// What Redis lost, if it can lose anything in this topology.
+    fn losses(&self) -> Option<String> {
+        let can_lose = self.topology.is_some_and(|topology| topology != Topology::Single);
+        let messages = counted(self.lost, "message");
+        let outcomes = counted(self.outcomes_lost, "outcome");
+        match self.durability {
+            _ if !can_lose => None,
+            Durability::Memory => Some(format!(
+                "Redis lost {messages}, which the ring counted and reported, and {outcomes} of others"
+            )),
+            _ => Some(format!("Redis lost {messages} that no process had reported, and {outcomes}")),
+        }
     }
 
     pub fn write(&self, out: &mut impl Write, paint: Paint) -> io::Result<()> {
@@ -345,9 +414,14 @@ impl Verdict {
             "workload": self.workload.name(),
             "nodes": self.nodes,
             "redis": self.place,
+            "topology": self.topology.map(Topology::name),
+            "durability": self.durability.to_string(),
             "forMs": self.length.as_millis() as u64,
             "messages": self.published,
             "errors": self.errors,
+            "lost": self.lost,
+            "outcomesLost": self.outcomes_lost,
+            "risk": self.at_risk.map(TimeAtRisk::json),
             "terms": self.terms,
             "faultsInjected": self.injected(),
             "faults": self.rows.iter().map(FaultRow::json).collect::<Vec<_>>(),
@@ -381,6 +455,10 @@ impl Breach {
         let what = ring.map(|ring| format!("{ring}: {}", self.what));
         Self { what: what.unwrap_or(self.what), message: self.message }
     }
+}
+
+fn are(count: u64) -> String {
+    if count == 1 { "1 is".to_owned() } else { format!("{} are", grouped(count)) }
 }
 
 fn rows(

@@ -1,6 +1,6 @@
 use estafeta::{JournalEntry, MemberId};
 
-use super::super::judge::ReaderOutput;
+use super::super::judge::{PrintedLetter, ReaderOutput};
 use super::super::real_work::evidence::RingCounts;
 use super::super::watch::CountSample;
 use super::*;
@@ -36,6 +36,8 @@ fn flawless_run() -> FlawlessRun {
             length: Duration::from_secs(5),
             kinds: vec![FaultKind::Kill, FaultKind::RedisKill],
             seed: 7,
+            topology: Some(Topology::Single),
+            durability: Durability::Memory,
             rings: vec!["x".parse().unwrap()],
             redis: None,
         },
@@ -61,9 +63,13 @@ fn flawless_run() -> FlawlessRun {
                         line(8000, Step::Left),
                     ],
                 ],
-                readers: vec![ReaderOutput { errors: vec![(2, 2)], whole: true, ..ReaderOutput::default() }],
+                readers: vec![ReaderOutput {
+                    errors: vec![PrintedLetter::sample(2, 2)],
+                    whole: true,
+                    ..ReaderOutput::default()
+                }],
                 complete: true,
-                work: None,
+                ..Evidence::default()
             },
             seen: Seen {
                 samples: vec![CountSample { at_ms: 50, published: 3, settled: 2 }],
@@ -85,6 +91,7 @@ fn flawless_run() -> FlawlessRun {
             drain: Some(Duration::from_millis(2500)),
             recovered_ms: Some(7000),
             stopped_ms: Some(7100),
+            attack: Some((1000, 6000)),
             standstill: Duration::ZERO,
         },
         failure: None,
@@ -182,13 +189,58 @@ fn losses_count_for_the_fault_that_explains_them_and_take_overs_only_until_the_r
 }
 
 #[test]
+fn a_run_on_servers_that_can_lose_something_names_them_and_what_they_lost() {
+    let lossy = |durability: Durability, lost: u64| {
+        verdict(|run| {
+            (run.options.topology, run.options.durability) = (Some(Topology::Sentinel), durability);
+            run.ring.evidence.losses = run.options.losses(vec![(0, 1500), (5000, 7000)]);
+            let evidence = &mut run.ring.evidence;
+            (evidence.published, evidence.lost, evidence.reported_losses) = (3 + lost, lost, lost);
+            run.ring.last.lost = lost;
+            run.ring.seen.fell = Some((9, 8));
+        })
+    };
+    let fact = |verdict: &Verdict| {
+        let facts = verdict.facts();
+        facts.into_iter().find_map(|(name, fact)| (name == "losses").then_some(fact)).unwrap()
+    };
+    let memory = lossy(Durability::Memory, 2);
+    assert_eq!(memory.breaches, []);
+    assert_eq!(memory.sentence(), "each of 3 messages has exactly one outcome, and 2 are counted as lost");
+    assert_eq!(
+        fact(&memory),
+        "Redis lost 2 messages, which the ring counted and reported, and 0 outcomes of others"
+    );
+    assert!(memory.setting().contains("on an ephemeral Redis with sentinels for"), "{}", memory.setting());
+    let json = memory.json();
+    assert_eq!((&json["topology"], &json["lost"]), (&"sentinel".into(), &2.into()));
+    let risk = serde_json::json!({"atRiskMs": 1500, "attackMs": 5000, "percent": 30});
+    assert_eq!(json["risk"], risk);
+    let named = |verdict: &Verdict| verdict.facts().into_iter().find(|(name, _)| *name == "risk");
+    assert_eq!(
+        named(&memory).unwrap().1,
+        "a promotion could lose what was reported in 1.5 s of the attack, which took 5.0 s (30 %)"
+    );
+    let all = lossy(Durability::AllReplicas, 1);
+    assert_eq!(all.breaches, []);
+    assert_eq!(all.sentence(), "each of 3 messages has exactly one outcome, and 1 is counted as lost");
+    assert_eq!(fact(&all), "Redis lost 1 message that no process had reported, and 0 outcomes");
+    assert_eq!((named(&all), &all.json()["risk"]), (None, &Value::Null), "nothing is excused");
+    assert!(
+        all.call.starts_with("estafeta chaos --topology sentinel --durability replicas=all "),
+        "{}",
+        all.call
+    );
+}
+
+#[test]
 fn a_good_run_is_reported_in_full() {
     let good = verdict(|run| run.times.standstill = Duration::from_millis(1500));
     let json = good.json();
     let expected = json!({
         "verdict": "good", "call": "estafeta chaos --workload demo --nodes 2 --for 5s --faults kill,redis-kill --seed 7",
-        "seed": 7, "workload": "demo", "work": null, "upgrade": null, "nodes": 2, "redis": "an ephemeral Redis", "forMs": 5000, "messages": 3, "errors": 1,
-        "terms": 2, "faultsInjected": 1,
+        "seed": 7, "workload": "demo", "work": null, "upgrade": null, "nodes": 2, "redis": "an ephemeral Redis", "topology": "single",
+        "durability": "memory", "forMs": 5000, "messages": 3, "errors": 1, "lost": 0, "outcomesLost": 0, "risk": null, "terms": 2, "faultsInjected": 1,
         "faults": [
             {"kind": "kill", "injected": 1, "takeovers": 1,
              "takeoverMs": {"p50": 1270, "p99": 1270, "max": 1270}, "repeats": 1},
@@ -210,7 +262,7 @@ fn a_good_run_is_reported_in_full() {
     let expected = [
         "recovery: all nodes at work 1.5 s after the last fault (limit: 10 s)",
         "queue: empty 2.5 s after the last fault (limit: 30 s)",
-        "settings: workload demo, lease 1 s, 4 lanes or 1 lane per node, 1 to 3 ms of work per message",
+        "settings: workload demo, durability memory, lease 1 s, 4 lanes or 1 lane per node, 1 to 3 ms of work per message",
         "machine: chaos could not run for 1.5 s, and the times above include that",
     ];
     for fact in expected {

@@ -39,7 +39,7 @@ use crate::plain;
 use crate::tui::draw::Theme;
 use crate::tui::screen::Screen;
 use clock::MonotonicClock;
-use estafeta::{Endpoint, Ring, RingName};
+use estafeta::{Durability, Endpoint, Ring, RingName};
 use estafeta_lab::fleet::Fleet;
 use input::{Inputs, Signals};
 
@@ -51,6 +51,8 @@ pub struct MonitorOptions {
     pub nodes: usize,
     pub ring: RingName,
     pub endpoint: Endpoint,
+    /// Where Redis must have stored a retry or a drop before it is reported.
+    pub durability: Durability,
     /// How to start nodes. None if the monitor only watches.
     pub launch: Option<Launch>,
     pub info: MonitorInfo,
@@ -78,11 +80,12 @@ pub async fn run(options: MonitorOptions) -> Result<u8> {
     let connect = async || {
         let (endpoint, name) = (options.endpoint.clone(), options.ring.clone());
         let ring = Ring::connect_with(endpoint.clone(), name.clone(), feed::CALL_TIMEOUT).await?;
+        let ring = ring.with_durability(options.durability);
         let found = ring.partitions().await?;
         match &options.launch {
             // The nodes that this monitor starts will divide a new ring.
             Some(launch) if found.len() == 1 && launch.partitions > 1 => {
-                ring_partitions(&endpoint, &name, launch.partitions).await
+                ring_partitions(&endpoint, &name, launch.partitions, options.durability).await
             }
             _ => Ok(found),
         }
@@ -135,11 +138,17 @@ pub async fn run(options: MonitorOptions) -> Result<u8> {
 }
 
 /// Connects to partitions that need not exist yet.
-async fn ring_partitions(endpoint: &Endpoint, whole: &RingName, count: u32) -> estafeta::Result<Vec<Ring>> {
+async fn ring_partitions(
+    endpoint: &Endpoint,
+    whole: &RingName,
+    count: u32,
+    durability: Durability,
+) -> estafeta::Result<Vec<Ring>> {
     let mut rings = Vec::new();
     for index in 0..count {
         let name = format!("{whole}:{index}").parse()?;
-        rings.push(Ring::connect_with(endpoint.clone(), name, feed::CALL_TIMEOUT).await?);
+        let ring = Ring::connect_with(endpoint.clone(), name, feed::CALL_TIMEOUT).await?;
+        rings.push(ring.with_durability(durability));
     }
     Ok(rings)
 }

@@ -5,19 +5,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Extension;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use estafeta::{Activity, Ring};
+use estafeta::{Activity, DeadLetter};
+use estafeta_lab::message_id::MessageId;
+use estafeta_lab::partitions::Partitions;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::errors::{ErrorFilter, parse_cursor};
-use super::{JsonBody, answer};
+use super::errors::ErrorFilter;
+use super::{JsonBody, Segments, WholeNumber, answer};
 use crate::access::Visitor;
 use crate::problem::Problem;
-use crate::scan::{Cursor, Placed, Scan, cursor_of};
+use crate::scan::{Cursor, PlacedError, Scan};
 use crate::server::Web;
+use crate::shown_id::GivenId;
 
 /// How long one request may work. The answer then has a cursor with which the next one goes on.
 const WORK_TIME: Duration = Duration::from_millis(250);
@@ -39,10 +42,11 @@ pub enum ChosenErrors {
 #[serde(deny_unknown_fields)]
 pub struct ChosenIds {
     #[schema(max_items = 1000)]
-    ids: Vec<u64>,
-    /// `next` of the answer before, or `cursor` of the newest error that is meant, so that the search begins there.
+    ids: Vec<GivenId>,
+    /// `next` of the answer before, or the `cursor` of each error that is meant, with commas between them, so that the
+    /// search begins there.
     #[serde(default)]
-    #[schema(pattern = r"^(\d{1,15}-\d{1,15})?$")]
+    #[schema(pattern = r"^((\d{1,4}:)?\d{1,15}-\d{1,15}(,(\d{1,4}:)?\d{1,15}-\d{1,15})*)?$")]
     after: String,
 }
 
@@ -61,7 +65,7 @@ pub struct ChosenAll {
     reason: String,
     /// `next` of the answer before.
     #[serde(default)]
-    #[schema(pattern = r"^(\d{1,15}-\d{1,15})?$")]
+    #[schema(pattern = r"^((\d{1,4}:)?\d{1,15}-\d{1,15}(,(\d{1,4}:)?\d{1,15}-\d{1,15})*)?$")]
     after: String,
 }
 
@@ -77,27 +81,40 @@ pub struct ChangedErrors {
 }
 
 enum Chosen {
-    Ids(BTreeSet<u64>),
+    Ids(BTreeSet<MessageId>),
     Fitting(ErrorFilter),
 }
 
 impl ChosenErrors {
     /// What is chosen, and where the search begins.
-    fn check(self) -> Result<(Chosen, Option<Cursor>), Problem> {
+    fn check(self, rings: &Partitions) -> Result<(Chosen, Cursor), Problem> {
         match self {
             Self::Ids(ChosenIds { ids, .. }) if ids.len() > MOST_IDS => {
                 Err(Problem::bad_request(format!("ids: expected at most {MOST_IDS}")))
             }
             Self::Ids(ChosenIds { ids, after }) => {
-                // The error of the cursor may be meant as well, so the search begins above it.
-                let after = parse_cursor(&after)?.map(Cursor::above);
-                Ok((Chosen::Ids(ids.into_iter().collect()), after))
+                // The errors of the cursor may be meant as well, so the search begins above them.
+                let after = after.parse::<Cursor>()?.above();
+                let ids = ids.iter().map(|id| message_id(id, rings)).collect::<Result<_, _>>()?;
+                Ok((Chosen::Ids(ids), after))
             }
-            Self::All(ChosenAll { all: false, .. }) => Ok((Chosen::Ids(BTreeSet::new()), None)),
-            Self::All(ChosenAll { text, reason, after, .. }) => {
-                Ok((Chosen::Fitting(ErrorFilter { text, reason }.check()?), parse_cursor(&after)?))
+            Self::All(ChosenAll { all, text, reason, after }) => {
+                let (filter, after) = (ErrorFilter { text, reason }.check()?, after.parse()?);
+                Ok((if all { Chosen::Fitting(filter) } else { Chosen::Ids(BTreeSet::new()) }, after))
             }
         }
+    }
+}
+
+/// An id with its partition, as errors have it. An id in a partition that does not exist belongs to no error.
+fn message_id(given: &GivenId, rings: &Partitions) -> Result<MessageId, Problem> {
+    let (name, count) = (rings.whole.name(), rings.all.len());
+    match given.message() {
+        None => Err(Problem::bad_request("ids: expected numbers, or text such as \"2:17\"")),
+        Some(MessageId { partition: None, id }) if rings.are_several() => Err(Problem::bad_request(format!(
+            "ids: expected PARTITION:ID, such as \"0:{id}\", because ring {name} has {count} partitions"
+        ))),
+        Some(MessageId { partition, id }) => Ok(MessageId { partition: partition.or(name.partition()), id }),
     }
 }
 
@@ -114,63 +131,64 @@ async fn change(
     chosen: ChosenErrors,
     verb: Verb,
 ) -> Result<Response, Problem> {
-    let (mut chosen, after) = chosen.check()?;
     let feed = web.registry.feed(ring).await?;
-    let ring = feed.ring().acting_as(&visitor.name);
+    let rings = feed.rings().await?.acting_as(&visitor.name);
+    let (mut chosen, after) = chosen.check(&rings)?;
     let begun = Instant::now();
-    let mut scan = Scan::begin(&ring, after).await?;
-    let mut done = ChangedErrors { changed: 0, scanned: 0, next: None };
-    while !scan.is_over() {
+    let mut scan = Scan::begin(&rings.all, &after).await?;
+    let (mut cursor, mut changed, mut scanned) = (scan.cursor(), 0, 0);
+    while !scan.is_over() && !chosen.is_empty() {
         let chunk = scan.next().await?;
-        done.scanned += chunk.len() as u64;
-        done.next = chunk.last().map(|placed| cursor_of(placed).to_string());
-        let meant: Vec<Placed> = chunk.into_iter().filter(|(_, letter)| chosen.has(letter)).collect();
-        if let Chosen::Ids(ids) = &mut chosen {
-            ids.retain(|id| meant.iter().all(|(_, letter)| letter.message.id != *id));
-        }
-        done.changed += resolve(&ring, verb, &meant).await?;
-        if scan.is_over() || matches!(&chosen, Chosen::Ids(ids) if ids.is_empty()) {
-            done.next = None;
-            break;
-        }
-        if done.changed >= MOST_CHANGES as u64 || begun.elapsed() > WORK_TIME {
+        scanned += chunk.len() as u64;
+        chunk.iter().for_each(|error| cursor.pass(error));
+        let meant: Vec<PlacedError<'_>> = chunk.into_iter().filter(|error| chosen.take(error)).collect();
+        changed += resolve(&rings, verb, meant).await?;
+        if changed >= MOST_CHANGES as u64 || begun.elapsed() > WORK_TIME {
             break;
         }
     }
     feed.reasons.forget().await;
-    Ok(answer(&done))
+    let next = (!scan.is_over() && !chosen.is_empty()).then(|| cursor.to_string());
+    Ok(answer(&ChangedErrors { changed, scanned, next }))
 }
 
 impl Chosen {
-    fn has(&self, letter: &estafeta::DeadLetter) -> bool {
+    /// Whether this error is meant. A message is meant once.
+    fn take(&mut self, error: &PlacedError<'_>) -> bool {
         match self {
-            Self::Ids(ids) => ids.contains(&letter.message.id),
-            Self::Fitting(filter) => filter.has(letter),
+            Self::Ids(ids) => ids.remove(&error.id()),
+            Self::Fitting(filter) => filter.has(&error.letter),
         }
+    }
+
+    /// Whether nothing is left to look for.
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Ids(ids) if ids.is_empty())
     }
 }
 
-async fn resolve(ring: &Ring, verb: Verb, meant: &[Placed]) -> estafeta::Result<u64> {
-    match verb {
-        _ if meant.is_empty() => Ok(0),
-        Verb::Retry => ring.retry_seen(meant).await,
-        Verb::Drop => ring.drop_seen(meant).await,
+async fn resolve(rings: &Partitions, verb: Verb, mut meant: Vec<PlacedError<'_>>) -> estafeta::Result<u64> {
+    let mut resolved = 0;
+    for ring in &rings.all {
+        let is_here = |error: &mut PlacedError<'_>| error.ring.name() == ring.name();
+        let here = meant.extract_if(.., is_here).map(|error| (error.place, error.letter));
+        let here: Vec<(u64, DeadLetter)> = here.collect();
+        resolved += match verb {
+            _ if here.is_empty() => 0,
+            Verb::Retry => ring.retry_seen(&here).await?,
+            Verb::Drop => ring.drop_seen(&here).await?,
+        };
     }
+    Ok(resolved)
 }
 
 /// Puts errors back into the queue, a chunk per request.
-#[utoipa::path(post, path = "/api/rings/{ring}/errors/retry", tag = "changes", params(("ring" = String, Path, description = "name of the ring")),
+#[utoipa::path(post, path = "/api/rings/{ring}/errors/retry", tag = "changes", params(("ring" = String, Path, description = "name of the ring", example = "orders")),
     request_body = ChosenErrors,
-    responses((status = 200, body = ChangedErrors),
-              (status = 400, body = Problem, content_type = "application/problem+json"),
-              (status = 403, body = Problem, content_type = "application/problem+json"),
-              (status = 404, body = Problem, content_type = "application/problem+json"),
-              (status = 413, body = Problem, content_type = "application/problem+json"),
-              (status = 415, body = Problem, content_type = "application/problem+json"),
-              (status = 503, description = "Redis is away", body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, body = ChangedErrors)))]
 pub async fn retry(
     State(web): State<Arc<Web>>,
-    Path(ring): Path<String>,
+    Segments(ring): Segments<String>,
     Extension(visitor): Extension<Visitor>,
     JsonBody(chosen): JsonBody<ChosenErrors>,
 ) -> Result<Response, Problem> {
@@ -178,18 +196,12 @@ pub async fn retry(
 }
 
 /// Deletes errors, a chunk per request.
-#[utoipa::path(post, path = "/api/rings/{ring}/errors/drop", tag = "changes", params(("ring" = String, Path, description = "name of the ring")),
+#[utoipa::path(post, path = "/api/rings/{ring}/errors/drop", tag = "changes", params(("ring" = String, Path, description = "name of the ring", example = "orders")),
     request_body = ChosenErrors,
-    responses((status = 200, body = ChangedErrors),
-              (status = 400, body = Problem, content_type = "application/problem+json"),
-              (status = 403, body = Problem, content_type = "application/problem+json"),
-              (status = 404, body = Problem, content_type = "application/problem+json"),
-              (status = 413, body = Problem, content_type = "application/problem+json"),
-              (status = 415, body = Problem, content_type = "application/problem+json"),
-              (status = 503, description = "Redis is away", body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, body = ChangedErrors)))]
 pub async fn drop_errors(
     State(web): State<Arc<Web>>,
-    Path(ring): Path<String>,
+    Segments(ring): Segments<String>,
     Extension(visitor): Extension<Visitor>,
     JsonBody(chosen): JsonBody<ChosenErrors>,
 ) -> Result<Response, Problem> {
@@ -222,8 +234,8 @@ pub struct WantedPause {
     what: PauseTarget,
     /// For how long, in milliseconds, at most ten years. Absent: until it is resumed.
     #[serde(default)]
-    #[schema(minimum = 1, maximum = 315_576_000_000_u64)]
-    for_ms: Option<u64>,
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 315_576_000_000_u64)]
+    for_ms: Option<WholeNumber>,
 }
 
 /// What to resume.
@@ -234,44 +246,36 @@ pub struct WantedResume {
 }
 
 /// Pauses producing, handling or both.
-#[utoipa::path(post, path = "/api/rings/{ring}/pause", tag = "changes", params(("ring" = String, Path, description = "name of the ring")),
+#[utoipa::path(post, path = "/api/rings/{ring}/pause", tag = "changes", params(("ring" = String, Path, description = "name of the ring", example = "orders")),
     request_body = WantedPause,
-    responses((status = 204, description = "it is paused"),
-              (status = 400, body = Problem, content_type = "application/problem+json"),
-              (status = 403, body = Problem, content_type = "application/problem+json"),
-              (status = 404, body = Problem, content_type = "application/problem+json"),
-              (status = 413, body = Problem, content_type = "application/problem+json"),
-              (status = 415, body = Problem, content_type = "application/problem+json"),
-              (status = 503, description = "Redis is away", body = Problem, content_type = "application/problem+json")))]
+    responses((status = 204, description = "it is paused")))]
 pub async fn pause(
     State(web): State<Arc<Web>>,
-    Path(ring): Path<String>,
+    Segments(ring): Segments<String>,
     Extension(visitor): Extension<Visitor>,
     JsonBody(wanted): JsonBody<WantedPause>,
 ) -> Result<StatusCode, Problem> {
-    let feed = web.registry.feed(&ring).await?;
-    let time = wanted.for_ms.map(Duration::from_millis);
-    feed.ring().acting_as(&visitor.name).pause(wanted.what.into(), time).await?;
+    let rings = web.registry.feed(&ring).await?.rings().await?.acting_as(&visitor.name);
+    let time = wanted.for_ms.map(|ms| Duration::from_millis(ms.0));
+    for ring in &rings.all {
+        ring.pause(wanted.what.into(), time).await?;
+    }
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Ends a pause now.
-#[utoipa::path(post, path = "/api/rings/{ring}/resume", tag = "changes", params(("ring" = String, Path, description = "name of the ring")),
+#[utoipa::path(post, path = "/api/rings/{ring}/resume", tag = "changes", params(("ring" = String, Path, description = "name of the ring", example = "orders")),
     request_body = WantedResume,
-    responses((status = 204, description = "it is not paused any more"),
-              (status = 400, body = Problem, content_type = "application/problem+json"),
-              (status = 403, body = Problem, content_type = "application/problem+json"),
-              (status = 404, body = Problem, content_type = "application/problem+json"),
-              (status = 413, body = Problem, content_type = "application/problem+json"),
-              (status = 415, body = Problem, content_type = "application/problem+json"),
-              (status = 503, description = "Redis is away", body = Problem, content_type = "application/problem+json")))]
+    responses((status = 204, description = "it is not paused any more")))]
 pub async fn resume(
     State(web): State<Arc<Web>>,
-    Path(ring): Path<String>,
+    Segments(ring): Segments<String>,
     Extension(visitor): Extension<Visitor>,
     JsonBody(wanted): JsonBody<WantedResume>,
 ) -> Result<StatusCode, Problem> {
-    let feed = web.registry.feed(&ring).await?;
-    feed.ring().acting_as(&visitor.name).resume(wanted.what.into()).await?;
+    let rings = web.registry.feed(&ring).await?.rings().await?.acting_as(&visitor.name);
+    for ring in &rings.all {
+        ring.resume(wanted.what.into()).await?;
+    }
     Ok(StatusCode::NO_CONTENT)
 }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use estafeta::{DeadLetter, Ring};
 use estafeta_lab::by_reason::is_of_group;
+use estafeta_lab::message_id::MessageId;
 use estafeta_lab::report::{DeadLetterObject, json_line};
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
@@ -17,10 +18,11 @@ use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 
 use super::overview::checked_count;
-use super::{Params, answer};
+use super::{NoParams, Params, Segments, answer};
 use crate::problem::Problem;
-use crate::scan::{Cursor, Placed, Scan, cursor_of};
+use crate::scan::{Cursor, PlacedError, Scan};
 use crate::server::Web;
+use crate::shown_id::{GivenId, ShownId};
 
 /// How long a search may take. The answer then has a cursor with which the next one goes on.
 const SEARCH_TIME: Duration = Duration::from_millis(300);
@@ -37,6 +39,7 @@ const LONGEST_TEXT: usize = 200;
 /// Which errors to choose.
 #[derive(Clone, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 pub struct ErrorFilter {
     /// Only errors with this text in their reason, their body or their id. Upper and lower case are the same. At most
     /// 200 characters.
@@ -62,16 +65,17 @@ impl ErrorFilter {
             && (self.text.is_empty()
                 || letter.reason.to_lowercase().contains(&self.text)
                 || letter.message.text().to_lowercase().contains(&self.text)
-                || letter.message.id.to_string().contains(&self.text))
+                || MessageId::from(&letter.message).to_string().contains(&self.text))
     }
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 pub struct ErrorParams {
     /// The cursor with which to go on: `next` of an answer.
     #[serde(default)]
-    #[param(pattern = r"^(\d{1,15}-\d{1,15})?$")]
+    #[param(pattern = r"^((\d{1,4}:)?\d{1,15}-\d{1,15}(,(\d{1,4}:)?\d{1,15}-\d{1,15})*)?$")]
     after: String,
     /// Only errors with this text in their reason, their body or their id.
     #[serde(default)]
@@ -102,7 +106,7 @@ pub struct ErrorPage {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ErrorItem {
-    id: u64,
+    id: ShownId,
     /// Where it is, for a faster search.
     cursor: String,
     reason: String,
@@ -111,7 +115,7 @@ pub struct ErrorItem {
     /// How many handlers have died with it.
     deaths: u32,
     delivery: u32,
-    member: u64,
+    member: ShownId,
     failed_ms: u64,
     /// The size of its body in bytes.
     size: u64,
@@ -120,18 +124,20 @@ pub struct ErrorItem {
 }
 
 impl ErrorItem {
-    fn new(placed: &Placed) -> Self {
-        let letter = &placed.1;
+    fn new(error: &PlacedError<'_>) -> Self {
+        let letter = &error.letter;
+        let partition = letter.message.ring().partition();
+        let member = partition.map_or(letter.member, |index| letter.member.in_partition(index));
         let body = letter.message.body();
         let beginning = &body[..body.len().min(PREVIEW * 4)];
         Self {
-            id: letter.message.id,
-            cursor: cursor_of(placed).to_string(),
+            id: error.id().into(),
+            cursor: error.cursor().to_string(),
             reason: letter.reason.chars().take(REASON).collect(),
             failures: letter.message.failures,
             deaths: letter.message.deaths,
             delivery: letter.message.delivery,
-            member: letter.member.0,
+            member: member.into(),
             failed_ms: letter.failed_ms,
             size: body.len() as u64,
             preview: String::from_utf8_lossy(beginning).chars().take(PREVIEW).collect(),
@@ -139,77 +145,70 @@ impl ErrorItem {
     }
 }
 
-pub fn parse_cursor(text: &str) -> Result<Option<Cursor>, Problem> {
-    if text.is_empty() { Ok(None) } else { text.parse().map(Some) }
-}
-
 /// A page of the errors of a ring, newest first.
-#[utoipa::path(get, path = "/api/rings/{ring}/errors", tag = "errors", params(("ring" = String, Path, description = "name of the ring"), ErrorParams),
-    responses((status = 200, body = ErrorPage),
-              (status = 400, body = Problem, content_type = "application/problem+json"),
-              (status = 404, body = Problem, content_type = "application/problem+json"),
-              (status = 503, description = "Redis is away", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/api/rings/{ring}/errors", tag = "errors", params(("ring" = String, Path, description = "name of the ring", example = "orders"), ErrorParams),
+    responses((status = 200, body = ErrorPage)))]
 pub async fn list(
     State(web): State<Arc<Web>>,
-    Path(ring): Path<String>,
+    Segments(ring): Segments<String>,
     Params(params): Params<ErrorParams>,
 ) -> Result<Response, Problem> {
     let count = checked_count(params.count, DEFAULT_COUNT, MOST_COUNT)? as usize;
     let filter = ErrorFilter { text: params.text, reason: params.reason }.check()?;
-    let after = parse_cursor(&params.after)?;
-    let feed = web.registry.feed(&ring).await?;
+    let after: Cursor = params.after.parse()?;
+    let rings = web.registry.feed(&ring).await?.rings().await?;
     let begun = Instant::now();
-    let kept = feed.ring().error_count().await?;
-    let mut scan = Scan::begin(feed.ring(), after).await?;
-    let (mut errors, mut scanned, mut next) = (Vec::new(), 0, None);
-    'pages: while !scan.is_over() {
-        for placed in scan.next().await? {
+    let kept = rings.error_count().await?;
+    let mut scan = Scan::begin(&rings.all, &after).await?;
+    let (mut errors, mut scanned, mut cursor) = (Vec::new(), 0, scan.cursor());
+    let mut is_over = scan.is_over();
+    'pages: while !is_over {
+        for error in scan.next().await? {
             if errors.len() == count {
                 break 'pages;
             }
             scanned += 1;
-            next = Some(cursor_of(&placed).to_string());
-            if filter.has(&placed.1) {
-                errors.push(ErrorItem::new(&placed));
+            cursor.pass(&error);
+            if filter.has(&error.letter) {
+                errors.push(ErrorItem::new(&error));
             }
         }
-        if scan.is_over() {
-            next = None;
-        } else if begun.elapsed() > SEARCH_TIME {
+        is_over = scan.is_over();
+        if begun.elapsed() > SEARCH_TIME {
             break;
         }
     }
+    let next = (!is_over).then(|| cursor.to_string());
     Ok(answer(&ErrorPage { kept, scanned, next, errors }))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 pub struct OneParams {
     /// `cursor` of the error in a list, so that it is found at once.
     #[serde(default)]
-    #[param(pattern = r"^(\d{1,15}-\d{1,15})?$")]
+    #[param(pattern = r"^((\d{1,4}:)?\d{1,15}-\d{1,15}(,(\d{1,4}:)?\d{1,15}-\d{1,15})*)?$")]
     near: String,
 }
 
 /// One error with its whole body.
 #[utoipa::path(get, path = "/api/rings/{ring}/errors/{id}", tag = "errors",
-    params(("ring" = String, Path, description = "name of the ring"), ("id" = u64, Path, description = "id of its message"), OneParams),
-    responses((status = 200, description = "see docs/json.md", content_type = "application/json", body = Object),
-              (status = 400, body = Problem, content_type = "application/problem+json"),
-              (status = 404, body = Problem, content_type = "application/problem+json"),
-              (status = 503, description = "Redis is away", body = Problem, content_type = "application/problem+json")))]
+    params(("ring" = String, Path, description = "name of the ring", example = "orders"), ("id" = GivenId, Path, description = "id of its message", example = 17), OneParams),
+    responses((status = 200, description = "see docs/json.md", content_type = "application/json", body = Object)))]
 pub async fn one(
     State(web): State<Arc<Web>>,
-    Path((ring, id)): Path<(String, String)>,
+    Segments((ring, id)): Segments<(String, String)>,
     Params(params): Params<OneParams>,
 ) -> Result<Response, Problem> {
-    let id: u64 = id.parse().map_err(|_| Problem::expected("id", "the id of a message", &id))?;
-    let near = parse_cursor(&params.near)?;
-    let feed = web.registry.feed(&ring).await?;
-    match find(feed.ring(), id, near).await? {
-        Some(letter) => Ok(answer(&whole(&letter))),
-        None => Err(Problem::not_found(format!("no error of message {id} is kept"))),
-    }
+    let wrong = || Problem::expected("id", "the id of a message", &id);
+    let id = GivenId::parse(&id).and_then(|id| id.message()).ok_or_else(wrong)?;
+    let near: Cursor = params.near.parse()?;
+    let rings = web.registry.feed(&ring).await?.rings().await?;
+    let missing = || Problem::not_found(format!("no error of message {id} is kept"));
+    let ring = rings.ring_of(id).ok_or_else(missing)?;
+    let letter = find(ring, id.id, &near).await?.ok_or_else(missing)?;
+    Ok(answer(&whole(&letter)))
 }
 
 /// An error as `errors list --json` prints it, with its headers.
@@ -223,17 +222,15 @@ fn whole(letter: &DeadLetter) -> Value {
     object
 }
 
-async fn find(ring: &Ring, id: u64, near: Option<Cursor>) -> Result<Option<DeadLetter>, Problem> {
-    if let Some(cursor) = near
-        && let Some(letter) = cursor.look_near(ring, id).await?
-    {
+async fn find(ring: &Ring, id: u64, near: &Cursor) -> Result<Option<DeadLetter>, Problem> {
+    if let Some(letter) = near.look_near(ring, id).await? {
         return Ok(Some(letter));
     }
-    let (begun, mut scan) = (Instant::now(), Scan::begin(ring, None).await?);
+    let (begun, mut scan) = (Instant::now(), Scan::begin([ring], &Cursor::default()).await?);
     while !scan.is_over() {
-        if let Some((_, letter)) = scan.next().await?.into_iter().find(|(_, letter)| letter.message.id == id)
-        {
-            return Ok(Some(letter));
+        let found = scan.next().await?.into_iter().find(|error| error.letter.message.id == id);
+        if let Some(error) = found {
+            return Ok(Some(error.letter));
         }
         if begun.elapsed() > FIND_TIME {
             let detail = "the list is too long to find this error in time: use `near` with its cursor";
@@ -244,48 +241,49 @@ async fn find(ring: &Ring, id: u64, near: Option<Cursor>) -> Result<Option<DeadL
 }
 
 /// The reasons of the errors, the most frequent first.
-#[utoipa::path(get, path = "/api/rings/{ring}/errors/reasons", tag = "errors", params(("ring" = String, Path, description = "name of the ring")),
-    responses((status = 200, description = "kept, counted, reasons", content_type = "application/json", body = Object),
-              (status = 404, body = Problem, content_type = "application/problem+json"),
-              (status = 503, description = "Redis is away", body = Problem, content_type = "application/problem+json")))]
-pub async fn reasons(State(web): State<Arc<Web>>, Path(ring): Path<String>) -> Result<Response, Problem> {
+#[utoipa::path(get, path = "/api/rings/{ring}/errors/reasons", tag = "errors", params(("ring" = String, Path, description = "name of the ring", example = "orders")),
+    responses((status = 200, description = "kept, counted, reasons", content_type = "application/json", body = Object)))]
+pub async fn reasons(
+    State(web): State<Arc<Web>>,
+    Segments(ring): Segments<String>,
+    _: Params<NoParams>,
+) -> Result<Response, Problem> {
     let feed = web.registry.feed(&ring).await?;
-    Ok(answer(&*feed.reasons.get(feed.ring()).await?))
+    Ok(answer(&*feed.reasons.get(&*feed.rings().await?).await?))
 }
 
 /// All errors, or those that fit, as one object per line. The newest comes first.
-#[utoipa::path(get, path = "/api/rings/{ring}/errors.ndjson", tag = "errors", params(("ring" = String, Path, description = "name of the ring"), ErrorFilter),
-    responses((status = 200, description = "one object per line, as `errors list --json` prints them", content_type = "application/x-ndjson", body = String),
-              (status = 400, body = Problem, content_type = "application/problem+json"),
-              (status = 404, body = Problem, content_type = "application/problem+json"),
-              (status = 503, description = "Redis is away", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/api/rings/{ring}/errors.ndjson", tag = "errors", params(("ring" = String, Path, description = "name of the ring", example = "orders"), ErrorFilter),
+    responses((status = 200, description = "one object per line, as `errors list --json` prints them", content_type = "application/x-ndjson", body = String)))]
 pub async fn download(
     State(web): State<Arc<Web>>,
-    Path(ring): Path<String>,
+    Segments(ring): Segments<String>,
     Params(filter): Params<ErrorFilter>,
 ) -> Result<Response, Problem> {
     let filter = filter.check()?;
-    let feed = web.registry.feed(&ring).await?;
-    let ring = feed.ring().clone();
+    let rings = web.registry.feed(&ring).await?.rings().await?;
     // Redis must answer once before the download begins.
-    ring.error_count().await?;
-    let file = format!("attachment; filename=\"{}-errors.ndjson\"", ring.name().as_str().replace('/', "-"));
+    rings.error_count().await?;
+    let name = rings.whole.name().as_str().replace(['/', ':'], "-");
+    let file = format!("attachment; filename=\"{name}-errors.ndjson\"");
     let stop = web.stop.clone();
-    let chunks = stream::try_unfold((None, false), move |(after, is_over)| {
-        let (ring, filter, stop) = (ring.clone(), filter.clone(), stop.clone());
+    let chunks = stream::try_unfold((Cursor::default(), false), move |(mut cursor, is_over)| {
+        let (rings, filter, stop) = (Arc::clone(&rings), filter.clone(), stop.clone());
         async move {
             if is_over || stop.is_cancelled() {
                 return Ok(None);
             }
-            let mut scan = Scan::begin(&ring, after).await?;
-            let chunk = scan.next().await?;
-            let last = chunk.last().map(cursor_of).or(after);
+            let mut scan = Scan::begin(&rings.all, &cursor).await?;
+            cursor = scan.cursor();
             let mut lines = String::new();
-            for (_, letter) in chunk.iter().filter(|(_, letter)| filter.has(letter)) {
-                lines.push_str(&json_line(&DeadLetterObject::from(letter)));
-                lines.push('\n');
+            for error in scan.next().await? {
+                cursor.pass(&error);
+                if filter.has(&error.letter) {
+                    lines.push_str(&json_line(&DeadLetterObject::from(&error.letter)));
+                    lines.push('\n');
+                }
             }
-            Ok::<_, estafeta::Error>(Some((Bytes::from(lines), (last, scan.is_over()))))
+            Ok::<_, estafeta::Error>(Some((Bytes::from(lines), (cursor, scan.is_over()))))
         }
     });
     let kind = HeaderValue::from_static("application/x-ndjson");

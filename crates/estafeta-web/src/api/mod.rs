@@ -5,25 +5,45 @@ pub mod errors;
 pub mod overview;
 pub mod plan;
 pub mod reasons;
+mod whole_number;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Query, Request};
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
+pub use self::whole_number::WholeNumber;
 use crate::problem::Problem;
 use crate::server::Web;
 use crate::{assets, live, metrics, openapi};
 
-/// The largest body of a request.
+/// The largest body of a request, and how long a client may take to send it.
 const MOST_BODY: usize = 64 * 1024;
+const BODY_TIME: Duration = Duration::from_secs(10);
+
+/// The variable parts of a path.
+pub struct Segments<T>(pub T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Segments<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        Ok(Self(Path::<T>::from_request_parts(parts, state).await?.0))
+    }
+}
+
+/// No parameters. Any would be a mistake.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoParams {}
 
 /// The parameters of a request. What is wrong with them is a problem, not a page of text.
 pub struct Params<T>(pub T);
@@ -36,14 +56,33 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// The body of a request.
+/// The body of a request. It must be JSON, and its content type must say so.
 pub struct JsonBody<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        Ok(Self(Json::<T>::from_request(request, state).await?.0))
+        if announced_size(request.headers()) > MOST_BODY {
+            let expected = format!("expected a body of at most {MOST_BODY} bytes");
+            return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, expected));
+        }
+        match tokio::time::timeout(BODY_TIME, Json::<T>::from_request(request, state)).await {
+            Ok(body) => Ok(Self(body?.0)),
+            Err(_) => Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")),
+        }
+    }
+}
+
+/// The size of the body, if the client has announced it. Otherwise 0: then it is counted as it comes.
+fn announced_size(headers: &HeaderMap) -> usize {
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    length.and_then(|length| length.parse().ok()).unwrap_or_default()
+}
+
+impl From<PathRejection> for Problem {
+    fn from(rejection: PathRejection) -> Self {
+        Self::new(rejection.status(), rejection.body_text())
     }
 }
 

@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use estafeta::HistoryRange;
+use estafeta_lab::event_name::EventName;
 use estafeta_lab::ring_status::RingStatus;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{Params, answer};
+use super::{NoParams, Params, Segments, answer};
 use crate::access::{Right, Visitor};
 use crate::points::ChartHistory;
 use crate::problem::Problem;
@@ -44,7 +45,11 @@ pub struct Meta {
 
 /// This server and its rings.
 #[utoipa::path(get, path = "/api/meta", tag = "rings", responses((status = 200, body = Meta)))]
-pub async fn meta(State(web): State<Arc<Web>>, Extension(visitor): Extension<Visitor>) -> Response {
+pub async fn meta(
+    State(web): State<Arc<Web>>,
+    Extension(visitor): Extension<Visitor>,
+    _: Params<NoParams>,
+) -> Response {
     answer(&Meta {
         version: env!("CARGO_PKG_VERSION"),
         rings: web.registry.names().await.iter().map(ToString::to_string).collect(),
@@ -56,17 +61,20 @@ pub async fn meta(State(web): State<Arc<Web>>, Extension(visitor): Extension<Vis
 }
 
 /// A ring at this moment, as `estafeta status --json` prints it.
-#[utoipa::path(get, path = "/api/rings/{ring}", tag = "rings", params(("ring" = String, Path, description = "name of the ring")),
-    responses((status = 200, description = "see docs/json.md", content_type = "application/json", body = Object),
-              (status = 404, body = Problem, content_type = "application/problem+json"),
-              (status = 503, description = "Redis is away", body = Problem, content_type = "application/problem+json")))]
-pub async fn ring(State(web): State<Arc<Web>>, Path(ring): Path<String>) -> Result<Response, Problem> {
-    let feed = web.registry.feed(&ring).await?;
-    Ok(answer(&RingStatus::read(feed.ring(), SNAPSHOT_EVENTS).await?))
+#[utoipa::path(get, path = "/api/rings/{ring}", tag = "rings", params(("ring" = String, Path, description = "name of the ring", example = "orders")),
+    responses((status = 200, description = "see docs/json.md", content_type = "application/json", body = Object)))]
+pub async fn ring(
+    State(web): State<Arc<Web>>,
+    Segments(ring): Segments<String>,
+    _: Params<NoParams>,
+) -> Result<Response, Problem> {
+    let rings = web.registry.feed(&ring).await?.rings().await?;
+    Ok(answer(&RingStatus::read(&rings, SNAPSHOT_EVENTS).await?))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 pub struct HistoryParams {
     /// `5m`, `1h` or `24h`.
     #[param(pattern = "^(5m|1h|24h)$")]
@@ -74,27 +82,26 @@ pub struct HistoryParams {
 }
 
 /// The history of a ring, as points of charts.
-#[utoipa::path(get, path = "/api/rings/{ring}/history", tag = "rings", params(("ring" = String, Path, description = "name of the ring"), HistoryParams),
-    responses((status = 200, body = ChartHistory),
-              (status = 400, body = Problem, content_type = "application/problem+json"),
-              (status = 404, body = Problem, content_type = "application/problem+json"),
-              (status = 503, description = "Redis is away", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/api/rings/{ring}/history", tag = "rings", params(("ring" = String, Path, description = "name of the ring", example = "orders"), HistoryParams),
+    responses((status = 200, body = ChartHistory)))]
 pub async fn history(
     State(web): State<Arc<Web>>,
-    Path(ring): Path<String>,
+    Segments(ring): Segments<String>,
     Params(params): Params<HistoryParams>,
 ) -> Result<Response, Problem> {
     let range: HistoryRange = params.range.parse()?;
-    let feed = web.registry.feed(&ring).await?;
-    Ok(answer(&ChartHistory::new(&feed.ring().history(range).await?)))
+    let rings = web.registry.feed(&ring).await?.rings().await?;
+    Ok(answer(&ChartHistory::new(&rings.history(range).await?)))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 pub struct EventParams {
-    /// The name of the event after which to begin, such as `1794776990426-0`. Empty: the oldest one that is kept.
+    /// The name of the event after which to begin, such as `1794776990426-0`, or `2:1794776990426-0` in a ring with
+    /// partitions. Empty: the oldest one that is kept.
     #[serde(default)]
-    #[param(pattern = r"^(\d{1,15}(-\d{1,15})?)?$")]
+    #[param(pattern = r"^((\d{1,4}:)?\d{1,15}(-\d{1,15})?)?$")]
     after: String,
     /// How many events, 1 to 500.
     #[param(minimum = 1, maximum = 500)]
@@ -102,32 +109,18 @@ pub struct EventParams {
 }
 
 /// Events of a ring, oldest first.
-#[utoipa::path(get, path = "/api/rings/{ring}/events", tag = "rings", params(("ring" = String, Path, description = "name of the ring"), EventParams),
-    responses((status = 200, description = "see docs/json.md", content_type = "application/json", body = Vec<Object>),
-              (status = 400, body = Problem, content_type = "application/problem+json"),
-              (status = 404, body = Problem, content_type = "application/problem+json"),
-              (status = 503, description = "Redis is away", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/api/rings/{ring}/events", tag = "rings", params(("ring" = String, Path, description = "name of the ring", example = "orders"), EventParams),
+    responses((status = 200, description = "see docs/json.md", content_type = "application/json", body = Vec<Object>)))]
 pub async fn events(
     State(web): State<Arc<Web>>,
-    Path(ring): Path<String>,
+    Segments(ring): Segments<String>,
     Params(params): Params<EventParams>,
 ) -> Result<Response, Problem> {
     let count = checked_count(params.count, MOST_EVENTS as u64, MOST_EVENTS as u64)?;
-    if !is_event_name(&params.after) {
-        return Err(Problem::expected("after", "the id of an event", &params.after));
-    }
-    let feed = web.registry.feed(&ring).await?;
-    Ok(answer(&feed.ring().events_after(&params.after, count as usize).await?))
-}
-
-/// Whether this names an entry of a stream: milliseconds and a number, `1794776990426-0`. Nothing means the beginning.
-fn is_event_name(text: &str) -> bool {
-    let is_number =
-        |part: &str| part.parse::<u64>().is_ok() && part.bytes().all(|byte| byte.is_ascii_digit());
-    match text.split_once('-') {
-        None => text.is_empty() || is_number(text),
-        Some((ms, number)) => is_number(ms) && is_number(number),
-    }
+    let wrong = |_| Problem::expected("after", "the id of an event", &params.after);
+    let after: EventName = params.after.parse().map_err(wrong)?;
+    let rings = web.registry.feed(&ring).await?.rings().await?;
+    Ok(answer(&rings.events_after(&after, count as usize).await?))
 }
 
 /// A count from 1 to `most`.
@@ -143,7 +136,8 @@ pub fn checked_count(given: Option<u64>, default: u64, most: u64) -> Result<u64,
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Backlog {
-    /// Messages that wait or are being handled.
+    /// Messages that wait or are being handled. At least one while the time of a delayed message has come, even if no
+    /// node runs that could move it to the queue.
     pub backlog: u64,
     pub waiting: u64,
     pub in_flight: u64,
@@ -153,14 +147,16 @@ pub struct Backlog {
 }
 
 /// How much work a ring has.
-#[utoipa::path(get, path = "/api/rings/{ring}/backlog", tag = "rings", params(("ring" = String, Path, description = "name of the ring")),
-    responses((status = 200, body = Backlog),
-              (status = 404, body = Problem, content_type = "application/problem+json"),
-              (status = 503, description = "Redis is away", body = Problem, content_type = "application/problem+json")))]
-pub async fn backlog(State(web): State<Arc<Web>>, Path(ring): Path<String>) -> Result<Response, Problem> {
-    let snapshot = web.registry.feed(&ring).await?.ring().snapshot(0).await?;
+#[utoipa::path(get, path = "/api/rings/{ring}/backlog", tag = "rings", params(("ring" = String, Path, description = "name of the ring", example = "orders")),
+    responses((status = 200, body = Backlog)))]
+pub async fn backlog(
+    State(web): State<Arc<Web>>,
+    Segments(ring): Segments<String>,
+    _: Params<NoParams>,
+) -> Result<Response, Problem> {
+    let snapshot = web.registry.feed(&ring).await?.rings().await?.snapshot().await?;
     Ok(answer(&Backlog {
-        backlog: snapshot.waiting + snapshot.in_flight,
+        backlog: (snapshot.waiting + snapshot.in_flight).max(u64::from(snapshot.oldest_waiting_ms > 0)),
         waiting: snapshot.waiting,
         in_flight: snapshot.in_flight,
         later: snapshot.later,
@@ -184,19 +180,4 @@ pub async fn readyz(State(web): State<Arc<Web>>) -> Response {
         Err(_) => "Redis does not answer".to_owned(),
     };
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, why).into_response()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_event_is_named_by_numbers() {
-        for name in ["", "0", "17", "1794776990426-0"] {
-            assert!(is_event_name(name), "{name}");
-        }
-        for name in ["-", "1-", "-1", "+", "$", "1-2-3", "x", "+1-0", "99999999999999999999-0"] {
-            assert!(!is_event_name(name), "{name}");
-        }
-    }
 }

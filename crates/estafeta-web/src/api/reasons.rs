@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use estafeta::Ring;
 use estafeta_lab::by_reason::{ReasonGroup, Reasons};
+use estafeta_lab::partitions::Partitions;
 use serde::Serialize;
 use tokio::sync::Mutex;
 
-use crate::scan::Scan;
+use crate::scan::{Cursor, Scan};
 
 /// How long a result is good.
 const AGE: Duration = Duration::from_secs(2);
@@ -38,26 +38,27 @@ impl ReasonsCache {
         *self.0.lock().await = None;
     }
 
-    pub async fn get(&self, ring: &Ring) -> estafeta::Result<Arc<CountedReasons>> {
+    pub async fn get(&self, rings: &Partitions) -> estafeta::Result<Arc<CountedReasons>> {
         let mut cached = self.0.lock().await;
         if let Some((at, reasons)) = &*cached
             && at.elapsed() < AGE
         {
             return Ok(Arc::clone(reasons));
         }
-        let reasons = Arc::new(count(ring).await?);
+        let reasons = Arc::new(count(rings).await?);
         *cached = Some((Instant::now(), Arc::clone(&reasons)));
         Ok(reasons)
     }
 }
 
-async fn count(ring: &Ring) -> estafeta::Result<CountedReasons> {
-    let (kept, begun) = (ring.error_count().await?, Instant::now());
-    let (mut scan, mut reasons, mut counted) = (Scan::begin(ring, None).await?, Reasons::default(), 0);
+async fn count(rings: &Partitions) -> estafeta::Result<CountedReasons> {
+    let (kept, begun) = (rings.error_count().await?, Instant::now());
+    let mut scan = Scan::begin(&rings.all, &Cursor::default()).await?;
+    let (mut reasons, mut counted) = (Reasons::default(), 0);
     while !scan.is_over() && begun.elapsed() < COUNT_TIME {
         let chunk = scan.next().await?;
         counted += chunk.len() as u64;
-        chunk.iter().for_each(|(_, letter)| reasons.add(letter));
+        chunk.iter().for_each(|error| reasons.add(&error.letter));
     }
     let groups = reasons.sorted().into_iter().take(MOST_GROUPS).cloned().collect();
     Ok(CountedReasons { kept: kept.max(counted), counted, reasons: groups })

@@ -39,7 +39,7 @@ pub fn run(reach: &Reach, args: RunArgs) -> Result<ExitCode> {
     let endpoint = find_redis::find(&reach.redis, Creation::Allowed)?.endpoint;
     let config = args.config(endpoint.clone(), reach.ring.clone())?;
     let idle_work = match (config.never_generate, config.never_handle, config.generator_handles) {
-        // A ring with work of its own may well have publishers instead of a generator.
+        // A ring with the user's commands may well have publishers instead of a generator.
         _ if work.is_some() => None,
         (true, ..) => Some("generated"),
         (_, true, _) | (.., false) => Some("handled"),

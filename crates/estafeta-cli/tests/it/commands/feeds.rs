@@ -107,13 +107,18 @@ fn a_feed_publishes_every_line_once_whatever_is_killed_or_frozen() {
     append(&mut written, 200);
     let pid = ring.generator(&nodes).pid();
     let frozen = nodes.iter().find(|node| node.pid() == pid).unwrap();
+    let frozen_feed = *shop.pids("feeds", 1).iter().rev().find(|pid| is_alive(**pid)).unwrap();
     frozen.freeze();
     append(&mut written, 200);
+    // The fault lasts exactly this long.
+    std::thread::sleep(3 * std::time::Duration::from_secs(1));
     ring.eventually(SOON, "another node is in office", |status| {
         status["generator"]["pid"].as_u64().is_some_and(|other| other != u64::from(pid))
     });
     done(1700);
+    assert!(is_alive(frozen_feed), "a frozen node cannot end its feed");
     frozen.thaw();
+    await_end(&[frozen_feed]);
     append(&mut written, 200);
     let status =
         ring.eventually(SOON, "all lines are done", |status| status["done"].as_u64() >= Some(written));
@@ -142,19 +147,21 @@ fn a_plain_feed_publishes_what_its_command_prints_and_ends_with_it() {
     ring.assert_each_once(2501);
 }
 
-#[test]
-fn a_feed_that_breaks_its_contract_fails_and_publishes_nothing_of_that_batch() {
+/// A feed publishes one batch with a checkpoint, prints a message of the next one, and ends it like this.
+fn assert_publishes_only_whole_batches(ending: &str, reason: &str) {
     let (ring, shop) = (ProgramRing::new(), Workshop::new());
     let feed = shop.sh(
         "feed",
-        r#"read -r first; echo "$first" >> $DIR/first
-        echo '{"body":"good"}'; echo '{"checkpoint":{"page":1}}'; echo '{"body":"bad"}'; echo 'no JSON'; sleep 3600"#,
+        &format!(
+            r#"read -r first; echo "$first" >> $DIR/first
+            echo '{{"body":"good"}}'; echo '{{"checkpoint":{{"page":1}}}}'; echo '{{"body":"bad"}}'; {ending}"#
+        ),
     );
     let node = ring.node(&["--feed", &feed, "--json", "--never-handle"]);
     let report = eventually(SOON, "a report", || {
         reports(&node).into_iter().find(|report| report["msg"] == "sourceFailed")
     });
-    assert!(report["reason"].as_str().unwrap().contains(r#"line: expected {"body":...}"#), "{report}");
+    assert!(report["reason"].as_str().unwrap().contains(reason), "{report}");
     eventually(SOON, "it was opened again", || (shop.lines("first").len() >= 2).then_some(()));
     let epoch = ring.status()["generator"]["epoch"].clone();
     let first: Vec<Value> =
@@ -163,7 +170,22 @@ fn a_feed_that_breaks_its_contract_fails_and_publishes_nothing_of_that_batch() {
     assert_eq!(first, expected.map(|checkpoint| json!({ "checkpoint": checkpoint, "epoch": epoch })));
     let bodies: Vec<Vec<u8>> =
         redis::from_redis_value(ring.redis_cli(&["LRANGE", "{estafeta}:ready", "0", "-1"])).unwrap();
-    assert!(bodies.iter().all(|body| body.ends_with(b"good")), "{bodies:?}");
+    assert!(!bodies.is_empty() && bodies.iter().all(|body| body.ends_with(b"good")), "{bodies:?}");
+}
+
+#[test]
+fn a_feed_that_breaks_its_contract_fails_and_publishes_nothing_of_that_batch() {
+    assert_publishes_only_whole_batches("echo 'no JSON'; sleep 3600", r#"line: expected {"body":...}"#);
+}
+
+#[test]
+fn a_feed_that_is_killed_publishes_nothing_of_its_batch() {
+    assert_publishes_only_whole_batches("kill -9 $$", "the feed ended with SIGKILL");
+}
+
+#[test]
+fn a_feed_that_ends_without_its_last_checkpoint_fails() {
+    assert_publishes_only_whole_batches("exit 0", "the feed ended with 1 messages after its last checkpoint");
 }
 
 #[test]

@@ -160,32 +160,102 @@ fn a_command_that_always_exits_at_once_harms_no_message() {
 #[test]
 fn a_process_that_hangs_is_ended_and_the_others_in_its_hand_are_done() {
     let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    // The first process answers nothing. Every other one answers all but one message.
     let command = handler(
         &shop,
         r#"
-import threading
-def handle(m):
-    if m["body"] == "hang": return
-    threading.Timer(0.0 if m["attempt"] > 1 or os.path.exists("$DIR/hung") else 3600, answer, [m]).start()
+is_first = not os.path.exists("$DIR/pids")
 with open("$DIR/pids", "a") as pids: print(os.getpid(), file=pids)
-if os.path.exists("$DIR/first"): open("$DIR/hung", "w")
-open("$DIR/first", "w")
+def handle(m):
+    with open("$DIR/seen", "a") as seen: print(m["body"], file=seen)
+    if not is_first and m["body"] != "hang": answer(m)
 main(handle)
 "#,
     );
     let args = ["--handle-lines", &command, "--in-hand", "3", "--time-limit", "5s", "--retry", "1"];
     let _node = ring.node(&args);
     let first = shop.pids("pids", 1)[0];
+    let seen = |count| eventually(SOON, "it has them", || (shop.lines("seen").len() >= count).then_some(()));
     ring.submit(&["hang"]);
-    let status = ring.eventually(SOON, "it has an outcome", |status| status["errorsKept"] == 1);
-    assert_eq!(
-        ring.failed(),
-        [(1, "the command took longer than its time limit of 5s".to_owned())],
-        "{status}"
-    );
-    assert!(!is_alive(first));
+    seen(1);
     ring.submit(&["a", "b"]);
-    ring.eventually(SOON, "the others are done", |status| status["done"] == 2);
+    seen(3);
+    let fits = |status: &Value| status["errorsKept"] == 1 && status["done"] == 2;
+    let status = ring.eventually(SOON, "all have an outcome", fits);
+    assert_eq!(ring.failed(), [(1, "the command took longer than its time limit of 5s".to_owned())]);
+    assert_eq!(status["retries"], 0, "{status}");
+    assert!(!is_alive(first));
+}
+
+#[test]
+fn a_process_that_does_not_answer_is_ended_whatever_it_does_meanwhile() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    let command = handler(
+        &shop,
+        r#"
+import signal
+with open("$DIR/ready", "a") as ready: print(os.getpid(), file=ready)
+def receive():
+    line = b""
+    while not line.endswith(b"\n"):
+        part = os.read(0, 4096)
+        if not part: sys.exit()
+        line += part
+        # Far slower than the time limit allows.
+        if b'"body":"slow' in line: time.sleep(0.1)
+        if b'"body":"good' not in line and len(line) == len(part):
+            with open("$DIR/pids", "a") as pids: print(os.getpid(), file=pids)
+    return json.loads(line)
+while True:
+    m = receive()
+    body = m["body"]
+    if body == "good":
+        answer(m)
+        continue
+    if body == "garbage": print("garbage", "{]", flush=True)
+    if body == "half": print('{"id": %d, "outcome": "done"}' % m["id"], end="", flush=True)
+    if body == "flood": os.execvp("yes", ["yes", "flood " * 200])
+    if body == "deaf": signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(3600)
+"#,
+    );
+    let args = ["--handle-lines", &command, "--concurrency", "6", "--time-limit", "2s", "--retry", "1"];
+    let node = ring.node(&args);
+    let slow = format!("slow{}", "x".repeat(900_000));
+    ring.submit(&["silent", "garbage", "half", "flood", "deaf", &slow]);
+    ring.eventually(SOON, "all have an outcome", |status| status["errorsKept"] == 6);
+    let reason = "the command took longer than its time limit of 2s".to_owned();
+    assert_eq!(ring.failed(), (1..=6).map(|id| (id, reason.clone())).collect::<Vec<_>>());
+    await_end(&shop.pids("pids", 6));
+    shop.pids("ready", 12);
+    ring.submit(&["good"; 12]);
+    ring.eventually(SOON, "the others are done", |status| status["done"] == 12);
+    assert!(memory(&node) < 200, "{} MiB", memory(&node));
+}
+
+#[test]
+fn a_message_that_waits_while_another_is_alone_still_has_its_full_time() {
+    let (ring, shop) = (ProgramRing::new(), Workshop::new());
+    // The first process crashes with two messages in hand, so each is handled alone from then on.
+    let command = handler(
+        &shop,
+        r#"
+if not os.path.exists("$DIR/crashed"):
+    os.read(0, 1 << 20).count(b"\n") == 2 or os.read(0, 1 << 20)
+    open("$DIR/crashed", "w")
+    os.kill(os.getpid(), 9)
+def handle(m):
+    # More than half of its time.
+    time.sleep(4.2)
+    answer(m)
+main(handle)
+"#,
+    );
+    ring.submit(&["a", "b"]);
+    let args = ["--handle-lines", &command, "--in-hand", "2", "--time-limit", "8s", "--retry", "1"];
+    let _node = ring.node(&args);
+    let status = ring.eventually(SOON, "both are done", |status| status["done"] == 2);
+    assert_eq!((&status["errorsKept"], &status["retries"]), (&0.into(), &0.into()), "{status}");
 }
 
 #[test]
@@ -195,18 +265,20 @@ fn a_process_that_ends_in_the_middle_of_a_reply_has_not_replied() {
         &shop,
         r#"
 def handle(m):
-    if m["body"] == "half":
-        sys.stdout.write('{"id": %d, "outcome": "do' % m["id"])
-        sys.stdout.flush()
+    if m["body"] != "good":
+        # The line end is missing, and perhaps more.
+        reply = '{"id": %d, "outcome": "done"}' % m["id"]
+        print(reply[:-4] if m["body"] == "half" else reply, end="", flush=True)
         os._exit(0)
     answer(m)
 main(handle)
 "#,
     );
     let _node = ring.node(&["--handle-lines", &command, "--retry", "1"]);
-    ring.submit(&["good", "half", "good"]);
-    ring.eventually(SOON, "all have an outcome", |status| status["done"] == 2 && status["errorsKept"] == 1);
-    assert_eq!(ring.failed(), [(2, "the command ended with exit code 0 and without a reply".to_owned())]);
+    ring.submit(&["good", "half", "whole", "good"]);
+    ring.eventually(SOON, "all have an outcome", |status| status["done"] == 2 && status["errorsKept"] == 2);
+    let reason = "the command ended with exit code 0 and without a reply";
+    assert_eq!(ring.failed(), [2, 3].map(|id| (id, reason.to_owned())));
 }
 
 #[test]
@@ -219,7 +291,12 @@ def handle(m):
     if m["body"] == "endless":
         for _ in range(100): sys.stdout.write("x" * 1000000)
         print(flush=True)
+    if m["body"] == "late":
+        # It has read its message, and may still answer it.
+        os.close(0)
+        time.sleep(1)
     answer(m)
+    if m["body"] == "late": time.sleep(3600)
     if m["body"] == "close":
         # The next message is in the pipe by now, or comes when nobody can read it.
         time.sleep(m["id"] % 2 * 0.2)
@@ -228,9 +305,9 @@ def handle(m):
 main(handle)
 "#,
     );
-    let node = ring.node(&["--handle-lines", &command]);
-    ring.submit(&["close", "close", "a", "b", "endless", "c"]);
-    ring.eventually(SOON, "all are done", |status| status["done"] == 6);
+    let node = ring.node(&["--handle-lines", &command, "--retry", "1", "--max-deaths", "1"]);
+    ring.submit(&["close", "close", "a", "late", "b", "endless", "c"]);
+    ring.eventually(SOON, "all are done", |status| status["done"] == 7);
     assert!(memory(&node) < 200, "{} MiB", memory(&node));
 }
 

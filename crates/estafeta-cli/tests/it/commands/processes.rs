@@ -73,13 +73,78 @@ fn a_guard_that_is_killed_is_replaced_and_knows_the_commands_that_run() {
 #[test]
 fn what_a_command_leaves_in_its_group_ends_with_it() {
     let (ring, shop) = (ProgramRing::new(), Workshop::new());
-    let handler = shop.sh("handle", "sh -c 'echo $$ >> $DIR/pids; while :; do sleep 0.05; done' & exit 0");
-    let _node = ring.node(&["--handle", &handler]);
+    // It exits when its child has written its id.
+    let handler = shop.sh(
+        "handle",
+        "read -r body; sh -c 'echo $$ >> $DIR/pids; while :; do sleep 0.05; done' &\n\
+         while [ ! -s $DIR/pids ]; do sleep 0.01; done",
+    );
+    for (option, done, errors) in [("--handle", 1, 0), ("--handle-lines", 1, 1)] {
+        let node = ring.node(&[option, &handler, "--retry", "1"]);
+        ring.submit(&["x"]);
+        let fits = |status: &Value| status["done"] == done && status["errorsKept"] == errors;
+        ring.eventually(SOON, "it has an outcome", fits);
+        await_end(&shop.pids("pids", 1));
+        std::fs::remove_file(shop.path("pids")).unwrap();
+        drop(node);
+    }
+    assert_eq!(ring.failed(), [(2, "the command ended with exit code 0 and without a reply".to_owned())]);
+}
+
+/// A node that is frozen with a message in hand is declared dead. As soon as it learns that, it ends its command.
+fn assert_a_command_ends_with_the_membership_of_its_node(option: &str, shop: &Workshop, handler: &str) {
+    let ring = ProgramRing::new();
+    let args = [option, handler, "--lease", "1s", "--journal"];
+    let frozen = ring.node(&args);
     ring.submit(&["x"]);
-    ring.eventually(SOON, "it is done", |status| status["done"] == 1);
-    // The child may have been killed before it could write its id.
-    let pids: Vec<u32> = shop.lines("pids").iter().filter_map(|line| line.parse().ok()).collect();
+    let pids = shop.pids("pids", 1);
+    let _heir = ring.node(&args);
+    frozen.freeze();
+    let status = ring.eventually(SOON, "the other node has done it", |status| status["done"] == 1);
+    assert!(is_alive(pids[0]), "a frozen node ends nothing: {status}");
+    frozen.thaw();
+    eventually(SOON, "the command gets SIGTERM", || (shop.lines("signals") == ["TERM"]).then_some(()));
     await_end(&pids);
+    ring.eventually(SOON, "the node is back", |status| {
+        status["members"]
+            .as_array()
+            .is_some_and(|all| all.iter().filter(|one| one["state"] == "alive").count() == 2)
+    });
+    ring.assert_each_once(1);
+}
+
+#[test]
+fn a_command_ends_when_its_node_learns_that_it_was_declared_dead() {
+    let shop = Workshop::new();
+    let handler = shop.sh(
+        "handle",
+        r#"[ "$ESTAFETA_MESSAGE_DELIVERY" = 1 ] || exit 0
+        trap 'echo TERM >> $DIR/signals; exit 0' TERM
+        echo $$ >> $DIR/pids; while :; do sleep 0.05; done"#,
+    );
+    assert_a_command_ends_with_the_membership_of_its_node("--handle", &shop, &handler);
+}
+
+#[test]
+fn a_process_that_lives_on_ends_when_its_node_learns_that_it_was_declared_dead() {
+    let shop = Workshop::new();
+    let handler = shop.python(
+        "lines",
+        r#"
+import json, os, signal, sys, time
+def end(*_):
+    with open("$DIR/signals", "a") as signals: print("TERM", file=signals)
+    os._exit(0)
+for line in sys.stdin:
+    m = json.loads(line)
+    if m["delivery"] == 1:
+        signal.signal(signal.SIGTERM, end)
+        with open("$DIR/pids", "a") as pids: print(os.getpid(), file=pids)
+        time.sleep(3600)
+    print(json.dumps({"id": m["id"], "outcome": "done"}), flush=True)
+"#,
+    );
+    assert_a_command_ends_with_the_membership_of_its_node("--handle-lines", &shop, &handler);
 }
 
 #[test]

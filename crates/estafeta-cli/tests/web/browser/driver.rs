@@ -1,17 +1,18 @@
 //! One Chromium per test.
 
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use estafeta_testbed::{NO_ENV, Process};
 use serde_json::{Value, json};
-use thirtyfour::ChromeCapabilities;
 use thirtyfour::prelude::*;
+use thirtyfour::{ChromeCapabilities, Key};
 
-use crate::support::SOON;
+use crate::support::{SOON, find_tool, skip};
 
-const FLAGS: [&str; 10] = [
+/// The browser finds no other machine, so every test shows that the page needs none.
+const FLAGS: [&str; 11] = [
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
     "--headless=new",
     "--no-sandbox",
     "--disable-gpu",
@@ -24,6 +25,16 @@ const FLAGS: [&str; 10] = [
     "--window-size=1440,1000",
 ];
 
+/// Collects what goes wrong in a page: exceptions, refused scripts and styles, messages for its developers.
+const COMPLAINTS: &str = "
+    window.complaints = [];
+    const complain = text => window.complaints.push(String(text));
+    addEventListener('error', e => complain(e.message ?? `${e.target.tagName} failed`), true);
+    addEventListener('unhandledrejection', e => complain(e.reason?.stack ?? e.reason));
+    addEventListener('securitypolicyviolation', e => complain(`${e.violatedDirective}: ${e.blockedURI}`));
+    console.error = (...words) => complain(words.join(' '));
+";
+
 pub struct Browser {
     pub driver: WebDriver,
     /// Its profile and its downloads.
@@ -31,20 +42,12 @@ pub struct Browser {
     _server: Process,
 }
 
-fn find_program(names: &[&str]) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let places: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    names.iter().flat_map(|name| places.iter().map(move |place| place.join(name))).find(|file| file.is_file())
-}
-
 impl Browser {
-    /// Starts a browser. None if there is no Chromium here: then one line tells so.
+    /// Starts a browser. None if there is no Chromium here: one line then reports it.
     pub async fn start(test: &str) -> Option<Self> {
-        let programs = (find_program(&["chromedriver"]), find_program(&["chromium", "chromium-browser"]));
+        let programs = (find_tool(&["chromedriver"], ""), find_tool(&["chromium", "chromium-browser"], ""));
         let (Some(server), Some(chromium)) = programs else {
-            // Not by a macro: the test harness would swallow it.
-            let line = format!("skipped: {test}: there is no chromium with its chromedriver here\n");
-            std::io::stderr().write_all(line.as_bytes()).unwrap();
+            skip(test, "there is no chromium with its chromedriver here");
             return None;
         };
         let directory = tempfile::tempdir().unwrap();
@@ -60,7 +63,9 @@ impl Browser {
             .add_arg(&format!("--user-data-dir={}", directory.path().join("profile").display()))
             .unwrap();
         let driver = WebDriver::new(format!("http://127.0.0.1:{port}"), capabilities).await.unwrap();
-        Some(Self { driver, directory, _server: server })
+        let browser = Self { driver, directory, _server: server };
+        browser.cdp("Page.addScriptToEvaluateOnNewDocument", json!({"source": COMPLAINTS})).await;
+        Some(browser)
     }
 
     pub async fn open(&self, url: &str) {
@@ -117,6 +122,15 @@ impl Browser {
         self.until(&format!("{wanted} in {selector}"), &script).await;
     }
 
+    /// The same for text in a chart.
+    pub async fn wait_for_svg(&self, selector: &str, wanted: &str) {
+        let (selector, wanted) = (json!(selector), json!(wanted));
+        let script = format!(
+            "return [...document.querySelectorAll({selector})].some(e => e.textContent.includes({wanted}))"
+        );
+        self.until(&format!("{wanted} in {selector}"), &script).await;
+    }
+
     /// Clicks the first element of this kind with exactly this text or name.
     pub async fn click(&self, selector: &str, name: &str) {
         let find = format!(
@@ -137,8 +151,7 @@ impl Browser {
     }
 
     pub async fn press(&self, keys: &str) {
-        let focused = self.driver.active_element().await.unwrap();
-        focused.send_keys(keys).await.unwrap();
+        self.driver.action_chain().send_keys(keys).perform().await.unwrap();
     }
 
     pub async fn was_not_reloaded(&self) -> bool {
@@ -152,8 +165,28 @@ impl Browser {
         self.driver.screenshot(&target.join(format!("{name}.png"))).await.unwrap();
     }
 
-    /// What the browser complained about: refused scripts, failed requests, exceptions.
+    /// Presses the tab key until the element that has the focus fits a condition on `e`.
+    pub async fn tab_to(&self, condition: &str) {
+        let script = format!("const e = document.activeElement; return !!({condition})");
+        for _ in 0..100 {
+            if self.js(&script).await == json!(true) {
+                return;
+            }
+            self.press(&Key::Tab.value().to_string()).await;
+        }
+        panic!("the tab key does not reach an element with {condition}");
+    }
+
+    pub async fn focused(&self) -> String {
+        let script = "const e = document.activeElement; return e.getAttribute('aria-label') ?? e.innerText";
+        self.js(script).await.as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Ends the browser. A test fails if its page complained, or asked another server for anything.
     pub async fn quit(self) {
+        assert_eq!(self.js("return window.complaints ?? null").await, json!([]));
+        let foreign = "return performance.getEntriesByType('resource').map(e => e.name).filter(n => !n.startsWith(location.origin + '/'))";
+        assert_eq!(self.js(foreign).await, json!([]));
         self.driver.quit().await.unwrap();
     }
 }

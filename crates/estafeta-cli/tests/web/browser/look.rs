@@ -1,7 +1,5 @@
 //! How the page looks and what a screen reader finds. The pictures are in `target/tmp/web`.
 
-use std::time::Duration;
-
 use estafeta_testbed::{Process, RedisServer};
 use serde_json::{Value, json};
 
@@ -45,17 +43,30 @@ async fn everything_has_a_name_fits_its_width_and_is_pictured() {
     {
         browser.size(width, height).await;
         browser.colours(scheme).await;
-        for (view, hash, shown) in [
-            ("ring", "#/", ".members tbody tr"),
-            ("errors", "#/errors", ".row .id"),
-            ("schedules", "#/schedules", ".plan h2"),
+        for (view, hash, shown, opens) in [
+            ("ring", "#/", ".members tbody tr", ".members .who"),
+            ("errors", "#/errors", ".row .id", ".detail .danger, .row .id"),
+            ("schedules", "#/schedules", ".plan h2", "#help"),
         ] {
             browser.open(&format!("{}{hash}", server.url())).await;
             browser.until("the view", &format!("return document.querySelector('{shown}')?.innerText")).await;
             browser.wait_for_text("#fresh", "live").await;
+            if view == "ring" {
+                let drawn = "return document.querySelector('.strip.tall .line.area')?.getAttribute('d')";
+                browser.until("a chart", drawn).await;
+            }
             everything_has_a_name(&browser, view).await;
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            all_text_can_be_read(&browser, &format!("{view} in {name}")).await;
             browser.picture(&format!("{view}-{name}")).await;
+            // The same with a dialog: a member, a question or the open error, the help.
+            let find = "s => [...document.querySelectorAll(s)]";
+            let open =
+                format!("'{opens}'.split(', ').flatMap({find}).find(e => e.offsetParent || e.id).click()");
+            browser.js(&open).await;
+            browser.until("a dialog", "return document.querySelector('dialog[open]')?.innerText").await;
+            everything_has_a_name(&browser, &format!("a dialog of {view}")).await;
+            all_text_can_be_read(&browser, &format!("a dialog of {view} in {name}")).await;
+            browser.js("document.querySelector('dialog[open]').close()").await;
         }
     }
     for width in [320, 360, 390, 600, 720, 721, 940, 941, 1199, 1200, 1440, 1920] {
@@ -72,9 +83,39 @@ async fn everything_has_a_name_fits_its_width_and_is_pictured() {
     browser.quit().await;
 }
 
-/// Looks at what a screen reader gets: every control needs a name, and a page one heading of the first level.
+/// Compares the colour of each text with what is behind it: 4.5 to 1, or 3 to 1 for large text (WCAG, level AA).
+async fn all_text_can_be_read(browser: &Browser, view: &str) {
+    const FAINT: &str = r#"
+        const parse = text => {
+            const n = text.match(/[\d.]+/g).map(Number), scale = text.startsWith('color(') ? 255 : 1;
+            return [n[0] * scale, n[1] * scale, n[2] * scale, n[3] ?? 1];
+        };
+        const over = (top, under) => [0, 1, 2].map(i => top[i] * top[3] + under[i] * (1 - top[3])).concat(1);
+        const behind = e => e ? over(parse(getComputedStyle(e).backgroundColor), behind(e.parentElement)) : [255, 255, 255, 1];
+        const light = c => c.slice(0, 3).map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+            .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+        const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), faint = [];
+        let seen = 0;
+        for (let text; (text = texts.nextNode());) {
+            const e = text.parentElement, style = getComputedStyle(e), box = e.getBoundingClientRect();
+            if (!text.data.trim() || box.width < 2 || !e.checkVisibility({ visibilityProperty: true }) || e.closest(':disabled, option, noscript')) continue;
+            const back = behind(e), colour = over(parse(e instanceof SVGElement ? style.fill : style.color), back);
+            const [a, b] = [light(colour), light(back)].sort((x, y) => y - x), ratio = (a + 0.05) / (b + 0.05);
+            const size = parseFloat(style.fontSize), isLarge = size >= 24 || size >= 18.66 && style.fontWeight >= 700;
+            seen++;
+            if (ratio < (isLarge ? 3 : 4.5)) faint.push(`${text.data.trim().slice(0, 40)}: ${ratio.toFixed(2)}`);
+        }
+        return [seen, faint];
+    "#;
+    let found = browser.js(FAINT).await;
+    assert!(found[0].as_u64() > Some(20), "{view} has text: {found}");
+    assert_eq!(found[1], json!([]), "{view}");
+}
+
+/// Looks at what a screen reader gets: every control and every part needs a name, and a page one heading of the first
+/// level.
 async fn everything_has_a_name(browser: &Browser, view: &str) {
-    const CONTROLS: [&str; 11] = [
+    const CONTROLS: [&str; 19] = [
         "button",
         "link",
         "checkbox",
@@ -86,6 +127,14 @@ async fn everything_has_a_name(browser: &Browser, view: &str) {
         "dialog",
         "progressindicator",
         "img",
+        "option",
+        "tablist",
+        "tabpanel",
+        "region",
+        "navigation",
+        "table",
+        "columnheader",
+        "heading",
     ];
     browser.cdp("Accessibility.enable", json!({})).await;
     let tree = browser.cdp("Accessibility.getFullAXTree", json!({})).await;
@@ -95,7 +144,7 @@ async fn everything_has_a_name(browser: &Browser, view: &str) {
     let name = |node: &Value| node["name"]["value"].as_str().unwrap_or_default().trim().to_owned();
     let controls: Vec<&&Value> =
         nodes.iter().filter(|node| CONTROLS.contains(&role(node).as_str())).collect();
-    assert!(controls.len() > 8, "{view} has {} controls", controls.len());
+    assert!(controls.len() > 2, "{view} has {} controls", controls.len());
     for control in controls {
         assert_ne!(name(control), "", "{view}: a {} without a name: {control}", role(control));
     }
@@ -103,6 +152,4 @@ async fn everything_has_a_name(browser: &Browser, view: &str) {
     assert_eq!(firsts, json!(1), "{view}");
     let ids = "const ids = [...document.querySelectorAll('[id]')].map(e => e.id); return ids.length - new Set(ids).size";
     assert_eq!(browser.js(ids).await, json!(0), "{view}: an id twice");
-    let complaints = browser.js("return window.complaints ?? []").await;
-    assert_eq!(complaints, json!([]), "{view}");
 }

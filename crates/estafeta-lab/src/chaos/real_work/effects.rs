@@ -100,7 +100,7 @@ pub struct WrittenEffects {
 
 impl WrittenEffects {
     pub async fn read(ring: &Ring) -> Result<Self> {
-        let mut connection = server::connect(ring.endpoint()).await?;
+        let mut connection = server::connect(&ring.located().await?).await?;
         let mut written = Self::default();
         for name in (0..TOTALS).map(|number| format!("total-{number}")) {
             let total: Option<i64> =

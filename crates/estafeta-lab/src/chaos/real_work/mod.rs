@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use estafeta::{DeadLetter, Ring};
 
-use super::judge::{self, Evidence, ReaderOutput};
+use super::judge::{self, Evidence, PrintedLetter, ReaderOutput};
 use crate::record::{self, RecordLine, digest};
 use effects::WrittenEffects;
 use evidence::{Letter, RingCounts, WorkEvidence};
@@ -47,10 +47,16 @@ pub async fn judge_ring(ring: &Ring, nodes: &[PathBuf], publishers: &[PathBuf]) 
         snoozes: error.message.snoozes,
         reason: error.reason.clone(),
     };
+    let printed = |error: &DeadLetter| PrintedLetter {
+        id: error.message.id,
+        epoch: error.message.epoch.0,
+        digest: digest(error.message.body()),
+    };
     let reader = ReaderOutput {
-        errors: errors.iter().map(|error| (error.message.id, digest(error.message.body()))).collect(),
+        errors: errors.iter().map(printed).collect(),
         letters: errors.iter().map(letter).collect(),
         whole: true,
+        ..ReaderOutput::default()
     };
     let snapshot = ring.snapshot(0).await?;
     let evidence = Evidence {
@@ -65,6 +71,7 @@ pub async fn judge_ring(ring: &Ring, nodes: &[PathBuf], publishers: &[PathBuf]) 
             written: WrittenEffects::read(ring).await?,
             ..WorkEvidence::default()
         }),
+        ..Evidence::default()
     };
     Ok(judge::judge(&evidence).breaches.into_iter().map(|breach| breach.what).collect())
 }

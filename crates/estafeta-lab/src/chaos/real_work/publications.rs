@@ -1,6 +1,7 @@
-//! What the publishers recorded: each call with its answer.
+//! What the publishers recorded: each call with its answer. An answer that Redis may have lost counts as none: nobody
+//! knows what became of the call.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::node::GENERATED;
 use crate::chaos::judge::Evidence;
@@ -22,26 +23,49 @@ pub struct CancelCall {
 pub struct Publications<'a> {
     pub calls: Vec<PublishCall<'a>>,
     pub cancellations: BTreeMap<u64, Vec<CancelCall>>,
+    /// Calls that Redis refused, although the earlier message with their key was cancelled for sure.
+    pub refused: Vec<u64>,
+    /// When publishers were told the ids of messages.
+    receipts: HashMap<u64, Vec<u64>>,
 }
 
 impl<'a> Publications<'a> {
     pub fn of(evidence: &'a Evidence) -> Self {
         let (mut calls, mut cancellations) = (Vec::new(), BTreeMap::<u64, Vec<CancelCall>>::new());
+        let mut refused = Vec::new();
+        let mut all_receipts = HashMap::<u64, Vec<u64>>::new();
         let records = evidence.work.iter().flat_map(|work| &work.publishers);
         for record in records {
             let (mut receipts, mut answers) = (HashMap::new(), HashMap::new());
+            // A publisher uses a key again only right after it has cancelled the earlier message with that key.
+            let (mut was_cancelled, mut not_published) = (true, HashSet::new());
             for line in record {
+                let is_sure = !evidence.losses.cover(line.at_ms);
                 match &line.step {
-                    Step::Receipts { call, receipts: its } => drop(receipts.insert(*call, &its[..])),
+                    Step::Receipts { call, receipts: its } => {
+                        its.iter().for_each(|(id, _)| all_receipts.entry(*id).or_default().push(line.at_ms));
+                        if is_sure {
+                            receipts.insert(*call, &its[..]);
+                        }
+                    }
+                    Step::Refused { call } => {
+                        not_published.insert(*call);
+                        if was_cancelled {
+                            refused.push(*call);
+                        }
+                    }
                     Step::Cancelled { call, is_cancelled } => {
-                        answers.insert(*call, (line.at_ms, *is_cancelled));
+                        was_cancelled = is_sure;
+                        if is_sure {
+                            answers.insert(*call, (line.at_ms, *is_cancelled));
+                        }
                     }
                     _ => {}
                 }
             }
             for line in record {
                 match &line.step {
-                    Step::Submits { call, messages } => {
+                    Step::Submits { call, messages } if !not_published.contains(call) => {
                         calls.push(PublishCall { messages, receipts: receipts.get(call).copied() });
                     }
                     Step::Cancels { call, id } => {
@@ -52,7 +76,12 @@ impl<'a> Publications<'a> {
                 }
             }
         }
-        Self { calls, cancellations }
+        Self { calls, cancellations, refused, receipts: all_receipts }
+    }
+
+    /// When publishers were told this id.
+    pub fn receipts_of(&self, id: u64) -> impl Iterator<Item = u64> {
+        self.receipts.get(&id).into_iter().flatten().copied()
     }
 
     /// Whether the message was cancelled, as far as anyone knows. Nobody knows what became of a call without an answer.

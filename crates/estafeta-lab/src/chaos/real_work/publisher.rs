@@ -83,7 +83,9 @@ fn resume(past: &[RecordLine]) -> (u64, Vec<Messages>) {
                     unanswered.push((*call, messages.clone()));
                 }
             }
-            Step::Receipts { call, .. } => unanswered.retain(|(other, _)| other != call),
+            Step::Receipts { call, .. } | Step::Refused { call } => {
+                unanswered.retain(|(other, _)| other != call)
+            }
             Step::Cancels { call, .. } => last_call = last_call.max(*call),
             _ => {}
         }
@@ -244,6 +246,11 @@ async fn publish(
         Ok(receipts) => receipts,
         // Redis may be busy or loading. A refusal may concern the repeat of a call that arrived.
         Err(Error::Unreachable { .. } | Error::Refused { .. }) => return Ok(None),
+        // Redis may have lost that the earlier message with this key was cancelled. The judge knows.
+        Err(Error::KeyReused { .. }) => {
+            recorder.write(Step::Refused { call });
+            return Ok(Some(Vec::new()));
+        }
         Err(error) => return Err(error).context("a publish was refused"),
     };
     let answered = receipts.iter().map(|receipt| (receipt.id, receipt.duplicate)).collect();

@@ -17,6 +17,10 @@
 //! - Each message that was forwarded to this ring was published once, and each done message of the ring before that
 //!   forwards one has done so.
 //! - The ring counted as many retries, snoozes, cancelled messages and messages of publishers as the records show.
+//!
+//! If Redis may have lost what it acknowledged, these rules hold for the messages that survived. A message can go back to
+//! an earlier stage if every attempt at a later one may have been lost. It skips no stage, and it still ends as planned.
+//! It waits as planned between two attempts that cannot have been lost.
 
 mod effects;
 mod pipeline;
@@ -28,7 +32,8 @@ use super::evidence::{Letter, WorkEvidence};
 use super::findings::{LATE, WorkFindings};
 use super::message_plan::{MessagePlan, Stage};
 use super::publications::{CancelCall, Publications, is_from_outside};
-use crate::chaos::judge::{Breach, Evidence};
+use crate::chaos::judge::{Breach, Evidence, ReaderOutput};
+use crate::chaos::losses::Losses;
 use crate::record::{RecordLine, Step};
 use crate::text::counted;
 
@@ -57,16 +62,25 @@ struct Rules<'a> {
     breaches: Vec<Breach>,
 }
 
-/// Applies the rules. `outcomes` has the ids of all messages in the journal, and whether they became errors.
+/// Applies the rules. `outcomes` has the ids of all messages in the journal, and whether they became errors. `survivors` has
+/// their epochs, if an id may have two messages.
 pub fn judge<'a>(
     evidence: &'a Evidence,
     work: &'a WorkEvidence,
     publications: &'a Publications<'a>,
     outcomes: &'a HashMap<u64, bool>,
+    survivors: &HashMap<u64, u64>,
 ) -> (WorkFindings, Vec<Breach>) {
     let mut attempts = BTreeMap::<u64, Vec<RecordedAttempt<'_>>>::new();
     for RecordLine { at_ms, step } in evidence.records.iter().flatten() {
-        if let Step::Attempt { id, delivery, failures, snoozes, published_ms, body, .. } = step {
+        if let Step::Attempt { id, delivery, epoch, failures, snoozes, published_ms, body } = step {
+            let is_lost = match survivors.get(id) {
+                Some(survivor) => survivor != epoch,
+                None => evidence.losses.cover(*at_ms),
+            };
+            if is_lost {
+                continue;
+            }
             let stage = Stage { snoozes: *snoozes, failures: *failures };
             let (at_ms, delivery, published_ms) = (*at_ms, *delivery, *published_ms);
             attempts.entry(*id).or_default().push(RecordedAttempt {
@@ -112,15 +126,28 @@ impl<'a> Rules<'a> {
         self.check_first_time(id, plan, &attempts[0]);
         let mut at = 0;
         for (index, attempt) in attempts.iter().enumerate() {
+            let earlier = &attempts[..index];
             let is_next = index > 0 && stages.get(at + 1) == Some(&attempt.stage);
-            if is_next {
-                self.check_wait(id, plan, &attempts[index - 1], attempt);
-                at += 1;
-            } else if stages[at] != attempt.stage {
-                let (was, is) = (shown(stages[at]), shown(attempt.stage));
-                let what =
-                    format!("#{id} came with {is} where its plan, {plan}, allows {was} or the next stage");
-                return self.breach(id, what);
+            let known = stages[..=at].iter().position(|stage| *stage == attempt.stage);
+            let stage = match known {
+                _ if is_next => at + 1,
+                Some(known) if known == at || self.may_go_back(earlier, &stages[..=known]) => known,
+                _ => {
+                    let (was, is) = (shown(stages[at]), shown(attempt.stage));
+                    let what = format!(
+                        "#{id} came with {is} where its plan, {plan}, allows {was} or the next stage"
+                    );
+                    return self.breach(id, what);
+                }
+            };
+            at = at.max(stage);
+            // If Redis may have lost one of the two attempts, nobody knows when the wait began.
+            let is_kept = |attempt: &&RecordedAttempt<'_>| !self.evidence.losses.cover(attempt.at_ms);
+            if let Some(before) = earlier.last().filter(is_kept).filter(|_| is_kept(&attempt))
+                && stage > 0
+                && before.stage == stages[stage - 1]
+            {
+                self.check_wait(id, plan, before, attempt);
             }
         }
         self.findings.delayed += u64::from(plan.delay_ms > 0);
@@ -140,6 +167,13 @@ impl<'a> Rules<'a> {
             }
             None => {}
         }
+    }
+
+    /// Whether Redis may have lost every attempt at a later stage than `stages`, and then handed the message out as it was
+    /// before.
+    fn may_go_back(&self, earlier: &[RecordedAttempt<'_>], stages: &[Stage]) -> bool {
+        let mut later = earlier.iter().filter(|attempt| !stages.contains(&attempt.stage));
+        later.all(|attempt| self.evidence.losses.cover(attempt.at_ms))
     }
 
     /// A delayed message waits for its time, by Redis' clock.
@@ -187,7 +221,9 @@ impl<'a> Rules<'a> {
     }
 
     fn check_letters(&mut self) {
-        for letter in self.evidence.readers.iter().flat_map(|reader| &reader.letters) {
+        let is_sure =
+            |reader: &&ReaderOutput| !self.evidence.losses.cover_some_of(reader.from_ms, reader.until_ms);
+        for letter in self.evidence.readers.iter().filter(is_sure).flat_map(|reader| &reader.letters) {
             let Some(plan) = self.plan(letter.id) else { continue };
             let expected = (plan.retries + 1, plan.snoozes, plan.reason());
             if (letter.failures, letter.snoozes, &letter.reason[..]) != expected {
@@ -262,7 +298,14 @@ impl<'a> Rules<'a> {
         }
         self.check_calls(&ids);
         let all: BTreeSet<u64> = ids.values().flatten().copied().collect();
-        self.findings.counts.submitted = all.len() as u64;
+        self.findings.counts.submitted = match self.evidence.losses.are_reported() {
+            false => all.len() as u64,
+            // Only publishers' messages can be cancelled, and nobody may know of one any more.
+            true => {
+                let survived = handled.iter().filter(|(_, id)| self.outcomes.contains_key(id));
+                survived.count() as u64 + self.work.counts.cancelled
+            }
+        };
     }
 
     /// A receipt names the message that was published. A call was applied as a whole or not at all.
@@ -300,7 +343,7 @@ impl<'a> Rules<'a> {
     }
 
     fn check_cancellations(&mut self) {
-        let publications = self.publications;
+        let (publications, mut sure) = (self.publications, 0);
         for (id, cancellations) in &publications.cancellations {
             let attempts = self.attempts.get(id);
             if publications.was_cancelled(*id) && attempts.is_some() {
@@ -313,6 +356,12 @@ impl<'a> Rules<'a> {
                 (&cancellations[..], self.plan(*id))
             {
                 let published_ms = self.attempts[id][0].published_ms;
+                // Redis lost the message that was to be cancelled, and gave its id to another one.
+                let is_another = self.evidence.losses.are_reported()
+                    && at_ms.saturating_add_signed(self.work.clock_ahead_ms) < published_ms;
+                if is_another {
+                    continue;
+                }
                 let (due, at_ms) =
                     (published_ms + plan.delay_ms, at_ms.saturating_add_signed(self.work.clock_ahead_ms));
                 if at_ms + ROUNDING_MS < due {
@@ -322,6 +371,18 @@ impl<'a> Rules<'a> {
             }
             let is_gone = publications.may_be_cancelled(*id) && !self.outcomes.contains_key(id);
             self.findings.counts.cancelled += u64::from(is_gone);
+            sure += u64::from(is_gone && publications.was_cancelled(*id));
+        }
+        for call in &publications.refused {
+            let what =
+                format!("call {call} was refused, although the earlier message with its key was cancelled");
+            self.breach(None, what);
+        }
+        // Some of those that may be cancelled were lost instead.
+        let ring = self.work.counts.cancelled;
+        if self.evidence.losses != Losses::Nothing && (sure..=self.findings.counts.cancelled).contains(&ring)
+        {
+            self.findings.counts.cancelled = ring;
         }
     }
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use estafeta::{Config, Endpoint, RingName};
+use estafeta::{Config, Durability, Endpoint, RingName};
 use tokio_util::sync::CancellationToken;
 
 use super::feed::LineFeed;
@@ -45,6 +45,8 @@ impl FromStr for WorkerRole {
 pub struct WorkerOptions {
     pub role: WorkerRole,
     pub endpoint: Endpoint,
+    /// Where a step must be stored before the process reports it.
+    pub durability: Durability,
     pub ring: RingName,
     pub record: PathBuf,
     pub lanes: usize,
@@ -131,6 +133,7 @@ async fn run_pipeline(
 fn config(options: &WorkerOptions, ring: &RingName) -> Config {
     let mut config = Config::new(options.endpoint.clone(), ring.clone());
     config.application = APPLICATION.to_owned();
+    config.durability = options.durability;
     config
 }
 

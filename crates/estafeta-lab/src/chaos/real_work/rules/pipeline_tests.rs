@@ -4,7 +4,7 @@ use super::super::super::effects::WrittenEffects;
 use super::super::super::evidence::{Letter, RingCounts, WorkEvidence};
 use super::super::super::findings::WorkFindings;
 use super::*;
-use crate::chaos::judge::{self, Evidence, ReaderOutput};
+use crate::chaos::judge::{self, Evidence, PrintedLetter, ReaderOutput};
 use crate::record::{RecordLine, Step, digest};
 
 const NOTHING: [&str; 0] = [];
@@ -39,15 +39,20 @@ fn ring(bodies: &[&str], errors: &[u64]) -> Evidence {
         journal,
         records: vec![record],
         readers: vec![ReaderOutput {
-            errors: errors.iter().map(|id| (*id, digest(bodies[*id as usize - 1].as_bytes()))).collect(),
+            errors: errors
+                .iter()
+                .map(|id| PrintedLetter::sample(*id, digest(bodies[*id as usize - 1].as_bytes())))
+                .collect(),
             letters: errors.iter().map(letter).collect(),
             whole: true,
+            ..ReaderOutput::default()
         }],
         complete: true,
         work: Some(WorkEvidence {
             counts: RingCounts { submitted: outside, ..RingCounts::default() },
             ..WorkEvidence::default()
         }),
+        ..Evidence::default()
     }
 }
 
@@ -101,7 +106,7 @@ fn add_error(evidence: &mut Evidence, body: &str) {
     let id = evidence.published;
     evidence.journal.push(JournalEntry::sample(MemberId(1), [id], [id]));
     evidence.records[0].push(attempt(id, body));
-    evidence.readers[0].errors.push((id, digest(body.as_bytes())));
+    evidence.readers[0].errors.push(PrintedLetter::sample(id, digest(body.as_bytes())));
     work(evidence).counts.submitted += u64::from(is_from_outside(body));
 }
 

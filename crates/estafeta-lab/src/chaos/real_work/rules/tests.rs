@@ -3,7 +3,7 @@ use estafeta::{JournalEntry, MemberId};
 use super::super::effects::WrittenEffects;
 use super::super::evidence::RingCounts;
 use super::*;
-use crate::chaos::judge::{self, ReaderOutput};
+use crate::chaos::judge::{self, PrintedLetter, ReaderOutput};
 
 const PLANS: [(u64, &str); 6] = [
     (1, "g1/done"),
@@ -74,7 +74,8 @@ fn flawless_run() -> Evidence {
         line(1101, submits(7, &[("", PLANS[5].1)])),
     ];
     let letter = |id, failures, reason: &str| Letter { id, failures, snoozes: 0, reason: reason.to_owned() };
-    let digest = |id: u64| (id, crate::record::digest(PLANS[id as usize - 1].1.as_bytes()));
+    let digest =
+        |id: u64| PrintedLetter::sample(id, crate::record::digest(PLANS[id as usize - 1].1.as_bytes()));
     Evidence {
         published: 6,
         journal: vec![entry(&[1, 2, 3], &[]), entry(&[5], &[5]), entry(&[6], &[6])],
@@ -83,6 +84,7 @@ fn flawless_run() -> Evidence {
             errors: vec![digest(5), digest(6)],
             letters: vec![letter(5, 1, "fatal, as planned"), letter(6, 4, "failed, as planned")],
             whole: true,
+            ..ReaderOutput::default()
         }],
         complete: true,
         work: Some(WorkEvidence {
@@ -101,6 +103,7 @@ fn flawless_run() -> Evidence {
             healthy: Some((500, 9000)),
             ..WorkEvidence::default()
         }),
+        ..Evidence::default()
     }
 }
 
@@ -127,6 +130,100 @@ fn publisher(evidence: &mut Evidence) -> &mut Vec<RecordLine> {
 }
 
 const NOTHING: [&str; 0] = [];
+
+/// The breaches of a flawless run after one change, if Redis may have lost what it acknowledged from 1015 to 1090 ms.
+fn breaches_after_a_loss(change: impl FnOnce(&mut Evidence)) -> Vec<String> {
+    breaches(|evidence| {
+        evidence.losses = Losses::During(vec![(1015, 1090)]);
+        evidence.cancelled = 1;
+        change(evidence);
+    })
+}
+
+#[test]
+fn a_message_whose_attempt_was_lost_goes_through_its_stages_again() {
+    assert_eq!(breaches_after_a_loss(|_| {}), NOTHING);
+    let again = |lost_ms: u64, snooze_ms: u64| {
+        breaches_after_a_loss(|evidence| {
+            // The second attempt was lost, and with it the snooze.
+            node(evidence)[4].at_ms = lost_ms;
+            node(evidence).insert(5, line(1095, attempt(2, 2, 0, 0)));
+            node(evidence).insert(6, line(1095 + snooze_ms, attempt(2, 3, 1, 0)));
+            node(evidence)[8] = line(1155 + snooze_ms, attempt(2, 4, 1, 1));
+        })
+    };
+    assert_eq!(again(1080, 60), NOTHING);
+    let kept = again(1091, 60).join("; ");
+    assert!(kept.contains("#2 came with 0 snoozes and 0 failures where its plan"), "{kept}");
+    let early = again(1080, 1).join("; ");
+    assert!(early.contains("#2 came ") && early.contains(" ms before its time"), "{early}");
+    let skipped = breaches_after_a_loss(|evidence| drop(node(evidence).remove(4))).join("; ");
+    assert!(skipped.contains("#2 came with 1 snooze and 1 failure where its plan"), "{skipped}");
+    let other_plan = breaches_after_a_loss(|evidence| {
+        node(evidence).insert(5, line(1085, attempt(2, 2, 5, 0)));
+    });
+    let other_plan = other_plan.join("; ");
+    assert!(other_plan.contains("#2 came with 5 snoozes and 0 failures where its plan"), "{other_plan}");
+}
+
+#[test]
+fn a_publish_that_was_lost_is_no_breach_only_at_the_time_of_a_promotion() {
+    // A message with the key of #3 was published before, as #9, and a node began to handle it.
+    let lost = |at_ms: u64| {
+        breaches_after_a_loss(|evidence| {
+            let publisher = publisher(evidence);
+            publisher.insert(0, line(at_ms, submits(90, &[("a", PLANS[2].1)])));
+            publisher.insert(1, line(at_ms, receipts(90, &[(9, false)])));
+            let body = PLANS[2].1.to_owned();
+            let (id, delivery, epoch, failures, snoozes, published_ms) = (9, 1, 900, 0, 0, 900);
+            let attempt = Step::Attempt { id, delivery, epoch, failures, snoozes, published_ms, body };
+            node(evidence).insert(2, line(at_ms, attempt));
+        })
+    };
+    assert_eq!(lost(1050), NOTHING);
+    let kept = lost(1000).join("; ");
+    assert!(kept.contains("p1-1-0/delay:100/done was published 2 times: as #3 and #9"), "{kept}");
+    assert!(kept.contains("p1-1-0/delay:100/done has 2 receipts of a publish"), "{kept}");
+}
+
+#[test]
+fn a_cancellation_that_was_lost_is_no_breach_only_at_the_time_of_a_promotion() {
+    let handled_after_all = |at_ms: u64| {
+        breaches_after_a_loss(|evidence| {
+            let cancelled = &mut publisher(evidence)[7];
+            *cancelled = line(at_ms, Step::Cancelled { call: 4, is_cancelled: true });
+            evidence.cancelled = 0;
+            work(evidence).counts.cancelled = 0;
+            work(evidence).written.totals.insert("total-4".to_owned(), 5);
+            work(evidence).written.last = Some(4);
+            evidence.journal.push(entry(&[4], &[]));
+            node(evidence).push(line(2100, attempt(4, 1, 0, 0)));
+        })
+    };
+    assert_eq!(handled_after_all(1050), NOTHING);
+    let kept = handled_after_all(1007).join("; ");
+    assert!(kept.contains("#4 was cancelled, but a node began to handle it"), "{kept}");
+    assert!(kept.contains("#4 was cancelled, but has an outcome"), "{kept}");
+}
+
+/// The earlier message keeps its key if Redis lost the cancellation.
+#[test]
+fn a_key_that_is_still_taken_is_no_breach_only_if_its_cancellation_may_be_lost() {
+    let refused = |at_ms: u64| {
+        breaches_after_a_loss(|evidence| {
+            let record = publisher(evidence);
+            record[7] = line(at_ms, Step::Cancelled { call: 4, is_cancelled: true });
+            record[9] = line(at_ms + 1, Step::Refused { call: 5 });
+        })
+    };
+    let what = "call 5 was refused, although the earlier message with its key was cancelled";
+    assert!(!refused(1050).iter().any(|breach| breach == what));
+    assert!(refused(1007).iter().any(|breach| breach == what));
+    assert!(
+        refused(1050).iter().any(|breach| breach == "#5 has a body that nobody sent"),
+        "it was not published"
+    );
+}
 
 #[test]
 fn a_flawless_run_has_no_breaches_and_its_figures_are_right() {
