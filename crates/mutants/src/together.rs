@@ -108,7 +108,7 @@ impl Together {
     /// The binary with the tests of this stage.
     pub fn binary(&self, stage: &str) -> Result<&Built> {
         let suite = match suites::name(stage) {
-            "sample" | "stories" => "scripts",
+            "sample" | "stories" | "damage" => "scripts",
             other => other,
         };
         self.suites.get(suite).ok_or_else(|| anyhow!("there is no binary for {stage}"))
