@@ -91,7 +91,7 @@ function show(main) {
     p.ledger.box = h('div', { class: 'ledger' }));
   const strips = STRIPS.map(s => {
     const values = (s.panes ?? []).flatMap((x, i) => x.series.map(c => ({ ...c, low: i > 0, cell: h('dd', null, '–') })));
-    return { ...s, values, plot: h('div', { class: 'plot' }), table: h('table', { class: 'sr' }) };
+    return { ...s, values, plot: h('div', { class: 'plot' }), table: h('table') };
   });
   const ruler = h('div', { class: 'plot', tabindex: '0', role: 'slider', 'aria-label': 'Cursor over all charts', 'aria-valuemin': '0', 'aria-valuemax': '100', 'aria-valuenow': '100', 'aria-valuetext': 'now' });
   p.scoreBox = h('section', { class: 'panel score', 'aria-label': 'History' },
@@ -100,7 +100,7 @@ function show(main) {
     strips.map(s => h('section', { class: 'strip ' + (s.cls ?? ''), 'aria-label': s.title },
       h('div', { class: 'strip-head' }, h('h3', null, s.title, ' ', h('span', null, s.note)),
         s.lanes ? p.terms = h('dl', { class: 'legend' }) : h('dl', { class: 'legend' }, s.values.map(c => h('div', { class: c.low ? 'low' : null }, h('dt', null, swatch(c.form, c.tone), c.label), c.cell)))),
-      s.plot, s.table)),
+      s.plot, h('div', { class: 'sr' }, s.table))),
     h('div', { class: 'ruler' }, h('p', null, 'time in ' + zone()), ruler));
   p.strips = strips;
   const columns = [['no', 'node'], ['role', 'role'], ['rank', 'rank', 1], ['host', 'host'], ['rate', 'rate/s', 1], ['held', 'held', 1], ['state', 'state']];
